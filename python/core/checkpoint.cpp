@@ -10,7 +10,7 @@
 #include "gradwire/base/refuse.h"
 #include "gradwire/checkpoint/checkpoint_folder.h"
 #include "gradwire/checkpoint/checkpoint_reader.h"
-#include "gradwire/train/checkpoint/stored_types.h"
+#include "gradwire/train/checkpoint/safetensors.h"
 
 namespace gradwire::python {
 
@@ -41,13 +41,13 @@ class VerifiedCheckpoint {
   }
 
  private:
-  CheckpointReader reader_;
-  std::map<std::string, const ManifestTensor*> by_name_;
+  checkpoint::CheckpointReader reader_;
+  std::map<std::string, const checkpoint::ManifestTensor*> by_name_;
 };
 
 std::string checked_manifest_text(const std::string& path) {
-  auto text = manifest_text_of(path);
-  parse_manifest(text, std::filesystem::path(path) / kManifestName);
+  auto text = checkpoint::manifest_text_of(path);
+  checkpoint::parse_manifest(text, std::filesystem::path(path) / checkpoint::kManifestName);
   return text;
 }
 
@@ -56,7 +56,8 @@ std::string checked_manifest_text(const std::string& path) {
 void bind_checkpoint(py::module_& module) {
   using Unlocked = py::call_guard<py::gil_scoped_release>;
   module.def(
-      "find_checkpoint", [](const std::string& path) { return find_checkpoint(path).string(); },
+      "find_checkpoint",
+      [](const std::string& path) { return checkpoint::find_checkpoint(path).string(); },
       py::arg("path"), Unlocked());
   module.def("manifest_text", &checked_manifest_text, py::arg("path"), Unlocked());
   py::class_<VerifiedCheckpoint, std::shared_ptr<VerifiedCheckpoint>>(module, "VerifiedCheckpoint")

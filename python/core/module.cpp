@@ -13,8 +13,8 @@
 
 #include "gradwire/checkpoint/checkpoint_folder.h"
 #include "gradwire/schedule/catalogue.h"
+#include "gradwire/torch/init.h"
 #include "gradwire/torch/staged_process_group.h"
-#include "gradwire/torch/vector_math.h"
 #include "gradwire/train/data_parallel/codec_hook.h"
 
 namespace gradwire::python {
@@ -75,7 +75,7 @@ class PythonBackend final : public StagedProcessGroup {
     const std::lock_guard lock(mutex_);
     auto hook = std::make_shared<CodecHook>(
         communicator(),
-        ExchangeOptions{.codec = codec, .warmup_steps = warmup_steps, .seed = seed});
+        exchange::ExchangeOptions{.codec = codec, .warmup_steps = warmup_steps, .seed = seed});
     reducer.register_comm_hook(as_ddp_hook(hook));
     std::erase_if(hooks_, [](const auto& each) { return each.expired(); });
     hooks_.push_back(hook);
@@ -175,7 +175,7 @@ void translate_errors() {
   py::register_exception_translator([](std::exception_ptr pointer) {
     try {
       if (pointer) std::rethrow_exception(pointer);
-    } catch (const NoCheckpoint& error) {
+    } catch (const checkpoint::NoCheckpoint& error) {
       PyErr_SetString(PyExc_FileNotFoundError, error.what());
     } catch (const Exception& error) {
       const bool value = error.kind() == ErrorKind::invalid_argument;
@@ -220,7 +220,7 @@ void bind_backend(py::module_& module) {
            py::arg("warmup_steps"), py::arg("seed"), Unlocked())
       .def("algorithm_for",
            [](const PythonBackend& backend, const std::string& collective, std::size_t bytes) {
-             const auto parsed = collective_named(collective);
+             const auto parsed = schedule::collective_named(collective);
              if (!parsed) throw py::value_error("no collective is called '" + collective + "'");
              return backend.communicator()->algorithm_for(*parsed, bytes);
            })

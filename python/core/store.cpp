@@ -36,7 +36,7 @@ LiveStores& live_stores() {
   return *live;
 }
 
-c10::intrusive_ptr<GradwireStore> find_store(LiveStores& live, const Job& job) {
+c10::intrusive_ptr<GradwireStore> find_store(LiveStores& live, const bootstrap::Job& job) {
   const std::lock_guard lock(live.mutex);
   if (live.process != ::getpid()) live.stores.clear();
   live.process = ::getpid();
@@ -48,7 +48,7 @@ c10::intrusive_ptr<GradwireStore> find_store(LiveStores& live, const Job& job) {
   return nullptr;
 }
 
-StorePointer store_of(const Job& job, std::chrono::milliseconds timeout) {
+StorePointer store_of(const bootstrap::Job& job, std::chrono::milliseconds timeout) {
   if (job.world_size == 1) return c10::make_intrusive<c10d::HashStore>();
   LiveStores& live = live_stores();
   if (auto store = find_store(live, job)) return store;
@@ -67,11 +67,12 @@ struct Opened {
 
 /// `variables` take precedence over those of the environment.
 Opened open_store(const Variables& variables, std::chrono::milliseconds timeout) {
-  const Environment own = process_environment();
-  const Job job = Job::from_environment([&](std::string_view name) -> std::optional<std::string> {
-    const auto given = variables.find(std::string(name));
-    return given == variables.end() ? own(name) : given->second;
-  });
+  const bootstrap::Environment own = bootstrap::process_environment();
+  const bootstrap::Job job =
+      bootstrap::Job::from_environment([&](std::string_view name) -> std::optional<std::string> {
+        const auto given = variables.find(std::string(name));
+        return given == variables.end() ? own(name) : given->second;
+      });
   return {store_of(job, timeout), job.rank, job.world_size};
 }
 

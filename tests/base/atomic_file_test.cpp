@@ -1,5 +1,3 @@
-#include "gradwire/base/atomic_file.h"
-
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -11,6 +9,7 @@
 #include <unistd.h>
 
 #include "gradwire/base/error.h"
+#include "gradwire/base/file.h"
 
 namespace gradwire {
 namespace {

@@ -1,10 +1,10 @@
-#include "gradwire/base/element_value.h"
-
 #include <array>
 #include <cstdint>
 #include <cstring>
 
 #include <gtest/gtest.h>
+
+#include "gradwire/base/element.h"
 
 namespace gradwire {
 namespace {

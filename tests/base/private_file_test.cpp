@@ -1,5 +1,3 @@
-#include "gradwire/base/private_file.h"
-
 #include <filesystem>
 #include <fstream>
 
@@ -9,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "gradwire/base/file.h"
 #include "tests/data/temporary_folder.h"
 
 namespace gradwire {

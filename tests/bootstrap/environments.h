@@ -14,7 +14,7 @@ namespace gradwire::test {
 /// An environment for tests.
 using Variables = std::map<std::string, std::string>;
 
-inline Environment environment_of(Variables variables) {
+inline bootstrap::Environment environment_of(Variables variables) {
   return [variables = std::move(variables)](std::string_view name) -> std::optional<std::string> {
     const auto found = variables.find(std::string(name));
     return found == variables.end() ? std::nullopt : std::optional(found->second);
@@ -31,8 +31,8 @@ inline Variables without(Variables variables, const std::string& name) {
   return variables;
 }
 
-inline Job job_of(const Variables& variables) {
-  return Job::from_environment(environment_of(variables));
+inline bootstrap::Job job_of(const Variables& variables) {
+  return bootstrap::Job::from_environment(environment_of(variables));
 }
 
 /// A folder that is removed at the end.

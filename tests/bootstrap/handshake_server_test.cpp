@@ -9,7 +9,7 @@
 #include "tests/net/host.h"
 #include "tests/net/loopback.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 namespace {
 
 using std::chrono::milliseconds;
@@ -21,13 +21,13 @@ const SharedSecret kShared = {.secret = "open sesame", .purpose = "test"};
 class RunningServer {
  public:
   explicit RunningServer(HandshakeServer::Options options)
-      : RunningServer(std::move(*listen_on(test::any_loopback_port())), std::move(options)) {}
+      : RunningServer(std::move(*net::listen_on(test::any_loopback_port())), std::move(options)) {}
 
-  RunningServer(Socket listener, HandshakeServer::Options options)
-      : RunningServer{local_address(listener), listeners_of(std::move(listener)),
+  RunningServer(net::Socket listener, HandshakeServer::Options options)
+      : RunningServer{net::local_address(listener), listeners_of(std::move(listener)),
                       std::move(options)} {}
 
-  RunningServer(SocketAddress address, Listeners listeners, HandshakeServer::Options options)
+  RunningServer(net::SocketAddress address, Listeners listeners, HandshakeServer::Options options)
       : address_(address),
         handshakes_(
             test::kClock, std::move(listeners), std::move(options),
@@ -42,26 +42,26 @@ class RunningServer {
     thread_.join();
   }
 
-  const SocketAddress& address() const { return address_; }
+  const net::SocketAddress& address() const { return address_; }
 
   /// Connects an authenticated client; returns once it is admitted.
-  Result<Socket> enter(Rank rank) {
+  Result<net::Socket> enter(Rank rank) {
     return connect_authenticated(test::kNetwork, address_, kShared,
                                  {.from = rank, .to = 0, .world_size = 4}, test::soon_enough());
   }
 
  private:
   void run() {
-    PollSet set;
+    net::PollSet set;
     while (!stop_) {
       set.clear();
-      set.wait(handshakes_.watch(set, Deadline::after(test::kClock, milliseconds(5))));
+      set.wait(handshakes_.watch(set, net::Deadline::after(test::kClock, milliseconds(5))));
       ASSERT_TRUE(handshakes_.advance(set));
     }
   }
 
   std::vector<AuthenticatedConnection> entered_;
-  SocketAddress address_;
+  net::SocketAddress address_;
   HandshakeServer handshakes_;
   std::atomic<bool> stop_ = false;
   std::thread thread_;
@@ -75,17 +75,17 @@ HandshakeServer::Options options_with(Duration timeout, std::size_t max_unauthen
           .max_unauthenticated = max_unauthenticated};
 }
 
-Socket unauthenticated(const RunningServer& server, std::string_view says = "") {
-  auto socket = connect_to(server.address(), test::soon_enough());
+net::Socket unauthenticated(const RunningServer& server, std::string_view says = "") {
+  auto socket = net::connect_to(server.address(), test::soon_enough());
   EXPECT_TRUE(socket);
   ::send(socket->descriptor(), says.data(), says.size(), MSG_NOSIGNAL);
   return std::move(*socket);
 }
 
 /// Waits until the server has closed this connection.
-bool is_hung_up(const Socket& socket) {
+bool is_hung_up(const net::Socket& socket) {
   char byte;
-  while (wait_for(socket, POLLIN, test::soon_enough())) {
+  while (net::wait_for(socket, POLLIN, test::soon_enough())) {
     const ssize_t count = ::recv(socket.descriptor(), &byte, 1, 0);
     if (count == 0 || (count < 0 && errno != EAGAIN)) return true;
   }
@@ -94,7 +94,7 @@ bool is_hung_up(const Socket& socket) {
 
 TEST(HandshakeServer, AcceptsClientsWhileUnauthenticatedPeersAreSilent) {
   RunningServer server(options_with(seconds(60)));
-  std::vector<Socket> silent;
+  std::vector<net::Socket> silent;
   for (int i = 0; i < 100; ++i) silent.push_back(unauthenticated(server, i % 2 == 0 ? "" : "GRAD"));
   for (Rank rank = 0; rank < 4; ++rank) {
     const auto socket = server.enter(rank);
@@ -109,13 +109,14 @@ TEST(HandshakeServer, SilenceEndsAtTheDeadline) {
 
 TEST(HandshakeServer, AByteNowAndThenDoesNotExtendTheDeadline) {
   RunningServer server(options_with(milliseconds(200)));
-  const Socket slow = unauthenticated(server);
+  const net::Socket slow = unauthenticated(server);
   const std::string hello = "GRADWIRE" + std::string(56, '\0');
   bool open = true;
   // The handshake would take 6.4 s at this pace.
   for (std::size_t i = 0; open && i < hello.size(); ++i) {
     ::send(slow.descriptor(), &hello[i], 1, MSG_NOSIGNAL);
-    open = !wait_for(slow, POLLIN | POLLRDHUP, Deadline::after(test::kClock, milliseconds(100)));
+    open = !net::wait_for(slow, POLLIN | POLLRDHUP,
+                          net::Deadline::after(test::kClock, milliseconds(100)));
   }
   EXPECT_FALSE(open);
 }
@@ -127,8 +128,8 @@ TEST(HandshakeServer, ClosesConnectionsThatSendGarbage) {
 
 TEST(HandshakeServer, DropsTheOldestOfTooManyUnauthenticatedPeers) {
   RunningServer server(options_with(seconds(60), /*max_unauthenticated=*/4));
-  const Socket oldest = unauthenticated(server);
-  std::vector<Socket> more;
+  const net::Socket oldest = unauthenticated(server);
+  std::vector<net::Socket> more;
   for (int i = 0; i < 8; ++i) more.push_back(unauthenticated(server));
   EXPECT_TRUE(is_hung_up(oldest));
   EXPECT_TRUE(server.enter(1));
@@ -138,20 +139,20 @@ TEST(HandshakeServer, DropsSilentPeersFirst) {
   RunningServer server(options_with(seconds(60), /*max_unauthenticated=*/4));
   std::optional<ClientHandshake> started;
   do {  // Again if the server answers so soon that the handshake is complete.
-    started.emplace(std::move(*connect_to(server.address(), test::soon_enough())), "the gate",
+    started.emplace(std::move(*net::connect_to(server.address(), test::soon_enough())), "the gate",
                     kShared, Claims{.from = 1, .to = 0, .world_size = 4});
     while (started->wanted_events() == POLLOUT && !started->done()) {  // Its first message is sent
-      ASSERT_TRUE(wait_for(started->socket(), POLLOUT, test::soon_enough()));
+      ASSERT_TRUE(net::wait_for(started->socket(), POLLOUT, test::soon_enough()));
       ASSERT_TRUE(started->advance());
     }
   } while (started->done());
   ClientHandshake& genuine = *started;
-  ASSERT_TRUE(wait_for(genuine.socket(), POLLIN, test::soon_enough()));  // and has been read.
-  std::vector<Socket> silent;
+  ASSERT_TRUE(net::wait_for(genuine.socket(), POLLIN, test::soon_enough()));  // and has been read.
+  std::vector<net::Socket> silent;
   for (int i = 0; i < 20; ++i) silent.push_back(unauthenticated(server));
   EXPECT_TRUE(is_hung_up(silent.front()));
   while (!genuine.done()) {
-    ASSERT_TRUE(wait_for(genuine.socket(), genuine.wanted_events(), test::soon_enough()));
+    ASSERT_TRUE(net::wait_for(genuine.socket(), genuine.wanted_events(), test::soon_enough()));
     const Status moved = genuine.advance();
     ASSERT_TRUE(moved) << moved.error().message;
   }
@@ -160,23 +161,23 @@ TEST(HandshakeServer, DropsSilentPeersFirst) {
 /// A listener that cannot accept at first, as in a process with too many open files.
 class ListenerOutOfDescriptors final : public Listener {
  public:
-  ListenerOutOfDescriptors(Socket listener, int failures)
+  ListenerOutOfDescriptors(net::Socket listener, int failures)
       : listener_(std::move(listener)), failures_(failures) {}
 
-  const Socket& socket() const override { return listener_; }
-  Result<std::optional<Accepted>> accept() override {
+  const net::Socket& socket() const override { return listener_; }
+  Result<std::optional<net::Accepted>> accept() override {
     if (failures_-- > 0) return failure(ErrorKind::system, "Too many open files");
-    return accept_one(listener_);
+    return net::accept_one(listener_);
   }
 
  private:
-  Socket listener_;
+  net::Socket listener_;
   int failures_;
 };
 
 TEST(HandshakeServer, AcceptsAgainWhenThereAreDescriptors) {
-  Socket listener = std::move(*listen_on(test::any_loopback_port()));
-  const SocketAddress address = local_address(listener);
+  net::Socket listener = std::move(*net::listen_on(test::any_loopback_port()));
+  const net::SocketAddress address = net::local_address(listener);
   Listeners listeners;
   listeners.push_back(
       std::make_unique<ListenerOutOfDescriptors>(std::move(listener), /*failures=*/3));
@@ -186,8 +187,8 @@ TEST(HandshakeServer, AcceptsAgainWhenThereAreDescriptors) {
 }
 
 TEST(HandshakeServer, ALongShortageOfDescriptorsIsAnError) {
-  Socket listener = std::move(*listen_on(test::any_loopback_port()));
-  const Socket caller = std::move(*start_connect(local_address(listener)));
+  net::Socket listener = std::move(*net::listen_on(test::any_loopback_port()));
+  const net::Socket caller = std::move(*net::start_connect(net::local_address(listener)));
   Listeners listeners;
   listeners.push_back(std::make_unique<ListenerOutOfDescriptors>(std::move(listener), 1'000'000));
   HandshakeServer::Options options = options_with(seconds(60));
@@ -195,7 +196,7 @@ TEST(HandshakeServer, ALongShortageOfDescriptorsIsAnError) {
   HandshakeServer server(
       test::kClock, std::move(listeners), options, [](const Claims&) { return Verdict::accepted; },
       [](const AuthenticatedConnection&) {});
-  PollSet set;
+  net::PollSet set;
   int rounds = 0;
   for (Status status; status; ++rounds) {
     set.clear();
@@ -209,4 +210,4 @@ TEST(HandshakeServer, ALongShortageOfDescriptorsIsAnError) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

@@ -7,7 +7,7 @@
 #include "tests/net/host.h"
 #include "tests/net/loopback.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 namespace {
 
 using test::connected_pair;
@@ -25,8 +25,8 @@ Verdict accept_all(const Claims&) {
 /// Advances one side and keeps its first error. Returns false once nothing is left to do.
 bool move_on(Handshake& side, Status& status) {
   if (!status || side.done()) return false;
-  wait_for(side.socket(), side.wanted_events(),
-           Deadline::after(test::kClock, std::chrono::milliseconds(20)));
+  net::wait_for(side.socket(), side.wanted_events(),
+                net::Deadline::after(test::kClock, std::chrono::milliseconds(20)));
   status = side.advance();
   return true;
 }
@@ -37,8 +37,8 @@ struct Outcome {
   bool client_done = false;
   bool server_done = false;
   Claims claims;
-  SessionKey client_key = {};
-  SessionKey server_key = {};
+  net::SessionKey client_key = {};
+  net::SessionKey server_key = {};
 };
 
 /// Runs both sides alternately until each is done or has failed.
@@ -72,7 +72,7 @@ TEST(Handshake, EndsWithBothSidesSureAndTheClaimsKnown) {
   EXPECT_EQ(outcome.claims.world_size, 5);
   EXPECT_EQ(outcome.claims.rail, 2);
   EXPECT_EQ(outcome.client_key, outcome.server_key);
-  EXPECT_NE(outcome.client_key, SessionKey{});
+  EXPECT_NE(outcome.client_key, net::SessionKey{});
   EXPECT_NE(outcome.client_key, shake(kShared, kShared).client_key) << "of another connection";
 }
 
@@ -102,7 +102,7 @@ TEST(Handshake, TakesNoByteThatComesAfterIt) {
   while (move_on(client, status)) continue;
   ASSERT_TRUE(client.done());
   char buffer[10];
-  ASSERT_TRUE(wait_for(client.socket(), POLLIN, test::soon_enough()));
+  ASSERT_TRUE(net::wait_for(client.socket(), POLLIN, test::soon_enough()));
   EXPECT_EQ(::recv(client.socket().descriptor(), buffer, sizeof buffer, MSG_DONTWAIT), 5);
 }
 
@@ -171,10 +171,10 @@ TEST(Handshake, UnprovedClaimsAreNeverJudged) {
 }
 
 TEST(Handshake, WithItselfIsRecognized) {
-  Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const SocketAddress any = test::any_loopback_port();
+  net::Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const net::SocketAddress any = test::any_loopback_port();
   ASSERT_EQ(::bind(socket.descriptor(), any.data(), any.size()), 0);
-  const SocketAddress own = local_address(socket);
+  const net::SocketAddress own = net::local_address(socket);
   ASSERT_EQ(::connect(socket.descriptor(), own.data(), own.size()), 0);
   ClientHandshake client(std::move(socket), own.to_string(), kShared, kClaims);
   const Status status = client.advance();
@@ -184,17 +184,17 @@ TEST(Handshake, WithItselfIsRecognized) {
 }
 
 TEST(ConnectAndGreet, SilentServerTimesOut) {
-  const auto listener = listen_on(test::any_loopback_port());
+  const auto listener = net::listen_on(test::any_loopback_port());
   const auto socket =
-      connect_authenticated(test::kNetwork, local_address(*listener), kShared, kClaims,
-                            Deadline::after(test::kClock, std::chrono::milliseconds(50)));
+      connect_authenticated(test::kNetwork, net::local_address(*listener), kShared, kClaims,
+                            net::Deadline::after(test::kClock, std::chrono::milliseconds(50)));
   ASSERT_FALSE(socket);
   EXPECT_EQ(socket.error().kind, ErrorKind::timeout);
   EXPECT_THAT(socket.error().message, HasSubstr("does not answer as gradwire does"));
 }
 
 TEST(ConnectAndGreet, NobodyThereIsDisconnected) {
-  const SocketAddress gone = local_address(*listen_on(test::any_loopback_port()));
+  const net::SocketAddress gone = net::local_address(*net::listen_on(test::any_loopback_port()));
   const auto socket =
       connect_authenticated(test::kNetwork, gone, kShared, kClaims, test::soon_enough());
   ASSERT_FALSE(socket);
@@ -203,4 +203,4 @@ TEST(ConnectAndGreet, NobodyThereIsDisconnected) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

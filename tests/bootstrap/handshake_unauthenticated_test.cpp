@@ -6,7 +6,7 @@
 #include "gradwire/bootstrap/handshake.h"
 #include "tests/net/loopback.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 namespace {
 
 using test::connected_pair;
@@ -23,7 +23,7 @@ Verdict accept_all(const Claims&) {
 
 /// A server's handshake with a client whose bytes the test chooses.
 struct AgainstStranger {
-  Socket stranger;
+  net::Socket stranger;
   std::unique_ptr<ServerHandshake> server;
 
   AgainstStranger() {
@@ -36,13 +36,13 @@ struct AgainstStranger {
   Status after(std::string_view bytes) {
     const auto size = static_cast<ssize_t>(bytes.size());
     EXPECT_EQ(::send(stranger.descriptor(), bytes.data(), bytes.size(), MSG_NOSIGNAL), size);
-    EXPECT_TRUE(wait_for(server->socket(), POLLIN, test::soon_enough()));
+    EXPECT_TRUE(net::wait_for(server->socket(), POLLIN, test::soon_enough()));
     return server->advance();
   }
 
   /// The server's answer; waits for it if `something`.
   std::string received(bool something = true) {
-    EXPECT_TRUE(!something || wait_for(stranger, POLLIN, test::soon_enough()));
+    EXPECT_TRUE(!something || net::wait_for(stranger, POLLIN, test::soon_enough()));
     std::string bytes(4096, '\0');
     const ssize_t count = ::recv(stranger.descriptor(), bytes.data(), bytes.size(), MSG_DONTWAIT);
     bytes.resize(static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
@@ -76,7 +76,7 @@ TEST(HandshakeUnauthenticated, CloseInTheMiddleIsNamed) {
   AgainstStranger case_of;
   EXPECT_TRUE(case_of.after("GRADWIRE\x01"));
   case_of.stranger.close();
-  ASSERT_TRUE(wait_for(case_of.server->socket(), POLLIN, test::soon_enough()));
+  ASSERT_TRUE(net::wait_for(case_of.server->socket(), POLLIN, test::soon_enough()));
   const Status status = case_of.server->advance();
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().kind, ErrorKind::disconnected);
@@ -103,7 +103,7 @@ TEST(HandshakeUnauthenticated, BothVersionsAreNamedOnBothSides) {
   ClientHandshake ours(std::move(recorded.first), "the server", kShared, kClaims);
   ASSERT_TRUE(ours.advance());
   std::string hello(64, '\0');
-  ASSERT_TRUE(wait_for(recorded.second, POLLIN, test::soon_enough()));
+  ASSERT_TRUE(net::wait_for(recorded.second, POLLIN, test::soon_enough()));
   ASSERT_EQ(::recv(recorded.second.descriptor(), hello.data(), hello.size(), 0), 64);
   hello[8] = 7;
   AgainstStranger case_of;
@@ -119,7 +119,7 @@ TEST(HandshakeUnauthenticated, BothVersionsAreNamedOnBothSides) {
   ASSERT_EQ(answer.size(), 80u) << "what clients of version 3 and older wait for";
   answer[8] = 9;
   ASSERT_EQ(::send(recorded.second.descriptor(), answer.data(), kAnswerSize, 0), 48);
-  ASSERT_TRUE(wait_for(ours.socket(), POLLIN, test::soon_enough()));
+  ASSERT_TRUE(net::wait_for(ours.socket(), POLLIN, test::soon_enough()));
   const Status at_client = ours.advance();
   ASSERT_FALSE(at_client);
   EXPECT_EQ(at_client.error().kind, ErrorKind::mismatch);
@@ -134,17 +134,17 @@ std::string recorded_client() {
   ClientHandshake client(std::move(pair.first), "the server", kShared, kClaims);
   EXPECT_TRUE(client.advance());
   std::string sent(64, '\0');
-  EXPECT_TRUE(wait_for(pair.second, POLLIN, test::soon_enough()));
+  EXPECT_TRUE(net::wait_for(pair.second, POLLIN, test::soon_enough()));
   EXPECT_EQ(::recv(pair.second.descriptor(), sent.data(), 64, 0), 64);
   // Relayed to a real server, as by a man in the middle, to get a valid proof.
   AgainstStranger relay;
   EXPECT_TRUE(relay.after(sent));
   const std::string answer = relay.received();
   EXPECT_EQ(::send(pair.second.descriptor(), answer.data(), answer.size(), 0), 48);
-  EXPECT_TRUE(wait_for(client.socket(), POLLIN, test::soon_enough()));
+  EXPECT_TRUE(net::wait_for(client.socket(), POLLIN, test::soon_enough()));
   EXPECT_TRUE(client.advance());
   std::string proof(32, '\0');
-  EXPECT_TRUE(wait_for(pair.second, POLLIN, test::soon_enough()));
+  EXPECT_TRUE(net::wait_for(pair.second, POLLIN, test::soon_enough()));
   EXPECT_EQ(::recv(pair.second.descriptor(), proof.data(), 32, 0), 32);
   EXPECT_TRUE(relay.after(proof));
   EXPECT_TRUE(relay.server->done());
@@ -178,9 +178,10 @@ Status after_changed_verdict(Verdict said, const std::function<void(std::string&
   ClientHandshake client(std::move(outer.first), "the server", kShared, kClaims);
   ServerHandshake server(std::move(inner.second), "the client", kShared, 5,
                          [said](const Claims&) { return said; });
-  const auto pass_on = [](Socket& from, Socket& to, std::size_t size, const auto& changed) {
+  const auto pass_on = [](net::Socket& from, net::Socket& to, std::size_t size,
+                          const auto& changed) {
     std::string bytes(size, '\0');
-    EXPECT_TRUE(wait_for(from, POLLIN, test::soon_enough()));
+    EXPECT_TRUE(net::wait_for(from, POLLIN, test::soon_enough()));
     EXPECT_EQ(::recv(from.descriptor(), bytes.data(), size, MSG_WAITALL), ssize_t(size));
     changed(bytes);
     EXPECT_EQ(::send(to.descriptor(), bytes.data(), size, MSG_NOSIGNAL), ssize_t(size));
@@ -227,18 +228,18 @@ TEST(HandshakeUnauthenticated, TheClientsOwnProofReflectedIsNoVerdict) {
   ASSERT_TRUE(client.advance());
   const std::string answer = std::string("GRADWIRE\x04\0\0\0\0\0\0\0", 16) + std::string(32, 'n');
   ASSERT_EQ(::send(pair.second.descriptor(), answer.data(), answer.size(), 0), 48);
-  ASSERT_TRUE(wait_for(client.socket(), POLLIN, test::soon_enough()));
+  ASSERT_TRUE(net::wait_for(client.socket(), POLLIN, test::soon_enough()));
   ASSERT_TRUE(client.advance());
   std::string sent(kHelloSize + kProofSize, '\0');
-  ASSERT_TRUE(wait_for(pair.second, POLLIN, test::soon_enough()));
+  ASSERT_TRUE(net::wait_for(pair.second, POLLIN, test::soon_enough()));
   ASSERT_EQ(::recv(pair.second.descriptor(), sent.data(), sent.size(), MSG_WAITALL), 96);
   const std::string verdict = std::string(8, '\0') + sent.substr(kHelloSize);
   ASSERT_EQ(::send(pair.second.descriptor(), verdict.data(), verdict.size(), 0), 40);
-  ASSERT_TRUE(wait_for(client.socket(), POLLIN, test::soon_enough()));
+  ASSERT_TRUE(net::wait_for(client.socket(), POLLIN, test::soon_enough()));
   const Status status = client.advance();
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().kind, ErrorKind::refused);
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

@@ -12,7 +12,7 @@
 #include "tests/bootstrap/rendezvous_jobs.h"
 #include "tests/net/host.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 namespace {
 
 using std::chrono::seconds;
@@ -28,7 +28,7 @@ using testing::HasSubstr;
 constexpr const char* kElsewhere = "192.0.2.1";
 
 Status checked(std::size_t characters, const char* address) {
-  return check_secret(std::string(characters, 'x'), *SocketAddress::of(address, 0));
+  return check_secret(std::string(characters, 'x'), *net::SocketAddress::of(address, 0));
 }
 
 TEST(JobSecret, ShortOnesPassOnTheLoopbackAlone) {
@@ -42,7 +42,8 @@ TEST(JobSecret, ShortOnesPassOnTheLoopbackAlone) {
 }
 
 TEST(JobSecret, TheRefusalNamesLengthPlaceAndRemedy) {
-  const Status status = check_secret("guess", *SocketAddress::of(kElsewhere, 0), "--secret-file");
+  const Status status =
+      check_secret("guess", *net::SocketAddress::of(kElsewhere, 0), "--secret-file");
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().kind, ErrorKind::invalid_argument);
   EXPECT_THAT(status.error().message,
@@ -125,4 +126,4 @@ TEST(OpenStore, IsSaidByRankZeroAlone) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

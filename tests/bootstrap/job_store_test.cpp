@@ -11,7 +11,7 @@
 #include "tests/bootstrap/rendezvous_jobs.h"
 #include "tests/net/host.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 namespace {
 
 using std::chrono::milliseconds;
@@ -23,8 +23,8 @@ using testing::HasSubstr;
 
 Result<std::unique_ptr<JobStore>> open_as(Rank rank, int world_size, std::uint16_t port,
                                           Duration timeout = seconds(30)) {
-  return JobStore::open(std::make_shared<KernelNetwork>(), job_of(rank, world_size, port),
-                        Deadline::after(test::kClock, timeout));
+  return JobStore::open(std::make_shared<net::KernelNetwork>(), job_of(rank, world_size, port),
+                        net::Deadline::after(test::kClock, timeout));
 }
 
 /// The stores of all ranks, rank 0's first. Rank 0's is closed last, because it waits for the
@@ -177,13 +177,13 @@ TEST(JobStore, UnauthenticatedPeersAreRefused) {
   Ends ends(2, port);
   Job stranger = job_of(1, 2, port);
   stranger.secret = "a guess of the same length";
-  const auto end = JobStore::open(std::make_shared<KernelNetwork>(), stranger,
-                                  Deadline::after(test::kClock, seconds(30)));
+  const auto end = JobStore::open(std::make_shared<net::KernelNetwork>(), stranger,
+                                  net::Deadline::after(test::kClock, seconds(30)));
   ASSERT_FALSE(end);
   EXPECT_EQ(end.error().kind, ErrorKind::refused);
   Job larger = job_of(1, 3, port);
-  const auto other = JobStore::open(std::make_shared<KernelNetwork>(), larger,
-                                    Deadline::after(test::kClock, seconds(30)));
+  const auto other = JobStore::open(std::make_shared<net::KernelNetwork>(), larger,
+                                    net::Deadline::after(test::kClock, seconds(30)));
   ASSERT_FALSE(other);
   EXPECT_EQ(other.error().kind, ErrorKind::mismatch);
 }
@@ -191,15 +191,15 @@ TEST(JobStore, UnauthenticatedPeersAreRefused) {
 TEST(JobStore, AsksForASecretAndForAStoreOfItsOwn) {
   Job job = job_of(0, 2, free_port());
   job.secret.clear();
-  const auto open = JobStore::open(std::make_shared<KernelNetwork>(), job,
-                                   Deadline::after(test::kClock, seconds(1)));
+  const auto open = JobStore::open(std::make_shared<net::KernelNetwork>(), job,
+                                   net::Deadline::after(test::kClock, seconds(1)));
   ASSERT_FALSE(open);
   EXPECT_THAT(open.error().message, AllOf(HasSubstr("gradwire run"), HasSubstr("GRADWIRE_SECRET")));
   job = job_of(0, 2, free_port());
   job.launcher_store = true;
   job.launcher = "torchrun";
-  const auto second = JobStore::open(std::make_shared<KernelNetwork>(), job,
-                                     Deadline::after(test::kClock, seconds(1)));
+  const auto second = JobStore::open(std::make_shared<net::KernelNetwork>(), job,
+                                     net::Deadline::after(test::kClock, seconds(1)));
   ASSERT_FALSE(second);
   EXPECT_THAT(second.error().message, HasSubstr("torchrun already serves a store"));
 }
@@ -207,11 +207,11 @@ TEST(JobStore, AsksForASecretAndForAStoreOfItsOwn) {
 TEST(JobStore, ListensOnTheNamedAddressAlone) {
   Job job = job_of(0, 1, free_port());
   job.master_address = "127.0.0.2";
-  const auto store = JobStore::open(std::make_shared<KernelNetwork>(), job,
-                                    Deadline::after(test::kClock, seconds(30)));
+  const auto store = JobStore::open(std::make_shared<net::KernelNetwork>(), job,
+                                    net::Deadline::after(test::kClock, seconds(30)));
   ASSERT_TRUE(store) << store.error().message;
-  EXPECT_TRUE(listen_on(*SocketAddress::of("127.0.0.1", job.master_port)));
-  EXPECT_FALSE(listen_on(*SocketAddress::of("127.0.0.2", job.master_port)));
+  EXPECT_TRUE(net::listen_on(*net::SocketAddress::of("127.0.0.1", job.master_port)));
+  EXPECT_FALSE(net::listen_on(*net::SocketAddress::of("127.0.0.2", job.master_port)));
 }
 
 TEST(JobStore, IsBehindThePortThatTheRanksOfAHostShare) {
@@ -220,8 +220,8 @@ TEST(JobStore, IsBehindThePortThatTheRanksOfAHostShare) {
   for (Job& job : jobs) job.port = port;
   std::vector<std::unique_ptr<JobStore>> ends;
   for (const Job& job : jobs) {
-    ends.push_back(std::move(*JobStore::open(std::make_shared<KernelNetwork>(), job,
-                                             Deadline::after(test::kClock, seconds(30)))));
+    ends.push_back(std::move(*JobStore::open(std::make_shared<net::KernelNetwork>(), job,
+                                             net::Deadline::after(test::kClock, seconds(30)))));
   }
   // After the store rendezvous, the ranks also accept their mesh connections at that port.
   std::vector<Result<Mesh>> meshes(jobs.size());
@@ -321,4 +321,4 @@ TEST(JobStoreRequest, OtherBytesAreRefused) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

@@ -8,10 +8,9 @@
 
 #include "gradwire/base/error.h"
 #include "gradwire/bootstrap/launchers.h"
-#include "gradwire/bootstrap/slurm.h"
 #include "tests/bootstrap/environments.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 namespace {
 
 using test::job_of;
@@ -304,4 +303,4 @@ TEST(PortFromJobIdTest, StaysBelowTheEphemeralPortsAndDiffersBetweenJobs) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

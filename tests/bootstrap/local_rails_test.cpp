@@ -3,13 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 namespace {
 
 using testing::HasSubstr;
 
-SocketAddress at(const std::string& host, std::uint16_t port = 0) {
-  return *SocketAddress::of(host, port);
+net::SocketAddress at(const std::string& host, std::uint16_t port = 0) {
+  return *net::SocketAddress::of(host, port);
 }
 
 TEST(LocalRails, FollowTheRouteToTheMasterUnlessChosen) {
@@ -58,4 +58,4 @@ TEST(LocalRails, EachInterfaceAnswersOnlyForItsIPv6Address) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

@@ -8,7 +8,7 @@
 
 #include "tests/net/host.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 namespace {
 
 using std::chrono::milliseconds;
@@ -28,14 +28,14 @@ Station station(Rank rank, int rails) {
   made.endpoint.machine = made.endpoint.host;
   for (int rail = 0; rail < rails; ++rail) {
     const std::string host = fmt::format("127.0.{}.{}", rail + 1, rank + 1);
-    Socket listener = std::move(*listen_on(*SocketAddress::of(host, 0)));
-    made.endpoint.rails.push_back({local_address(listener), fmt::format("gw{}", rail)});
+    net::Socket listener = std::move(*net::listen_on(*net::SocketAddress::of(host, 0)));
+    made.endpoint.rails.push_back({net::local_address(listener), fmt::format("gw{}", rail)});
     made.listeners.push_back(std::make_unique<SocketListener>(std::move(listener)));
   }
   return made;
 }
 
-using Sockets = std::vector<std::vector<Socket>>;
+using Sockets = std::vector<std::vector<net::Socket>>;
 
 MeshBuilder::Plan plan_of(Rank rank, std::vector<RankEndpoint> endpoints) {
   return {.rank = rank,
@@ -58,7 +58,8 @@ std::vector<Sockets> connect(const std::vector<int>& rails, bool one_machine = f
     threads.emplace_back([&, rank] {
       MeshBuilder builder(test::kNetwork, plan_of(static_cast<Rank>(rank), endpoints),
                           std::move(stations[rank].listeners));
-      const Status built = builder.run(Deadline::after(test::kClock, seconds(20)), seconds(20));
+      const Status built =
+          builder.run(net::Deadline::after(test::kClock, seconds(20)), seconds(20));
       EXPECT_TRUE(built) << built.error().message;
       sockets[rank] = builder.take_sockets();
     });
@@ -75,9 +76,11 @@ TEST(MeshBuilder, RailILeadsToRailI) {
       if (other == rank) continue;
       ASSERT_EQ(sockets[rank][other].size(), 2u);
       for (std::size_t rail = 0; rail < 2; ++rail) {
-        const Socket& socket = sockets[rank][other][rail];
-        EXPECT_EQ(local_address(socket).host(), fmt::format("127.0.{}.{}", rail + 1, rank + 1));
-        EXPECT_EQ(peer_address(socket).host(), fmt::format("127.0.{}.{}", rail + 1, other + 1));
+        const net::Socket& socket = sockets[rank][other][rail];
+        EXPECT_EQ(net::local_address(socket).host(),
+                  fmt::format("127.0.{}.{}", rail + 1, rank + 1));
+        EXPECT_EQ(net::peer_address(socket).host(),
+                  fmt::format("127.0.{}.{}", rail + 1, other + 1));
       }
     }
   }
@@ -86,8 +89,8 @@ TEST(MeshBuilder, RailILeadsToRailI) {
 TEST(MeshBuilder, BothEndsMeanTheSameConnection) {
   const auto sockets = connect({3, 3});
   for (std::size_t rail = 0; rail < 3; ++rail) {
-    EXPECT_EQ(local_address(sockets[0][1][rail]), peer_address(sockets[1][0][rail]));
-    EXPECT_EQ(peer_address(sockets[0][1][rail]), local_address(sockets[1][0][rail]));
+    EXPECT_EQ(net::local_address(sockets[0][1][rail]), net::peer_address(sockets[1][0][rail]));
+    EXPECT_EQ(net::peer_address(sockets[0][1][rail]), net::local_address(sockets[1][0][rail]));
   }
 }
 
@@ -110,7 +113,7 @@ TEST(MeshBuilder, AMissingRailIsNamed) {
   zero.listeners.pop_back();  // No listener at its second rail.
   MeshBuilder builder(test::kNetwork, plan_of(1, {zero.endpoint, one.endpoint}),
                       std::move(one.listeners));
-  const Status built = builder.run(Deadline::after(test::kClock, seconds(20)), seconds(20));
+  const Status built = builder.run(net::Deadline::after(test::kClock, seconds(20)), seconds(20));
   ASSERT_FALSE(built);
   EXPECT_EQ(built.error().kind, ErrorKind::disconnected);
   EXPECT_THAT(built.error().message,
@@ -124,7 +127,7 @@ TEST(MeshBuilder, NamesTheRailWithoutAConnection) {
   MeshBuilder builder(test::kNetwork, plan_of(0, {zero.endpoint, one.endpoint}),
                       std::move(zero.listeners));
   const Status built =
-      builder.run(Deadline::after(test::kClock, milliseconds(50)), milliseconds(50));
+      builder.run(net::Deadline::after(test::kClock, milliseconds(50)), milliseconds(50));
   ASSERT_FALSE(built);
   EXPECT_EQ(built.error().kind, ErrorKind::timeout);
   EXPECT_THAT(built.error().message, AllOf(HasSubstr("over gw0)"), HasSubstr("over gw1)")));
@@ -138,11 +141,12 @@ TEST(MeshBuilder, ARailThatIsNoneIsRefused) {
   std::thread caller([&, to = zero.endpoint.rails[0].address] {
     const auto socket = connect_authenticated(test::kNetwork, to, plan.shared,
                                               {.from = 1, .to = 0, .world_size = 2, .rail = 1},
-                                              Deadline::after(test::kClock, seconds(20)));
+                                              net::Deadline::after(test::kClock, seconds(20)));
     if (!socket) refused = tl::unexpected<Error>(socket.error());
   });
   MeshBuilder builder(test::kNetwork, plan, std::move(zero.listeners));
-  EXPECT_FALSE(builder.run(Deadline::after(test::kClock, milliseconds(500)), milliseconds(500)));
+  EXPECT_FALSE(
+      builder.run(net::Deadline::after(test::kClock, milliseconds(500)), milliseconds(500)));
   caller.join();
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().kind, ErrorKind::mismatch);
@@ -155,10 +159,11 @@ TEST(MeshBuilder, APeerWithoutEncryptionIsRefused) {
   plan.encrypts = true;
   std::thread listening([&] {
     MeshBuilder listener(test::kNetwork, plan, std::move(zero.listeners));
-    EXPECT_FALSE(listener.run(Deadline::after(test::kClock, milliseconds(300)), milliseconds(300)));
+    EXPECT_FALSE(
+        listener.run(net::Deadline::after(test::kClock, milliseconds(300)), milliseconds(300)));
   });
   MeshBuilder caller(test::kNetwork, plan_of(1, plan.endpoints), std::move(one.listeners));
-  const Status called = caller.run(Deadline::after(test::kClock, seconds(20)), seconds(20));
+  const Status called = caller.run(net::Deadline::after(test::kClock, seconds(20)), seconds(20));
   listening.join();
   ASSERT_FALSE(called);
   EXPECT_EQ(called.error().kind, ErrorKind::mismatch);
@@ -174,18 +179,19 @@ TEST(MeshBuilder, WithPatienceAPortMayOpenLater) {
   plan.patience = seconds(60);
   MeshBuilder caller(test::kNetwork, plan, std::move(one.listeners));
   const Status early =
-      caller.run(Deadline::after(test::kClock, milliseconds(300)), milliseconds(300));
+      caller.run(net::Deadline::after(test::kClock, milliseconds(300)), milliseconds(300));
   ASSERT_FALSE(early);
   EXPECT_EQ(early.error().kind, ErrorKind::timeout);  // It was refused, and kept retrying.
 
   MeshBuilder listener(test::kNetwork, plan_of(0, {zero.endpoint, one.endpoint}),
-                       listeners_of(std::move(*listen_on(zero.endpoint.rails[0].address))));
-  std::thread thread(
-      [&] { EXPECT_TRUE(listener.run(Deadline::after(test::kClock, seconds(20)), seconds(20))); });
-  const Status later = caller.run(Deadline::after(test::kClock, seconds(20)), seconds(20));
+                       listeners_of(std::move(*net::listen_on(zero.endpoint.rails[0].address))));
+  std::thread thread([&] {
+    EXPECT_TRUE(listener.run(net::Deadline::after(test::kClock, seconds(20)), seconds(20)));
+  });
+  const Status later = caller.run(net::Deadline::after(test::kClock, seconds(20)), seconds(20));
   thread.join();
   EXPECT_TRUE(later) << later.error().message;
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

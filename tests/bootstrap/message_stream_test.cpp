@@ -5,7 +5,7 @@
 
 #include "tests/net/loopback.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 namespace {
 
 using test::connected_pair;
@@ -15,8 +15,8 @@ using testing::HasSubstr;
 constexpr std::size_t kMaxBytes = 1000;
 constexpr std::size_t kOverhead = 20;
 
-SessionKey key_of(unsigned char byte) {
-  SessionKey key;
+net::SessionKey key_of(unsigned char byte) {
+  net::SessionKey key;
   key.fill(static_cast<std::byte>(byte));
   return key;
 }
@@ -31,7 +31,7 @@ struct Wire {
   /// Bytes sent by the client.
   std::string sent(std::size_t size) {
     std::string bytes(size, '\0');
-    EXPECT_TRUE(wait_for(outer.second, POLLIN, test::soon_enough()));
+    EXPECT_TRUE(net::wait_for(outer.second, POLLIN, test::soon_enough()));
     EXPECT_EQ(::recv(outer.second.descriptor(), bytes.data(), size, 0), ssize_t(size));
     return bytes;
   }
@@ -41,7 +41,7 @@ struct Wire {
     const ssize_t count =
         ::send(inner.first.descriptor(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     EXPECT_EQ(count, ssize_t(bytes.size()));
-    EXPECT_TRUE(wait_for(server.socket(), POLLIN, test::soon_enough()));
+    EXPECT_TRUE(net::wait_for(server.socket(), POLLIN, test::soon_enough()));
     return server.receive(message);
   }
 };
@@ -57,7 +57,7 @@ TEST(MessageStream, CarriesMessagesOfAnySize) {
       const std::string message(size, 'm');
       ASSERT_TRUE(from.send(message));
       std::string got;
-      for (const Deadline deadline = test::soon_enough(); !deadline.passed();) {
+      for (const net::Deadline deadline = test::soon_enough(); !deadline.passed();) {
         ASSERT_TRUE(from.flush());
         const auto there = to.receive(got);
         ASSERT_TRUE(there) << there.error().message;
@@ -103,7 +103,7 @@ TEST(MessageStream, OnesOwnMessageReflectedIsRefused) {
   ASSERT_TRUE(wire.client.send("abc"));
   const std::string bytes = wire.sent(3 + kOverhead);
   ASSERT_GT(::send(wire.outer.second.descriptor(), bytes.data(), bytes.size(), 0), 0);
-  ASSERT_TRUE(wait_for(wire.client.socket(), POLLIN, test::soon_enough()));
+  ASSERT_TRUE(net::wait_for(wire.client.socket(), POLLIN, test::soon_enough()));
   std::string message;
   EXPECT_FALSE(wire.client.receive(message));
 }
@@ -119,7 +119,7 @@ TEST(MessageStream, TooMuchIsRefusedAtItsFirstBytes) {
 TEST(MessageStream, TheOtherEndsLeavingIsSaid) {
   Wire wire;
   wire.inner.first.close();
-  ASSERT_TRUE(wait_for(wire.server.socket(), POLLIN, test::soon_enough()));
+  ASSERT_TRUE(net::wait_for(wire.server.socket(), POLLIN, test::soon_enough()));
   std::string message;
   const auto there = wire.server.receive(message);
   ASSERT_FALSE(there);
@@ -127,4 +127,4 @@ TEST(MessageStream, TheOtherEndsLeavingIsSaid) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

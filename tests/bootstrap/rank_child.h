@@ -20,7 +20,7 @@ namespace gradwire::test {
 class RankChild {
  public:
   /// `before`: called first in the child, for example to lower a limit.
-  explicit RankChild(const Job& job, Duration timeout = std::chrono::seconds(60),
+  explicit RankChild(const bootstrap::Job& job, Duration timeout = std::chrono::seconds(60),
                      const std::function<void()>& before = {}) {
     std::array<int, 2> ends = {-1, -1};
     EXPECT_EQ(::pipe(ends.data()), 0);
@@ -31,7 +31,7 @@ class RankChild {
       run(job, timeout, ends[1]);
     }
     ::close(ends[1]);
-    said_ = Socket(ends[0]);
+    said_ = net::Socket(ends[0]);
   }
 
   ~RankChild() { kill(); }
@@ -57,15 +57,15 @@ class RankChild {
   }
 
  private:
-  [[noreturn]] static void run(const Job& job, Duration timeout, int out) {
-    const auto mesh = connect_mesh(kNetwork, job, within(timeout));
+  [[noreturn]] static void run(const bootstrap::Job& job, Duration timeout, int out) {
+    const auto mesh = bootstrap::connect_mesh(kNetwork, job, within(timeout));
     const std::string text = mesh ? "connected" : mesh.error().message;
     [[maybe_unused]] const ssize_t written = ::write(out, text.data(), text.size());
     ::_exit(0);
   }
 
   pid_t pid_ = -1;
-  Socket said_;
+  net::Socket said_;
 };
 
 }  // namespace gradwire::test

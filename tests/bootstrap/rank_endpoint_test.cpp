@@ -5,7 +5,7 @@
 
 #include "gradwire/topology/machine.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 namespace {
 
 using testing::ElementsAre;
@@ -14,7 +14,7 @@ RankEndpoint endpoint_on(const std::string& machine, int rails = 1) {
   RankEndpoint endpoint = {.host = "b", .machine = machine, .cores = 4, .shares_memory = true};
   for (int i = 0; i < rails; ++i) {
     const std::string host = "10.77." + std::to_string(i) + ".4";
-    endpoint.rails.push_back({*SocketAddress::of(host, 41234), "gw" + std::to_string(i)});
+    endpoint.rails.push_back({*net::SocketAddress::of(host, 41234), "gw" + std::to_string(i)});
   }
   return endpoint;
 }
@@ -40,9 +40,9 @@ TEST(RankEndpoint, SurvivesAStore) {
 TEST(RankEndpoint, TheLargestFitsManyTimesIntoAValueOfAStore) {
   RankEndpoint endpoint = endpoint_on(std::string(80, 'm'));
   endpoint.host = std::string(64, 'h');
-  endpoint.rails.assign(kMaxRails,
-                        {*SocketAddress::parse("[2001:db8:1111:2222:3333:4444:5555:6666]:65535"),
-                         std::string(15, 'i')});
+  endpoint.rails.assign(
+      kMaxRails, {*net::SocketAddress::parse("[2001:db8:1111:2222:3333:4444:5555:6666]:65535"),
+                  std::string(15, 'i')});
   EXPECT_LT(encode(endpoint).size(), 64u * 1024 / 32 * 3 / 4);  // It is escaped once more.
 }
 
@@ -86,10 +86,10 @@ TEST(MachineNumbers, AreGivenByTheLowestRank) {
 }
 
 TEST(MachineIdentity, IsTheSameForAllOfThisMachine) {
-  EXPECT_FALSE(machine_identity().empty());
-  EXPECT_EQ(machine_identity(), machine_identity());
-  EXPECT_GE(machine_cores(), 1);
+  EXPECT_FALSE(topology::machine_identity().empty());
+  EXPECT_EQ(topology::machine_identity(), topology::machine_identity());
+  EXPECT_GE(topology::machine_cores(), 1);
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

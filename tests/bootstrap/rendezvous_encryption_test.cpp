@@ -4,7 +4,7 @@
 #include "gradwire/bootstrap/rendezvous.h"
 #include "tests/bootstrap/rendezvous_jobs.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 namespace {
 
 using test::connect_all;
@@ -52,4 +52,4 @@ TEST(RendezvousEncryption, EveryRankLearnsThatOneDoesNotEncrypt) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

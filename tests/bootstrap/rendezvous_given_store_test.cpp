@@ -17,7 +17,7 @@
 #include "tests/bootstrap/rendezvous_jobs.h"
 #include "tests/net/host.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 namespace {
 
 using std::chrono::milliseconds;
@@ -201,13 +201,14 @@ TEST(RendezvousInGivenStore, ARankThatHasGoneSinceIsNamed) {
   MemoryStore store;
   auto jobs = launched_job(2);
   // Rank 0 wrote its endpoint and died: rank 1 finds all endpoints, but no process.
-  const SocketAddress gone = local_address(*listen_on(*SocketAddress::of("127.0.0.1", 0)));
-  const auto endpoint = [](const SocketAddress& address) {
+  const net::SocketAddress gone =
+      net::local_address(*net::listen_on(*net::SocketAddress::of("127.0.0.1", 0)));
+  const auto endpoint = [](const net::SocketAddress& address) {
     return fmt::format(
         R"("{{\"host\":\"b\",\"rails\":[{{\"address\":\"{}\",\"interface\":\"lo\"}}]}}")",
         address.to_string());
   };
-  const SocketAddress own = *SocketAddress::parse("127.0.0.1:1");
+  const net::SocketAddress own = *net::SocketAddress::parse("127.0.0.1:1");
   let_in(store, "s", fmt::format("[{},{}]", endpoint(gone), endpoint(own)));
   const auto mesh = connect_mesh(test::kNetwork, jobs[1], within(seconds(30)), &store);
   ASSERT_FALSE(mesh);
@@ -221,20 +222,20 @@ struct Puppet {
   Puppet(Store& store, int world_size)
       : rendezvous(store, "0",
                    {.rank = 1, .world_size = world_size, .where = "here", .timeout = seconds(30)}),
-        listener(std::move(*listen_on(*SocketAddress::of("127.0.0.1", 0)))) {
-    const Deadline deadline = Deadline::after(test::kClock, seconds(30));
+        listener(std::move(*net::listen_on(*net::SocketAddress::of("127.0.0.1", 0)))) {
+    const net::Deadline deadline = net::Deadline::after(test::kClock, seconds(30));
     EXPECT_TRUE(rendezvous.join(deadline));
     secret = rendezvous.share_secret(deadline).value();
     watch.emplace(
         store, rendezvous.prefix(),
         StoreStartWatch::Identity{.rank = 1, .world_size = world_size, .name = "rank 1 (puppet)"});
     const RankEndpoint endpoint = {
-        .host = "puppet", .machine = "its own", .rails = {{local_address(listener), "lo"}}};
+        .host = "puppet", .machine = "its own", .rails = {{net::local_address(listener), "lo"}}};
     endpoints = rendezvous.exchange(endpoint, *watch, deadline).value();
   }
 
   StoreRendezvous rendezvous;
-  Socket listener;
+  net::Socket listener;
   std::string secret;
   std::optional<StoreStartWatch> watch;
   std::vector<RankEndpoint> endpoints;
@@ -273,7 +274,7 @@ TEST(RendezvousInGivenStore, ARankThatHangsUpWhileOthersConnectIsNamedOnEveryRan
   ASSERT_TRUE(connect_authenticated(test::kNetwork, one.endpoints[0].rails[0].address,
                                     {.secret = one.secret, .purpose = mesh_purpose("0")},
                                     {.from = 1, .to = 0, .world_size = 3},
-                                    Deadline::after(test::kClock, seconds(30))));
+                                    net::Deadline::after(test::kClock, seconds(30))));
   for (auto* outcome : {&zero, &two}) {
     const auto mesh = outcome->get();
     ASSERT_FALSE(mesh);
@@ -307,4 +308,4 @@ TEST(RendezvousInGivenStore, NonsenseInAStoreIsAnErrorNotACrash) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

@@ -20,12 +20,12 @@ inline std::uint16_t free_port() {
   static Random random(static_cast<std::uint64_t>(::getpid()));
   for (;;) {
     const auto port = static_cast<std::uint16_t>(random.between(15'000, 32'000));
-    if (listen_on(*SocketAddress::of("127.0.0.1", port))) return port;
+    if (net::listen_on(*net::SocketAddress::of("127.0.0.1", port))) return port;
   }
 }
 
-inline Job job_of(Rank rank, int world_size, std::uint16_t port) {
-  Job job;
+inline bootstrap::Job job_of(Rank rank, int world_size, std::uint16_t port) {
+  bootstrap::Job job;
   job.rank = rank;
   job.world_size = world_size;
   job.local_world_size = world_size;
@@ -34,27 +34,29 @@ inline Job job_of(Rank rank, int world_size, std::uint16_t port) {
   return job;
 }
 
-inline RendezvousOptions within(Duration timeout) {
-  RendezvousOptions options;
+inline bootstrap::RendezvousOptions within(Duration timeout) {
+  bootstrap::RendezvousOptions options;
   options.timeout = timeout;
   return options;
 }
 
 /// Runs connect_mesh for the given jobs, each on a thread.
-inline std::vector<Result<Mesh>> connect_all(
-    const std::vector<Job>& jobs,
-    const RendezvousOptions& options = within(std::chrono::seconds(60)), Store* store = nullptr) {
-  std::vector<Result<Mesh>> meshes(jobs.size());
+inline std::vector<Result<bootstrap::Mesh>> connect_all(
+    const std::vector<bootstrap::Job>& jobs,
+    const bootstrap::RendezvousOptions& options = within(std::chrono::seconds(60)),
+    bootstrap::Store* store = nullptr) {
+  std::vector<Result<bootstrap::Mesh>> meshes(jobs.size());
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < jobs.size(); ++i) {
-    threads.emplace_back([&, i] { meshes[i] = connect_mesh(kNetwork, jobs[i], options, store); });
+    threads.emplace_back(
+        [&, i] { meshes[i] = bootstrap::connect_mesh(kNetwork, jobs[i], options, store); });
   }
   for (std::thread& thread : threads) thread.join();
   return meshes;
 }
 
-inline std::vector<Job> whole_job(int world_size, std::uint16_t port) {
-  std::vector<Job> jobs;
+inline std::vector<bootstrap::Job> whole_job(int world_size, std::uint16_t port) {
+  std::vector<bootstrap::Job> jobs;
   for (Rank rank = 0; rank < world_size; ++rank) jobs.push_back(job_of(rank, world_size, port));
   return jobs;
 }
@@ -64,12 +66,12 @@ inline ConstBytes bytes_of(const std::int32_t& value) {
 }
 
 /// Reads one number from a peer, calling poll() meanwhile.
-inline std::int32_t read_number(PollingTransport& transport, Rank from) {
+inline std::int32_t read_number(net::PollingTransport& transport, Rank from) {
   std::int32_t number = -1;
   const Bytes all = std::as_writable_bytes(std::span(&number, 1));
   std::size_t got = 0;
-  std::vector<ReadyEvent> events;
-  const Deadline deadline = Deadline::after(kClock, std::chrono::seconds(20));
+  std::vector<net::ReadyEvent> events;
+  const net::Deadline deadline = net::Deadline::after(kClock, std::chrono::seconds(20));
   while (got < all.size() && !deadline.passed()) {
     const Bytes rest = all.subspan(got);
     const auto count = transport.read({from, 0}, std::span(&rest, 1));
@@ -82,7 +84,7 @@ inline std::int32_t read_number(PollingTransport& transport, Rank from) {
 }
 
 /// Every rank sends "from * 1000 + to" to every other, and checks what it receives.
-inline void expect_connected(std::vector<Result<Mesh>>& meshes) {
+inline void expect_connected(std::vector<Result<bootstrap::Mesh>>& meshes) {
   const auto ranks = static_cast<Rank>(meshes.size());
   for (Rank from = 0; from < ranks; ++from) {
     auto& mesh = meshes[static_cast<std::size_t>(from)];

@@ -15,7 +15,7 @@
 #include "gradwire/bootstrap/store_rendezvous.h"
 #include "tests/net/host.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 namespace {
 
 using std::chrono::milliseconds;
@@ -26,13 +26,13 @@ using testing::HasSubstr;
 constexpr int kWorldSize = 4;
 
 struct Serving {
-  SocketAddress address;
+  net::SocketAddress address;
   std::unique_ptr<RendezvousServer> server;
 };
 
 Serving start_server() {
-  auto socket = listen_on(*SocketAddress::of("127.0.0.1", 0));
-  const SocketAddress address = local_address(*socket);
+  auto socket = net::listen_on(*net::SocketAddress::of("127.0.0.1", 0));
+  const net::SocketAddress address = net::local_address(*socket);
   auto listener = std::make_unique<SocketListener>(std::move(*socket));
   return {address,
           std::move(*RendezvousServer::start(test::kNetwork, std::move(listener),
@@ -47,7 +47,7 @@ Result<std::unique_ptr<RendezvousStore>> connect(const Serving& serving, Rank ra
                                    .secret = "secret",
                                    .rank = rank,
                                    .world_size = kWorldSize},
-                                  Deadline::after(test::kClock, timeout));
+                                  net::Deadline::after(test::kClock, timeout));
 }
 
 /// A joined process that then sends arbitrary bytes.
@@ -57,16 +57,16 @@ class Misbehaving {
       : connection_(std::move(*connect_and_authenticate(
             test::kNetwork, serving.address, {.secret = "secret", .purpose = "store"},
             {.from = rank, .to = 0, .world_size = kWorldSize},
-            Deadline::after(test::kClock, seconds(20))))),
+            net::Deadline::after(test::kClock, seconds(20))))),
         codes_(connection_.key, StoreCodes::Speaker::client) {
     send(request(RequestKind::join, "", encode(Newcomer{})));
     std::string answer(ResponseHeader::kSize + kCodeSize, '\0');
-    EXPECT_TRUE(wait_for(socket(), POLLIN, Deadline::after(test::kClock, seconds(20))));
+    EXPECT_TRUE(net::wait_for(socket(), POLLIN, net::Deadline::after(test::kClock, seconds(20))));
     EXPECT_EQ(::recv(socket().descriptor(), answer.data(), answer.size(), MSG_WAITALL),
               static_cast<ssize_t>(answer.size()));
   }
 
-  const Socket& socket() const { return connection_.socket; }
+  const net::Socket& socket() const { return connection_.socket; }
   StoreCodes& codes() { return codes_; }
 
   std::string request(RequestKind kind, std::string_view key, std::string_view value,
@@ -83,9 +83,9 @@ class Misbehaving {
   StoreCodes codes_;
 };
 
-bool is_hung_up(const Socket& socket) {
+bool is_hung_up(const net::Socket& socket) {
   char byte;
-  return wait_for(socket, POLLIN, Deadline::after(test::kClock, seconds(20))) &&
+  return net::wait_for(socket, POLLIN, net::Deadline::after(test::kClock, seconds(20))) &&
          ::recv(socket.descriptor(), &byte, 1, 0) <= 0;
 }
 
@@ -198,7 +198,8 @@ TEST(RendezvousStore, SetAnswersAtOnceThoseWhoWait) {
   Misbehaving waiter(serving, 1);
   waiter.send(waiter.request(RequestKind::get, "later", "", 3'600'000));
   ASSERT_TRUE(writer->set("later", "v"));
-  EXPECT_TRUE(wait_for(waiter.socket(), POLLIN, Deadline::after(test::kClock, seconds(20))));
+  EXPECT_TRUE(
+      net::wait_for(waiter.socket(), POLLIN, net::Deadline::after(test::kClock, seconds(20))));
 }
 
 // Without a checksum, JSON that still parses would be accepted: "10.0.0.1" for "10.0.0.3".
@@ -219,9 +220,9 @@ TEST(RendezvousStore, AByteThatChangesOnTheWayToTheServerIsNamedToAll) {
 /// Forwards bytes between a client and the server, and changes one of them on request.
 class Relay {
  public:
-  explicit Relay(SocketAddress to)
-      : listener_(std::move(*listen_on(*SocketAddress::of("127.0.0.1", 0)))),
-        address_(local_address(listener_)),
+  explicit Relay(net::SocketAddress to)
+      : listener_(std::move(*net::listen_on(*net::SocketAddress::of("127.0.0.1", 0)))),
+        address_(net::local_address(listener_)),
         thread_([this, to] { run(to); }) {}
 
   ~Relay() {
@@ -229,33 +230,35 @@ class Relay {
     thread_.join();
   }
 
-  const SocketAddress& address() const { return address_; }
+  const net::SocketAddress& address() const { return address_; }
 
   /// Changes the last byte of the server's next message.
   void change_a_byte() { change_ = true; }
 
  private:
-  void run(const SocketAddress& to) {
-    if (!wait_for(listener_, POLLIN, Deadline::after(test::kClock, seconds(20)))) return;
-    const Socket client = std::move((**accept_one(listener_)).socket);
-    const Socket server = std::move(*connect_to(to, Deadline::after(test::kClock, seconds(20))));
+  void run(const net::SocketAddress& to) {
+    if (!net::wait_for(listener_, POLLIN, net::Deadline::after(test::kClock, seconds(20)))) return;
+    const net::Socket client = std::move((**net::accept_one(listener_)).socket);
+    const net::Socket server =
+        std::move(*net::connect_to(to, net::Deadline::after(test::kClock, seconds(20))));
     while (!stop_) {
       if (!pass(client, server, false) || !pass(server, client, true)) return;
     }
   }
 
-  bool pass(const Socket& from, const Socket& to, bool from_server) {
+  bool pass(const net::Socket& from, const net::Socket& to, bool from_server) {
     std::array<std::byte, 4096> bytes;
-    if (!wait_for(from, POLLIN, Deadline::after(test::kClock, milliseconds(1)))) return true;
-    const Transfer got = receive_some(from, bytes);
+    if (!net::wait_for(from, POLLIN, net::Deadline::after(test::kClock, milliseconds(1))))
+      return true;
+    const net::Transfer got = net::receive_some(from, bytes);
     if (got.ended) return false;
     if (from_server && change_.exchange(false)) bytes[got.bytes - 1] ^= std::byte{1};
-    send_some(to, std::span(bytes).first(got.bytes));
+    net::send_some(to, std::span(bytes).first(got.bytes));
     return true;
   }
 
-  Socket listener_;
-  SocketAddress address_;
+  net::Socket listener_;
+  net::SocketAddress address_;
   std::atomic<bool> stop_ = false;
   std::atomic<bool> change_ = false;
   std::thread thread_;
@@ -305,7 +308,7 @@ TEST(RendezvousServer, OnceSealedItIsCompleteForAll) {
   std::vector<std::thread> ranks;
   for (const auto& store : stores) {
     ranks.emplace_back(
-        [&] { EXPECT_TRUE(store->complete(Deadline::after(test::kClock, seconds(20)))); });
+        [&] { EXPECT_TRUE(store->complete(net::Deadline::after(test::kClock, seconds(20)))); });
   }
   for (std::thread& rank : ranks) rank.join();
 }
@@ -316,13 +319,13 @@ TEST(RendezvousServer, OnceSealedALateRankFailsTheStartForAll) {
   for (Rank rank = 0; rank < kWorldSize; ++rank)
     stores.push_back(std::move(*connect(serving, rank)));
   ASSERT_EQ(stores[0]->seal(), true);
-  const Status early = stores[1]->complete(Deadline::after(test::kClock, milliseconds(30)));
+  const Status early = stores[1]->complete(net::Deadline::after(test::kClock, milliseconds(30)));
   ASSERT_FALSE(early);
   EXPECT_EQ(early.error().kind, ErrorKind::timeout);
   EXPECT_THAT(early.error().message, HasSubstr("rank 3 (127.0.0.1:"));
   stores[1].reset();
   // Not that rank 1 has ended.
-  const Status other = stores[0]->complete(Deadline::after(test::kClock, seconds(20)));
+  const Status other = stores[0]->complete(net::Deadline::after(test::kClock, seconds(20)));
   ASSERT_FALSE(other);
   EXPECT_EQ(other.error().kind, ErrorKind::timeout);
   EXPECT_THAT(other.error().message, HasSubstr(early.error().message));
@@ -337,7 +340,7 @@ TEST(StoreRendezvous, ARankThatWaitsSaysWhyRankZeroGaveUp) {
     EXPECT_TRUE(zero->get("gradwire/0/knock/1", seconds(20)));
     (void)zero->fail({ErrorKind::timeout, "rank 2 has not joined"});
   });
-  const Status joined = rendezvous.join(Deadline::after(test::kClock, seconds(20)));
+  const Status joined = rendezvous.join(net::Deadline::after(test::kClock, seconds(20)));
   gives_up.join();
   ASSERT_FALSE(joined);
   EXPECT_THAT(joined.error().message, HasSubstr("rank 2 has not joined"));
@@ -345,12 +348,14 @@ TEST(StoreRendezvous, ARankThatWaitsSaysWhyRankZeroGaveUp) {
 
 TEST(RendezvousServer, KnowsWhenItIsAlone) {
   const auto serving = start_server();
-  EXPECT_TRUE(serving.server->wait_until_idle(Deadline::after(test::kClock, milliseconds(10))));
+  EXPECT_TRUE(
+      serving.server->wait_until_idle(net::Deadline::after(test::kClock, milliseconds(10))));
   auto store = std::move(*connect(serving, 1));
   ASSERT_TRUE(store->set("a", "b"));
-  EXPECT_FALSE(serving.server->wait_until_idle(Deadline::after(test::kClock, milliseconds(10))));
+  EXPECT_FALSE(
+      serving.server->wait_until_idle(net::Deadline::after(test::kClock, milliseconds(10))));
   store.reset();
-  EXPECT_TRUE(serving.server->wait_until_idle(Deadline::after(test::kClock, seconds(20))));
+  EXPECT_TRUE(serving.server->wait_until_idle(net::Deadline::after(test::kClock, seconds(20))));
 }
 
 TEST(RendezvousServer, SendsFinishedRanksToItsSuccessor) {
@@ -381,4 +386,4 @@ TEST(RendezvousServer, RefusesRanksThatCannotBe) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

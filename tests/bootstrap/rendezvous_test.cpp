@@ -21,7 +21,7 @@
 #include "tests/bootstrap/usual_descriptors.h"
 #include "tests/net/host.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 namespace {
 
 using std::chrono::milliseconds;
@@ -59,8 +59,9 @@ TEST(Rendezvous, NamesPeersForPeople) {
 
 TEST(Rendezvous, TimesOutNamingAllMissingRanksOnEveryRank) {
   const std::uint16_t port = free_port();
-  const auto meshes =
-      connect_all({job_of(0, 5, port), job_of(1, 5, port), job_of(4, 5, port)}, within(seconds(1)));
+  const auto meshes = connect_all(
+      {job_of(0, 5, port), job_of(1, 5, port), job_of(4, 5, port)},
+      within(seconds(1)));
   for (const auto& mesh : meshes) {
     ASSERT_FALSE(mesh);
     EXPECT_EQ(mesh.error().kind, ErrorKind::timeout);
@@ -74,7 +75,8 @@ TEST(Rendezvous, TimesOutNamingAllMissingRanksOnEveryRank) {
 
 TEST(Rendezvous, WithoutRankZeroSaysWhereItWasExpected) {
   const std::uint16_t port = free_port();
-  const auto mesh = connect_mesh(test::kNetwork, job_of(1, 2, port), within(milliseconds(300)));
+  const auto mesh =
+      connect_mesh(test::kNetwork, job_of(1, 2, port), within(milliseconds(300)));
   ASSERT_FALSE(mesh);
   EXPECT_EQ(mesh.error().kind, ErrorKind::timeout);
   EXPECT_THAT(mesh.error().message,
@@ -84,14 +86,15 @@ TEST(Rendezvous, WithoutRankZeroSaysWhereItWasExpected) {
 TEST(Rendezvous, WaitsForARankZeroThatStartsLater) {
   const std::uint16_t port = free_port();
   Result<Mesh> first = failure(ErrorKind::system, "not run");
-  std::thread early(
-      [&] { first = connect_mesh(test::kNetwork, job_of(1, 2, port), within(seconds(60))); });
+  std::thread early([&] {
+    first = connect_mesh(test::kNetwork, job_of(1, 2, port), within(seconds(60)));
+  });
   // When its first attempt arrives here, the early rank has tried and failed at least once.
   {
-    auto stranger = listen_on(*SocketAddress::of("127.0.0.1", port));
+    auto stranger = net::listen_on(*net::SocketAddress::of("127.0.0.1", port));
     ASSERT_TRUE(stranger);
-    ASSERT_TRUE(wait_for(*stranger, POLLIN, Deadline::after(test::kClock, seconds(20))));
-    ASSERT_TRUE(*accept_one(*stranger));
+    ASSERT_TRUE(net::wait_for(*stranger, POLLIN, net::Deadline::after(test::kClock, seconds(20))));
+    ASSERT_TRUE(*net::accept_one(*stranger));
   }
   auto second = connect_mesh(test::kNetwork, job_of(0, 2, port), within(seconds(60)));
   early.join();
@@ -103,7 +106,8 @@ TEST(Rendezvous, WrongSecretIsRefusedAndNamesTheRemedy) {
   const std::uint16_t port = free_port();
   Job stranger = job_of(1, 2, port);
   stranger.secret = "another";
-  const auto meshes = connect_all({job_of(0, 2, port), stranger}, within(milliseconds(1500)));
+  const auto meshes =
+      connect_all({job_of(0, 2, port), stranger}, within(milliseconds(1500)));
   ASSERT_FALSE(meshes[0]);
   EXPECT_EQ(meshes[0].error().kind, ErrorKind::timeout);
   EXPECT_THAT(meshes[0].error().message, HasSubstr("rank 1 has not joined"));
@@ -114,8 +118,8 @@ TEST(Rendezvous, WrongSecretIsRefusedAndNamesTheRemedy) {
 }
 
 TEST(Rendezvous, ATakenPortIsNamedWithTheRemedy) {
-  const auto taken = listen_on(*SocketAddress::of("127.0.0.1", 0));
-  const std::uint16_t port = local_address(*taken).port();
+  const auto taken = net::listen_on(*net::SocketAddress::of("127.0.0.1", 0));
+  const std::uint16_t port = net::local_address(*taken).port();
   const auto mesh = connect_mesh(test::kNetwork, job_of(0, 2, port), within(seconds(5)));
   ASSERT_FALSE(mesh);
   EXPECT_EQ(mesh.error().kind, ErrorKind::invalid_argument);
@@ -273,8 +277,8 @@ TEST(Rendezvous, BehindOnePortTheNextCommunicatorFollows) {
 }
 
 TEST(Rendezvous, OnePortThatIsTakenIsNamed) {
-  const auto taken = listen_on(*SocketAddress::of("127.0.0.1", 0));
-  const std::uint16_t port = local_address(*taken).port();
+  const auto taken = net::listen_on(*net::SocketAddress::of("127.0.0.1", 0));
+  const std::uint16_t port = net::local_address(*taken).port();
   const auto mesh =
       connect_mesh(test::kNetwork, job_behind_one_port(2, port)[0], within(seconds(5)));
   ASSERT_FALSE(mesh);
@@ -304,4 +308,4 @@ TEST(Rendezvous, RanksOfOneMachineShareMemoryUnlessOneMayNot) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

@@ -13,7 +13,7 @@
 #include "tests/bootstrap/usual_descriptors.h"
 #include "tests/net/host.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 namespace {
 
 using std::chrono::seconds;
@@ -27,7 +27,7 @@ using test::within;
 /// `held` connections open.
 class Pest {
  public:
-  explicit Pest(SocketAddress to, std::size_t held = 200)
+  explicit Pest(net::SocketAddress to, std::size_t held = 200)
       : held_(held), thread_([this, to] { run(to); }) {}
   ~Pest() {
     stop_ = true;
@@ -36,10 +36,10 @@ class Pest {
   int visits() const { return visits_; }
 
  private:
-  void run(const SocketAddress& to) {
-    std::vector<Socket> silent;
+  void run(const net::SocketAddress& to) {
+    std::vector<net::Socket> silent;
     for (int turn = 0; !stop_; ++turn) {
-      auto socket = connect_to(to, Deadline::after(test::kClock, seconds(1)));
+      auto socket = net::connect_to(to, net::Deadline::after(test::kClock, seconds(1)));
       if (!socket) continue;
       ++visits_;
       const std::string_view says = kWords[static_cast<std::size_t>(turn) % kWords.size()];
@@ -82,8 +82,8 @@ TEST(Rendezvous, UnauthenticatedPeersDoNotExhaustDescriptorsBehindOnePort) {
       char go;
       [[maybe_unused]] const ssize_t got = ::read(pipe[0], &go, 1);
     });
-    const Pest pest(*SocketAddress::of("127.0.0.1", port), /*held=*/400);
-    const Deadline deadline = Deadline::after(test::kClock, seconds(20));
+    const Pest pest(*net::SocketAddress::of("127.0.0.1", port), /*held=*/400);
+    const net::Deadline deadline = net::Deadline::after(test::kClock, seconds(20));
     while (pest.visits() < 800 && !deadline.passed()) std::this_thread::yield();
     EXPECT_GE(pest.visits(), 800);
     ASSERT_EQ(::write(pipe[1], "g", 1), 1);
@@ -104,15 +104,15 @@ TEST(Rendezvous, UnauthenticatedPeersDoNotDisturb) {
   std::vector<std::thread> threads;
   const auto start = [&](std::size_t rank) {
     threads.emplace_back([&, rank] {
-      meshes[rank] = connect_mesh(test::kNetwork, job_of(static_cast<Rank>(rank), 8, port),
-                                  within(seconds(60)));
+      meshes[rank] = connect_mesh(
+          test::kNetwork, job_of(static_cast<Rank>(rank), 8, port), within(seconds(60)));
     });
   };
   start(0);
   start(1);
   {
-    const Pest pest(*SocketAddress::of("127.0.0.1", port));
-    const Deadline deadline = Deadline::after(test::kClock, seconds(20));
+    const Pest pest(*net::SocketAddress::of("127.0.0.1", port));
+    const net::Deadline deadline = net::Deadline::after(test::kClock, seconds(20));
     while (pest.visits() < 300 && !deadline.passed()) std::this_thread::yield();
     EXPECT_GE(pest.visits(), 300);
     for (std::size_t rank = 2; rank < 8; ++rank) start(rank);
@@ -122,4 +122,4 @@ TEST(Rendezvous, UnauthenticatedPeersDoNotDisturb) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

@@ -10,7 +10,7 @@
 #include "tests/net/host.h"
 #include "tests/net/loopback.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 namespace {
 
 using std::chrono::milliseconds;
@@ -21,16 +21,16 @@ using testing::HasSubstr;
 const SharedSecret kShared = {.secret = "open sesame", .purpose = "test"};
 
 /// Returns a port of the loopback that was free a moment ago.
-SocketAddress free_address() {
-  return local_address(*listen_on(test::any_loopback_port()));
+net::SocketAddress free_address() {
+  return net::local_address(*net::listen_on(test::any_loopback_port()));
 }
 
-PortMember member_at(const SocketAddress& address, Rank rank) {
+PortMember member_at(const net::SocketAddress& address, Rank rank) {
   return {.destination = {service_number(kShared.purpose), rank}, .addresses = {address}};
 }
 
 Result<std::unique_ptr<SharedPortListener>> open_listener(
-    const SocketAddress& address, Rank rank, const std::string& secret = kShared.secret) {
+    const net::SocketAddress& address, Rank rank, const std::string& secret = kShared.secret) {
   return SharedPortListener::open(test::kNetwork, shared_port_name(secret, address.port()),
                                   member_at(address, rank), test::soon_enough());
 }
@@ -38,7 +38,7 @@ Result<std::unique_ptr<SharedPortListener>> open_listener(
 /// One rank behind the shared port, on its own thread in place of a process.
 class Member {
  public:
-  Member(const SocketAddress& address, Rank rank)
+  Member(const net::SocketAddress& address, Rank rank)
       : rank_(rank),
         handshakes_(
             test::kClock, listeners(address, rank),
@@ -54,13 +54,13 @@ class Member {
 
   /// Waits for at least this many admitted callers; a caller knows of it slightly before this side.
   int entered(int at_least) const {
-    const Deadline deadline = test::soon_enough();
+    const net::Deadline deadline = test::soon_enough();
     while (entered_ < at_least && !deadline.passed()) std::this_thread::yield();
     return entered_;
   }
 
  private:
-  static Listeners listeners(const SocketAddress& address, Rank rank) {
+  static Listeners listeners(const net::SocketAddress& address, Rank rank) {
     auto listener = open_listener(address, rank);
     EXPECT_TRUE(listener) << listener.error().message;
     Listeners listeners;
@@ -73,10 +73,10 @@ class Member {
   }
 
   void run() {
-    PollSet set;
+    net::PollSet set;
     while (!stop_) {
       set.clear();
-      set.wait(handshakes_.watch(set, Deadline::after(test::kClock, milliseconds(5))));
+      set.wait(handshakes_.watch(set, net::Deadline::after(test::kClock, milliseconds(5))));
       ASSERT_TRUE(handshakes_.advance(set));
     }
   }
@@ -89,8 +89,8 @@ class Member {
 };
 
 /// Connects as ranks do: retries if refused or disconnected.
-Status call(const SocketAddress& address, Rank to) {
-  const Deadline deadline = test::soon_enough();
+Status call(const net::SocketAddress& address, Rank to) {
+  const net::Deadline deadline = test::soon_enough();
   for (;;) {
     const auto socket =
         connect_authenticated(test::kNetwork, address, kShared,
@@ -103,7 +103,7 @@ Status call(const SocketAddress& address, Rank to) {
 }
 
 TEST(SharedPort, PassesEachConnectionToItsDestination) {
-  const SocketAddress address = free_address();
+  const net::SocketAddress address = free_address();
   Member zero(address, 0);
   Member one(address, 1);
   Member two(address, 2);
@@ -117,7 +117,7 @@ TEST(SharedPort, PassesEachConnectionToItsDestination) {
 }
 
 TEST(SharedPort, AnotherTakesOverWhenTheOneThatListensGoes) {
-  const SocketAddress address = free_address();
+  const net::SocketAddress address = free_address();
   std::vector<std::unique_ptr<Member>> members;
   for (Rank rank = 0; rank < 4; ++rank) {
     members.push_back(std::make_unique<Member>(address, rank));
@@ -134,7 +134,7 @@ TEST(SharedPort, AnotherTakesOverWhenTheOneThatListensGoes) {
 }
 
 TEST(SharedPort, AConnectionWithoutDestinationIsClosedAndMayBeRetried) {
-  const SocketAddress address = free_address();
+  const net::SocketAddress address = free_address();
   Member zero(address, 0);
   const auto nobody =
       connect_authenticated(test::kNetwork, address, kShared,
@@ -146,7 +146,7 @@ TEST(SharedPort, AConnectionWithoutDestinationIsClosedAndMayBeRetried) {
 }
 
 TEST(SharedPort, ConnectionsOfOtherServicesDoNotArrive) {
-  const SocketAddress address = free_address();
+  const net::SocketAddress address = free_address();
   Member zero(address, 0);
   const auto other = connect_authenticated(
       test::kNetwork, address, {.secret = kShared.secret, .purpose = "another"},
@@ -156,11 +156,11 @@ TEST(SharedPort, ConnectionsOfOtherServicesDoNotArrive) {
 }
 
 TEST(SharedPort, UnauthenticatedPeersAreRefusedAndDisturbNobody) {
-  const SocketAddress address = free_address();
+  const net::SocketAddress address = free_address();
   Member zero(address, 0);
-  std::vector<Socket> strangers;
+  std::vector<net::Socket> strangers;
   for (int i = 0; i < 100; ++i) {
-    strangers.push_back(std::move(*connect_to(address, test::soon_enough())));
+    strangers.push_back(std::move(*net::connect_to(address, test::soon_enough())));
     const std::string_view says =
         i % 2 == 0 ? "GRAD"
                    : "GET / HTTP/1.1\r\nHost: somewhere\r\nUser-Agent: somebody at all\r\n";
@@ -172,13 +172,13 @@ TEST(SharedPort, UnauthenticatedPeersAreRefusedAndDisturbNobody) {
 }
 
 TEST(SharedPort, SilenceEndsAtTheDeadline) {
-  const SocketAddress address = free_address();
+  const net::SocketAddress address = free_address();
   const auto listener = open_listener(address, 0);
   ASSERT_TRUE(listener);
-  const auto silent = connect_to(address, test::soon_enough());
+  const auto silent = net::connect_to(address, test::soon_enough());
   ASSERT_TRUE(silent);
-  EXPECT_TRUE(wait_for(*silent, POLLIN, test::soon_enough()));
-  EXPECT_TRUE(has_ended(*silent));
+  EXPECT_TRUE(net::wait_for(*silent, POLLIN, test::soon_enough()));
+  EXPECT_TRUE(net::has_ended(*silent));
 }
 
 Duration cpu_time() {
@@ -188,19 +188,19 @@ Duration cpu_time() {
 }
 
 TEST(SharedPort, HalfAHelloBlocksNobody) {
-  const SocketAddress address = free_address();
+  const net::SocketAddress address = free_address();
   const auto listener = open_listener(address, 0);
   ASSERT_TRUE(listener);
-  const auto half = connect_to(address, test::soon_enough());
+  const auto half = net::connect_to(address, test::soon_enough());
   ASSERT_TRUE(half);
   const Duration before = cpu_time();
   ASSERT_EQ(::send(half->descriptor(), "GRADWIRE", 8, MSG_NOSIGNAL), 8);
-  EXPECT_FALSE(wait_for(*half, POLLIN, Deadline::after(test::kClock, milliseconds(500))));
+  EXPECT_FALSE(net::wait_for(*half, POLLIN, net::Deadline::after(test::kClock, milliseconds(500))));
   EXPECT_LT(cpu_time() - before, milliseconds(250));
 }
 
 TEST(SharedPort, AWrongSecretIsExplainedByTheRankItself) {
-  const SocketAddress address = free_address();
+  const net::SocketAddress address = free_address();
   Member zero(address, 0);
   const auto wrong = connect_authenticated(
       test::kNetwork, address, {.secret = "wrong", .purpose = kShared.purpose},
@@ -210,16 +210,16 @@ TEST(SharedPort, AWrongSecretIsExplainedByTheRankItself) {
 }
 
 TEST(SharedPort, APortThatAnotherProgramHasIsNamed) {
-  const auto other = listen_on(test::any_loopback_port());
-  const auto listener = open_listener(local_address(*other), 0);
+  const auto other = net::listen_on(test::any_loopback_port());
+  const auto listener = open_listener(net::local_address(*other), 0);
   ASSERT_FALSE(listener);
   EXPECT_EQ(listener.error().kind, ErrorKind::invalid_argument);
-  EXPECT_THAT(listener.error().message, AllOf(HasSubstr(local_address(*other).to_string()),
+  EXPECT_THAT(listener.error().message, AllOf(HasSubstr(net::local_address(*other).to_string()),
                                               HasSubstr("another program already does")));
 }
 
 TEST(SharedPort, AnotherJobDoesNotGetInToo) {
-  const SocketAddress address = free_address();
+  const net::SocketAddress address = free_address();
   const auto first = open_listener(address, 0);
   ASSERT_TRUE(first);
   const auto second = open_listener(address, 0, "another secret");
@@ -228,12 +228,12 @@ TEST(SharedPort, AnotherJobDoesNotGetInToo) {
 }
 
 TEST(SharedPort, IsFreeAgainAfterTheLast) {
-  const SocketAddress address = free_address();
+  const net::SocketAddress address = free_address();
   for (int turn = 0; turn < 3; ++turn) {
     Member zero(address, 0);
     EXPECT_TRUE(call(address, 0));
   }
-  EXPECT_TRUE(listen_on(address));
+  EXPECT_TRUE(net::listen_on(address));
 }
 
 TEST(SharedPortName, DependsOnSecretAndPort) {
@@ -250,9 +250,9 @@ TEST(SharedPortName, IsDerivedSlowlyAsEveryUserCanTryGuessesOnIt) {
 }
 
 TEST(PortMember, SurvivesItsJourney) {
-  const PortMember member = {
-      .destination = {4'000'000'000u, 12},
-      .addresses = {*SocketAddress::parse("10.0.0.1:29500"), *SocketAddress::parse("[::1]:29500")}};
+  const PortMember member = {.destination = {4'000'000'000u, 12},
+                             .addresses = {*net::SocketAddress::parse("10.0.0.1:29500"),
+                                           *net::SocketAddress::parse("[::1]:29500")}};
   const auto back = decode_port_member(encode(member));
   ASSERT_TRUE(back);
   EXPECT_EQ(back->destination, member.destination);
@@ -272,8 +272,8 @@ TEST(Destination, IsReadFromOurHelloAlone) {
                          {.from = 3, .to = 6, .world_size = 8, .rail = 1});
   ASSERT_TRUE(client.advance());
   std::vector<std::byte> hello(kHelloSize);
-  ASSERT_TRUE(wait_for(pair.second, POLLIN, test::soon_enough()));
-  ASSERT_EQ(receive_some(pair.second, hello).bytes, kHelloSize);
+  ASSERT_TRUE(net::wait_for(pair.second, POLLIN, test::soon_enough()));
+  ASSERT_EQ(net::receive_some(pair.second, hello).bytes, kHelloSize);
   ASSERT_TRUE(destination_of(hello));
   EXPECT_EQ(*destination_of(hello), (Destination{service_number("test"), 6}));
   EXPECT_FALSE(destination_of(ConstBytes(hello).first(kHelloSize - 1)));
@@ -283,4 +283,4 @@ TEST(Destination, IsReadFromOurHelloAlone) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

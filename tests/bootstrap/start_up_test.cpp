@@ -16,7 +16,7 @@
 #include "tests/bootstrap/rank_child.h"
 #include "tests/net/host.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 namespace {
 
 using std::chrono::seconds;
@@ -28,8 +28,8 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-Deadline soon_enough() {
-  return Deadline::after(test::kClock, seconds(30));
+net::Deadline soon_enough() {
+  return net::Deadline::after(test::kClock, seconds(30));
 }
 
 /// A rank that the test drives step by step, in place of connect_mesh().
@@ -57,13 +57,13 @@ class Puppet {
                                 .timeout = seconds(30)});
     ASSERT_TRUE(rendezvous.join(soon_enough()));
     const RankEndpoint endpoint = {
-        .host = "puppet", .machine = "its own", .rails = {{local_address(listener_), "lo"}}};
+        .host = "puppet", .machine = "its own", .rails = {{net::local_address(listener_), "lo"}}};
     const auto endpoints = rendezvous.exchange(endpoint, *store_, soon_enough());
     ASSERT_TRUE(endpoints) << endpoints.error().message;
   }
 
   RendezvousStore& store() { return *store_; }
-  Socket& listener() { return listener_; }
+  net::Socket& listener() { return listener_; }
 
   /// Closes its connections, as a killed process does.
   void die() {
@@ -72,12 +72,12 @@ class Puppet {
   }
 
  private:
-  static Socket listen_on_loopback() {
-    return std::move(*listen_on(*SocketAddress::of("127.0.0.1", 0)));
+  static net::Socket listen_on_loopback() {
+    return std::move(*net::listen_on(*net::SocketAddress::of("127.0.0.1", 0)));
   }
 
   Job job_;
-  Socket listener_;
+  net::Socket listener_;
   std::unique_ptr<RendezvousStore> store_;
 };
 
@@ -176,10 +176,10 @@ TEST(StartUp, AHandshakeThatFailsIsNamedOnEveryRank) {
         test::kClock, listeners_of(std::move(one.listener())),
         {.shared = {.secret = "another", .purpose = "mesh 0"}, .world_size = 3},
         [](const Claims&) { return Verdict::accepted; }, [](const AuthenticatedConnection&) {});
-    PollSet set;
+    net::PollSet set;
     while (!over) {
       set.clear();
-      set.wait(server.watch(set, Deadline::after(test::kClock, std::chrono::milliseconds(5))));
+      set.wait(server.watch(set, net::Deadline::after(test::kClock, std::chrono::milliseconds(5))));
       ASSERT_TRUE(server.advance(set));
     }
   });
@@ -235,7 +235,8 @@ TEST(StartUp, AWrongSecretEndsNobodysStartButItsOwn) {
 
 TEST(StartUp, ARankOfAnotherJobIsSentAwayAndEndsNobodysStartButItsOwn) {
   const std::uint16_t port = free_port();
-  Job zero_of_a = job_of(0, 2, port), one_of_a = job_of(1, 2, port), one_of_b = job_of(1, 3, port);
+  Job zero_of_a = job_of(0, 2, port), one_of_a = job_of(1, 2, port),
+      one_of_b = job_of(1, 3, port);
   zero_of_a.job_id = one_of_a.job_id = "a";
   one_of_b.job_id = "b";
   Outcome zero = start(zero_of_a);
@@ -250,8 +251,8 @@ TEST(StartUp, ARankOfAnotherJobIsSentAwayAndEndsNobodysStartButItsOwn) {
 TEST(StartUp, RankZerosOwnFailureIsToldToThoseWhoWait) {
   const std::uint16_t port = free_port();
   Job job = job_of(0, 2, port);
-  const auto taken = listen_on(*SocketAddress::of("127.0.0.1", 0));
-  job.port = local_address(*taken).port();
+  const auto taken = net::listen_on(*net::SocketAddress::of("127.0.0.1", 0));
+  job.port = net::local_address(*taken).port();
   Outcome one = start(job_of(1, 2, port));
   Outcome zero = start(job);
   EXPECT_THAT(reason_of(zero), HasSubstr("another program already does"));
@@ -260,4 +261,4 @@ TEST(StartUp, RankZerosOwnFailureIsToldToThoseWhoWait) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

@@ -1,5 +1,3 @@
-#include "gradwire/bootstrap/user_key.h"
-
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -11,9 +9,10 @@
 #include <sys/stat.h>
 
 #include "gradwire/base/error.h"
+#include "gradwire/bootstrap/job_secret.h"
 #include "tests/bootstrap/environments.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 namespace {
 
 using test::environment_of;
@@ -102,4 +101,4 @@ TEST(UserKeyTest, RefusesLinksFoldersAndStumps) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

@@ -26,13 +26,14 @@ struct CheckpointFolder : ::testing::Test {
 
   std::vector<std::string> names() {
     std::vector<std::string> names;
-    for (const auto& found : list_checkpoints(place)) names.push_back(found.path.filename());
+    for (const auto& found : checkpoint::list_checkpoints(place))
+      names.push_back(found.path.filename());
     return names;
   }
 
   /// Replaces the only occurrence of `from` in the manifest by `to`.
   void edit_manifest(const std::string& from, const std::string& to) {
-    const auto path = place / "step-000007" / kManifestName;
+    const auto path = place / "step-000007" / checkpoint::kManifestName;
     std::string text;
     std::getline(std::ifstream(path), text, '\0');
     const auto at = text.find(from);
@@ -57,35 +58,37 @@ struct CheckpointFolder : ::testing::Test {
 };
 
 TEST_F(CheckpointFolder, NewestIsTheLastWrittenNotTheHighestStep) {
-  EXPECT_TRUE(list_checkpoints(place).empty());
+  EXPECT_TRUE(checkpoint::list_checkpoints(place).empty());
   write(20, 1);
   write(10, 2);
   write(10, 3);
   EXPECT_THAT(names(), ElementsAre("step-000020", "step-000010", "step-000010.2"));
-  EXPECT_EQ(find_checkpoint(place), place / "step-000010.2");
-  EXPECT_EQ(find_checkpoint(folder / "out"), place / "step-000010.2");
-  EXPECT_EQ(find_checkpoint(place / "step-000020"), place / "step-000020");
+  EXPECT_EQ(checkpoint::find_checkpoint(place), place / "step-000010.2");
+  EXPECT_EQ(checkpoint::find_checkpoint(folder / "out"), place / "step-000010.2");
+  EXPECT_EQ(checkpoint::find_checkpoint(place / "step-000020"), place / "step-000020");
   std::ofstream(folder / "out" / "model.safetensors") << "a model";
-  EXPECT_EQ(find_checkpoint(folder / "out" / "model.safetensors"), place / "step-000010.2");
+  EXPECT_EQ(checkpoint::find_checkpoint(folder / "out" / "model.safetensors"),
+            place / "step-000010.2");
   prune_checkpoints(disk, place, 1);
   EXPECT_THAT(names(), ElementsAre("step-000010.2"));
 }
 
 TEST_F(CheckpointFolder, MissingCheckpointIsAnErrorWithTheReason) {
-  EXPECT_THAT(error_of([&] { find_checkpoint(place); }), HasSubstr("no such checkpoint"));
+  EXPECT_THAT(error_of([&] { checkpoint::find_checkpoint(place); }),
+              HasSubstr("no such checkpoint"));
   std::filesystem::create_directories(place / "step-000003");
-  EXPECT_THAT(error_of([&] { find_checkpoint(place); }), HasSubstr("manifest.json"));
+  EXPECT_THAT(error_of([&] { checkpoint::find_checkpoint(place); }), HasSubstr("manifest.json"));
   std::ofstream(folder / "model.safetensors") << "a model";
-  EXPECT_THAT(error_of([&] { find_checkpoint(folder / "model.safetensors"); }),
+  EXPECT_THAT(error_of([&] { checkpoint::find_checkpoint(folder / "model.safetensors"); }),
               AllOf(HasSubstr("not a checkpoint"), HasSubstr("checkpoint_every")));
 }
 
 TEST_F(CheckpointFolder, OneThatCannotBeListedIsNotAnEmptyOne) {
-  EXPECT_TRUE(list_checkpoints(place / "nowhere").empty());
+  EXPECT_TRUE(checkpoint::list_checkpoints(place / "nowhere").empty());
   std::filesystem::create_directories(place);
   std::filesystem::create_symlink("loop", place / "loop");
   try {
-    list_checkpoints(place / "loop");
+    checkpoint::list_checkpoints(place / "loop");
     FAIL() << "it was listed";
   } catch (const Exception& error) {
     EXPECT_EQ(error.kind(), ErrorKind::system);
@@ -95,7 +98,7 @@ TEST_F(CheckpointFolder, OneThatCannotBeListedIsNotAnEmptyOne) {
 
 TEST_F(CheckpointFolder, ReadsAnyRangeOfElements) {
   write(7, 1, 4);
-  const CheckpointReader reader(place / "step-000007");
+  const checkpoint::CheckpointReader reader(place / "step-000007");
   const auto content = content_of_step(7);
   for (const auto& tensor : reader.manifest().tensors) {
     const auto& whole = content.at(tensor.name);
@@ -131,50 +134,55 @@ TEST_F(CheckpointFolder, DamageIsFoundAndNamesTheFile) {
 TEST_F(CheckpointFolder, ADamagedManifestIsRefusedAndListed) {
   write(7, 1);
   edit_manifest("\"step\": 7", "\"step\": 8");
-  EXPECT_THAT(error_of([&] { read_manifest(place / "step-000007"); }), HasSubstr("checksum"));
-  ASSERT_EQ(list_checkpoints(place).size(), 1u);
-  EXPECT_THAT(list_checkpoints(place)[0].damage, HasSubstr("manifest.json"));
-  EXPECT_THAT(error_of([&] { find_checkpoint(place); }), HasSubstr("checksum"));
+  EXPECT_THAT(error_of([&] { checkpoint::read_manifest(place / "step-000007"); }),
+              HasSubstr("checksum"));
+  ASSERT_EQ(checkpoint::list_checkpoints(place).size(), 1u);
+  EXPECT_THAT(checkpoint::list_checkpoints(place)[0].damage, HasSubstr("manifest.json"));
+  EXPECT_THAT(error_of([&] { checkpoint::find_checkpoint(place); }), HasSubstr("checksum"));
   edit_manifest("\"version\": 1", "\"version\": 9");
-  EXPECT_THAT(error_of([&] { read_manifest(place / "step-000007"); }), HasSubstr("version 9"));
+  EXPECT_THAT(error_of([&] { checkpoint::read_manifest(place / "step-000007"); }),
+              HasSubstr("version 9"));
   edit_manifest("gradwire checkpoint", "something else");
-  EXPECT_THAT(error_of([&] { read_manifest(place / "step-000007"); }),
+  EXPECT_THAT(error_of([&] { checkpoint::read_manifest(place / "step-000007"); }),
               HasSubstr("no manifest of a gradwire checkpoint"));
 }
 
 TEST_F(CheckpointFolder, TheManifestGoesThroughItsText) {
   write(7, 5, 2);
-  const auto manifest = read_manifest(place / "step-000007");
+  const auto manifest = checkpoint::read_manifest(place / "step-000007");
   EXPECT_EQ(manifest.step, 7);
   EXPECT_EQ(manifest.sequence, 5);
   EXPECT_EQ(manifest.ranks(), 2);
   EXPECT_EQ(manifest.model, R"({"name":"mlp"})");
   ASSERT_EQ(manifest.rank_tensors[1].size(), 1u);
   EXPECT_EQ(manifest.rank_tensors[1][0].name, "random");
-  EXPECT_EQ(manifest_text(parse_manifest(manifest_text(manifest), "there")),
-            manifest_text(manifest));
+  EXPECT_EQ(checkpoint::manifest_text(
+                checkpoint::parse_manifest(checkpoint::manifest_text(manifest), "there")),
+            checkpoint::manifest_text(manifest));
   auto wrong = manifest;
   wrong.tensors[0].pieces.pop_back();
-  EXPECT_THAT(error_of([&] { parse_manifest(manifest_text(wrong), "there"); }),
-              AllOf(HasSubstr("there"), HasSubstr(manifest.tensors[0].name)));
+  EXPECT_THAT(
+      error_of([&] { checkpoint::parse_manifest(checkpoint::manifest_text(wrong), "there"); }),
+      AllOf(HasSubstr("there"), HasSubstr(manifest.tensors[0].name)));
   wrong = manifest;
   wrong.tensors[0].pieces[0].offset = 1 << 30;
-  EXPECT_THAT(error_of([&] { parse_manifest(manifest_text(wrong), "there"); }),
-              HasSubstr("within the"));
+  EXPECT_THAT(
+      error_of([&] { checkpoint::parse_manifest(checkpoint::manifest_text(wrong), "there"); }),
+      HasSubstr("within the"));
 }
 
 TEST_F(CheckpointFolder, ConsolidatesIntoOneFileThatHoldsTheSame) {
   write(7, 1, 4);
-  const CheckpointReader reader(place / "step-000007");
+  const checkpoint::CheckpointReader reader(place / "step-000007");
   const auto content = content_of_step(7);
   for (const bool optimizer : {false, true}) {
     const auto output = folder / "one.safetensors";
-    const auto done = consolidate(reader, output, optimizer);
+    const auto done = checkpoint::consolidate(reader, output, optimizer);
     EXPECT_EQ(done.tensors, optimizer ? 5u : 3u);
     EXPECT_EQ(done.bytes, std::filesystem::file_size(output));
-    const auto header = read_safetensors_header(output);
+    const auto header = checkpoint::read_safetensors_header(output);
     EXPECT_EQ(header.metadata.at("step"), "7");
-    const InputFile file(output);
+    const checkpoint::InputFile file(output);
     for (const auto& tensor : header.tensors) {
       std::vector<float> values((tensor.end - tensor.begin) / 4);
       file.read(header.data_begin + tensor.begin, std::as_writable_bytes(std::span(values)));
@@ -185,12 +193,12 @@ TEST_F(CheckpointFolder, ConsolidatesIntoOneFileThatHoldsTheSame) {
 
 TEST_F(CheckpointFolder, ConsolidatesNothingThatIsDamaged) {
   write(7, 1);
-  const CheckpointReader reader(place / "step-000007");
+  const checkpoint::CheckpointReader reader(place / "step-000007");
   const auto file = place / "step-000007" / "rank-2-of-3.safetensors";
   std::fstream bytes(file, std::ios::in | std::ios::out | std::ios::binary);
   bytes.seekp(-5, std::ios::end);
   bytes.put('x').flush();
-  EXPECT_THAT(error_of([&] { consolidate(reader, folder / "one", true); }),
+  EXPECT_THAT(error_of([&] { checkpoint::consolidate(reader, folder / "one", true); }),
               HasSubstr("rank-2-of-3.safetensors"));
   EXPECT_FALSE(std::filesystem::exists(folder / "one"));
 }

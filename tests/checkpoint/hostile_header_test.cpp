@@ -22,7 +22,7 @@ std::string file_with(const std::string& json) {
 /// Returns the error for a file with that header and `data` bytes after it; empty if it is read.
 std::string error_of(const std::string& json, std::uint64_t data = 16) {
   const auto bytes = file_with(json);
-  const auto header = parse_safetensors_header(bytes, bytes.size() + data);
+  const auto header = checkpoint::parse_safetensors_header(bytes, bytes.size() + data);
   return header ? "" : header.error().message;
 }
 
@@ -41,12 +41,13 @@ TEST(HostileHeader, ValidHeaderIsRead) {
 TEST(HostileHeader, LengthsLieWithinTheFile) {
   const auto whole = file_with("{}");
   for (std::size_t length = 0; length < whole.size(); ++length) {
-    EXPECT_FALSE(parse_safetensors_header(whole.substr(0, length), length)) << length;
-    EXPECT_FALSE(parse_safetensors_header(whole.substr(0, length), whole.size())) << length;
-    EXPECT_FALSE(parse_safetensors_header(whole, length)) << length;
+    EXPECT_FALSE(checkpoint::parse_safetensors_header(whole.substr(0, length), length)) << length;
+    EXPECT_FALSE(checkpoint::parse_safetensors_header(whole.substr(0, length), whole.size()))
+        << length;
+    EXPECT_FALSE(checkpoint::parse_safetensors_header(whole, length)) << length;
   }
-  EXPECT_FALSE(parse_safetensors_header(std::string(16, '\xff'), ~0ull));
-  EXPECT_FALSE(parse_safetensors_header(std::string(16, '\xff'), 16));
+  EXPECT_FALSE(checkpoint::parse_safetensors_header(std::string(16, '\xff'), ~0ull));
+  EXPECT_FALSE(checkpoint::parse_safetensors_header(std::string(16, '\xff'), 16));
 }
 
 TEST(HostileHeader, ShapesTypesAndOffsetsAreWhatTheyMustBe) {
@@ -86,11 +87,12 @@ TEST(HostileHeader, ChangedAnywhereItIsRefusedOrConsistent) {
       bytes[random.below(bytes.size())] = static_cast<char>(random.between(0, 255));
     }
     const auto size = whole.size() + 16;
-    const auto header = parse_safetensors_header(bytes, size);
+    const auto header = checkpoint::parse_safetensors_header(bytes, size);
     if (!header) ++refused;
     if (!header) continue;
     for (const auto& tensor : header->tensors) {
-      ASSERT_EQ(stored_tensor_bytes(tensor.type, tensor.shape), tensor.end - tensor.begin);
+      ASSERT_EQ(checkpoint::stored_tensor_bytes(tensor.type, tensor.shape),
+                tensor.end - tensor.begin);
       ASSERT_LE(tensor.end, size - header->data_begin);
     }
   }

@@ -44,7 +44,7 @@ struct HostileManifest : ::testing::Test {
   std::string damage() {
     std::string damage = "nothing";
     bool other = false;
-    for (const auto& found : list_checkpoints(place)) {
+    for (const auto& found : checkpoint::list_checkpoints(place)) {
       if (found.path.filename() == "step-000007") damage = found.damage;
       other = other || (found.path.filename() == "step-000008" && found.damage.empty());
     }
@@ -71,7 +71,7 @@ struct HostileManifest : ::testing::Test {
 
   TemporaryFolder folder;
   std::filesystem::path place = folder / "checkpoints";
-  std::filesystem::path manifest = place / "step-000007" / kManifestName;
+  std::filesystem::path manifest = place / "step-000007" / checkpoint::kManifestName;
   MortalDisk disk{-1, false};
   std::string text;
 };
@@ -212,7 +212,7 @@ TEST_F(HostileManifest, APipeIsNotWaitedFor) {
   const auto shard = place / "step-000008" / "rank-0-of-3.safetensors";
   std::filesystem::remove(shard);
   ASSERT_EQ(::mkfifo(shard.c_str(), 0600), 0);
-  EXPECT_THROW(CheckpointReader(place / "step-000008"), Exception);
+  EXPECT_THROW(checkpoint::CheckpointReader(place / "step-000008"), Exception);
   std::filesystem::remove(manifest);
   ASSERT_EQ(::mkfifo(manifest.c_str(), 0600), 0);
   EXPECT_THAT(damage(), HasSubstr("it is not a file"));
@@ -222,7 +222,7 @@ TEST_F(HostileManifest, AnEntryThatCannotBeLookedAtDoesNotHideTheOthers) {
   std::filesystem::create_symlink("step-000009", place / "step-000009");
   std::filesystem::create_symlink("nowhere", place / "step-000010");
   EXPECT_EQ(damage(), "");
-  const auto found = list_checkpoints(place);
+  const auto found = checkpoint::list_checkpoints(place);
   ASSERT_EQ(found.size(), 3u) << "what leads nowhere has been removed";
   EXPECT_THAT(found[0].damage, AllOf(HasSubstr("step-000009"), HasSubstr("symbolic link")));
   std::filesystem::remove_all(place / "step-000007");

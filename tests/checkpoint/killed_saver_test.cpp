@@ -23,7 +23,7 @@ constexpr int kKeep = 2;
 
 /// Saves after each of four steps; reports each complete checkpoint to `said(step)`.
 template <class Said>
-void save_all(Disk& disk, const std::filesystem::path& folder, const Said& said) {
+void save_all(checkpoint::Disk& disk, const std::filesystem::path& folder, const Said& said) {
   for (int step = 1; step <= kSteps; ++step) {
     write_checkpoint(disk, folder, step, kRanks, step);
     said(step);
@@ -57,7 +57,7 @@ int step_when_killed(const std::filesystem::path& folder, std::int64_t call) {
 
 /// Expects all remaining checkpoints to be intact, and saving to continue.
 void expect_whole(const std::filesystem::path& folder, int said, std::int64_t call) {
-  const auto found = list_checkpoints(folder);
+  const auto found = checkpoint::list_checkpoints(folder);
   ASSERT_FALSE(said > 0 && found.empty()) << "call " << call;
   for (const auto& checkpoint : found) {
     ASSERT_EQ(checkpoint.damage, "") << "call " << call;
@@ -109,7 +109,7 @@ TEST(KilledSaver, LeavesTheLastCompleteCheckpointWholeAtTwoHundredRandomPoints) 
     MortalDisk disk(-1, false);
     write_checkpoint(disk, place, 9, kRanks, 9);
     prune_checkpoints(disk, place, 1);
-    EXPECT_EQ(read_checkpoint(find_checkpoint(place)), content_of_step(9));
+    EXPECT_EQ(read_checkpoint(checkpoint::find_checkpoint(place)), content_of_step(9));
     EXPECT_THAT(entries_in(place), ElementsAre("step-000009")) << "call " << call;
     if (HasFailure()) return;
   }
@@ -119,7 +119,8 @@ TEST(KilledSaver, PartialCheckpointIsDetected) {
   const TemporaryFolder folder;
   MortalDisk disk(-1, false);
   write_checkpoint(disk, folder.path(), 1, kRanks, 1);
-  std::filesystem::resize_file(folder.path() / "step-000001" / shard_name(2, kRanks), 100);
+  std::filesystem::resize_file(folder.path() / "step-000001" / checkpoint::shard_name(2, kRanks),
+                               100);
   EXPECT_THROW(read_checkpoint(folder / "step-000001"), Exception);
 }
 

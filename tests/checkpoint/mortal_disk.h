@@ -10,7 +10,7 @@ namespace gradwire::test {
 
 /// Counts file-system calls, and fails at call number `last` (from 0): with `kill` the process dies
 /// in a half-done write; otherwise the call throws. Calls of all threads are counted together.
-class MortalDisk final : public Disk {
+class MortalDisk final : public checkpoint::Disk {
  public:
   MortalDisk(std::int64_t last, bool kill) : last_(last), kill_(kill) {}
 
@@ -18,31 +18,31 @@ class MortalDisk final : public Disk {
 
   void make_folder(const std::filesystem::path& path) override {
     count();
-    Disk::make_folder(path);
+    checkpoint::Disk::make_folder(path);
   }
   UniqueFd create(const std::filesystem::path& path) override {
     count();
-    return Disk::create(path);
+    return checkpoint::Disk::create(path);
   }
   UniqueFd append_to(const std::filesystem::path& path) override {
     count();
-    return Disk::append_to(path);
+    return checkpoint::Disk::append_to(path);
   }
   void write(const UniqueFd& file, ConstBytes bytes, const std::filesystem::path& path) override {
-    if (calls_ == last_) Disk::write(file, bytes.first(bytes.size() / 2), path);
+    if (calls_ == last_) checkpoint::Disk::write(file, bytes.first(bytes.size() / 2), path);
     count();
-    Disk::write(file, bytes, path);
+    checkpoint::Disk::write(file, bytes, path);
   }
   /// Does nothing: the machine survives the process, and keeps all written data.
   void flush(const UniqueFd&, const std::filesystem::path&) override { count(); }
   void flush_folder(const std::filesystem::path&) override { count(); }
   void rename(const std::filesystem::path& from, const std::filesystem::path& to) override {
     count();
-    Disk::rename(from, to);
+    checkpoint::Disk::rename(from, to);
   }
   void remove(const std::filesystem::path& path) override {
     count();
-    Disk::remove(path);
+    checkpoint::Disk::remove(path);
   }
 
  private:

@@ -74,7 +74,7 @@ struct Signal {
 };
 
 /// Pauses once before it renames a checkpoint, until it is told to continue.
-class PausingDisk final : public Disk {
+class PausingDisk final : public checkpoint::Disk {
  public:
   PausingDisk(const Signal& reached, const Signal& go_on) : reached_(reached), go_on_(go_on) {}
   void rename(const std::filesystem::path& from, const std::filesystem::path& to) override {
@@ -82,7 +82,7 @@ class PausingDisk final : public Disk {
       reached_.give();
       go_on_.await();
     }
-    Disk::rename(from, to);
+    checkpoint::Disk::rename(from, to);
   }
 
  private:
@@ -103,7 +103,7 @@ struct TwoSavers : ::testing::Test {
   }
 
   void expect_all_whole() {
-    for (const auto& found : list_checkpoints(place)) {
+    for (const auto& found : checkpoint::list_checkpoints(place)) {
       EXPECT_EQ(found.damage, "");
       EXPECT_EQ(read_checkpoint(found.path), content_of_step(found.step)) << found.path;
     }
@@ -111,7 +111,7 @@ struct TwoSavers : ::testing::Test {
 
   TemporaryFolder folder;
   std::filesystem::path place = folder / "checkpoints";
-  Disk disk;
+  checkpoint::Disk disk;
 };
 
 TEST_F(TwoSavers, DoNotRemovePartialCheckpointsOfEachOther) {
@@ -184,7 +184,7 @@ TEST_F(TwoSavers, LeaveWholeCheckpointsWithoutSynchronization) {
   Process other(save_all(3));
   EXPECT_EQ(one.wait(), 0);
   EXPECT_EQ(other.wait(), 0);
-  EXPECT_EQ(list_checkpoints(place).size(), 2u * kSaves);
+  EXPECT_EQ(checkpoint::list_checkpoints(place).size(), 2u * kSaves);
   expect_all_whole();
   EXPECT_THAT(names(".partial"), IsEmpty());
   EXPECT_THAT(names(".lock"), IsEmpty());

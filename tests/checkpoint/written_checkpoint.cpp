@@ -21,10 +21,10 @@ std::vector<std::int64_t> shape_of(const std::string& name, std::size_t count) {
 }
 
 /// Writes one rank's file; returns its part of the manifest.
-void write_rank(Disk& disk, const std::filesystem::path& partial, const Content& content, int rank,
-                int ranks, Manifest& manifest) {
+void write_rank(checkpoint::Disk& disk, const std::filesystem::path& partial,
+                const Content& content, int rank, int ranks, checkpoint::Manifest& manifest) {
   std::map<std::string, std::span<const float>> parts;
-  std::vector<StoredTensor> stored;
+  std::vector<checkpoint::StoredTensor> stored;
   for (const auto& tensor : manifest.tensors) {
     for (const auto& piece : tensor.pieces) {
       if (static_cast<int>(piece.file) != rank) continue;
@@ -37,10 +37,10 @@ void write_rank(Disk& disk, const std::filesystem::path& partial, const Content&
   const std::vector<float> random(4, static_cast<float>(rank));
   parts["rank:random"] = random;
   stored.push_back({.name = "rank:random", .type = "F32", .shape = {4}});
-  const auto header = lay_out_safetensors(std::move(stored), {{"format", "pt"}});
-  manifest.files.push_back(
-      write_shard(disk, partial / shard_name(rank, ranks), header,
-                  [&](const std::string& name) { return std::as_bytes(parts.at(name)); }));
+  const auto header = checkpoint::lay_out_safetensors(std::move(stored), {{"format", "pt"}});
+  manifest.files.push_back(checkpoint::write_shard(
+      disk, partial / checkpoint::shard_name(rank, ranks), header,
+      [&](const std::string& name) { return std::as_bytes(parts.at(name)); }));
   auto& own = manifest.rank_tensors.emplace_back();
   for (const auto& tensor : header.tensors) {
     const auto offset = header.data_begin + tensor.begin;
@@ -70,49 +70,52 @@ Content content_of_step(std::int64_t step) {
   return content;
 }
 
-void write_checkpoint(Disk& disk, const std::filesystem::path& folder, std::int64_t step, int ranks,
-                      std::int64_t sequence) {
+void write_checkpoint(checkpoint::Disk& disk, const std::filesystem::path& folder,
+                      std::int64_t step, int ranks, std::int64_t sequence) {
   const auto content = content_of_step(step);
-  Manifest manifest{.step = step, .sequence = sequence, .model = R"({"name":"mlp"})"};
-  std::vector<HeldPiece> held;
+  checkpoint::Manifest manifest{.step = step, .sequence = sequence, .model = R"({"name":"mlp"})"};
+  std::vector<checkpoint::HeldPiece> held;
   std::vector<std::uint64_t> load(static_cast<std::size_t>(ranks), 0);
   for (const auto& [name, values] : content) {
     const auto count = static_cast<std::int64_t>(values.size());
     held.clear();
     for (int rank = 0; rank < ranks; ++rank) held.push_back({rank, 0, count});
     manifest.tensors.push_back({name, "F32", shape_of(name, values.size()), {}});
-    for (const auto& piece : plan_pieces(name, count, 4, held, load)) {
+    for (const auto& piece : checkpoint::plan_pieces(name, count, 4, held, load)) {
       manifest.tensors.back().pieces.push_back(
           {static_cast<std::size_t>(piece.rank), piece.begin, piece.count, 0});
     }
   }
   disk.make_folders(folder);
-  const auto name = checkpoint_name(step, [&folder](const std::string& candidate) {
+  const auto name = checkpoint::checkpoint_name(step, [&folder](const std::string& candidate) {
     return std::filesystem::exists(folder / candidate);
   });
-  SaveLock lock(disk, folder, name, fmt::format("{}-{}", ::getpid(), sequence));
-  remove_leftovers(disk, folder, lock);
+  checkpoint::SaveLock lock(disk, folder, name, fmt::format("{}-{}", ::getpid(), sequence));
+  checkpoint::remove_leftovers(disk, folder, lock);
   disk.make_folder(lock.partial());
   for (int rank = 0; rank < ranks; ++rank) {
     write_rank(disk, lock.partial(), content, rank, ranks, manifest);
   }
-  const auto place = complete_checkpoint(disk, lock.partial(), folder / name, manifest, true);
-  for (const auto& file : manifest.files) check_written(place, file);
+  const auto place =
+      checkpoint::complete_checkpoint(disk, lock.partial(), folder / name, manifest, true);
+  for (const auto& file : manifest.files) checkpoint::check_written(place, file);
   lock.release();
 }
 
-void prune_checkpoints(Disk& disk, const std::filesystem::path& folder, std::size_t keep) {
-  const auto found = list_checkpoints(folder);
-  for (std::size_t i = 0; i + keep < found.size(); ++i) remove_checkpoint(disk, found[i].path);
+void prune_checkpoints(checkpoint::Disk& disk, const std::filesystem::path& folder,
+                       std::size_t keep) {
+  const auto found = checkpoint::list_checkpoints(folder);
+  for (std::size_t i = 0; i + keep < found.size(); ++i)
+    checkpoint::remove_checkpoint(disk, found[i].path);
 }
 
 Content read_checkpoint(const std::filesystem::path& checkpoint) {
-  const CheckpointReader reader(checkpoint);
+  const checkpoint::CheckpointReader reader(checkpoint);
   reader.verify();
   Content content;
   for (const auto& tensor : reader.manifest().tensors) {
     auto& values = content[tensor.name];
-    values.resize(static_cast<std::size_t>(elements_of(tensor.shape)));
+    values.resize(static_cast<std::size_t>(checkpoint::elements_of(tensor.shape)));
     reader.read(tensor, 0, std::as_writable_bytes(std::span(values)));
   }
   return content;

@@ -32,8 +32,8 @@ TEST(BenchCodec, MeasuresEveryCodec) {
     measured.insert(codec.substr(0, codec.find(':')));
   }
   std::set<std::string> known;
-  for (const CodecEntry& entry : codec_catalogue()) {
-    if (entry.kind != CodecKind::automatic) known.emplace(entry.name);
+  for (const codec::CodecEntry& entry : codec::codec_catalogue()) {
+    if (entry.kind != codec::CodecKind::automatic) known.emplace(entry.name);
   }
   EXPECT_EQ(measured, known);
 }

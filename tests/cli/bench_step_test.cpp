@@ -77,10 +77,11 @@ TEST(BenchStep, LocalStepsSendLess) {
 }
 
 TEST(BenchStep, RefusesTheLocalStepsThatTheTrainerRefuses) {
-  const auto refused = [](std::vector<std::string> arguments, const LocalStepsConfig& config) {
+  const auto refused = [](std::vector<std::string> arguments,
+                          const step::LocalStepsConfig& config) {
     std::string says = "no error";
     try {
-      check_local_steps(config);
+      step::check_local_steps(config);
     } catch (const Exception& error) {
       says = error.what();
     }
@@ -226,11 +227,11 @@ TEST(BenchStep, RefusesWhatIsNotThere) {
   refused({}, "--compute-ms");
 }
 
-StepRow row_of(const std::string& system, double step_ms) {
+cli::StepRow row_of(const std::string& system, double step_ms) {
   const auto ms = [](double value) {
     return std::chrono::duration_cast<Duration>(std::chrono::duration<double, std::milli>(value));
   };
-  StepRow row{.system = system, .what = {.codec = "bf16"}};
+  cli::StepRow row{.system = system, .what = {.codec = "bf16"}};
   row.figures = {.ranks = 4,
                  .steps = 5,
                  .single = ms(100),
@@ -244,71 +245,73 @@ StepRow row_of(const std::string& system, double step_ms) {
 }
 
 TEST(StepReport, RowsSurviveJson) {
-  const std::vector<StepRow> rows{row_of("gradwire", 125)};
-  const auto read = parse_step_rows("text\n" + step_json(rows, 0), "gradwire", {&rows[0].what, 1});
+  const std::vector<cli::StepRow> rows{row_of("gradwire", 125)};
+  const auto read =
+      cli::parse_step_rows("text\n" + cli::step_json(rows, 0), "gradwire", {&rows[0].what, 1});
   ASSERT_TRUE(read);
   EXPECT_EQ(read->front().figures.step, rows[0].figures.step);
   EXPECT_EQ(read->front().figures.exposed, rows[0].figures.exposed);
   EXPECT_DOUBLE_EQ(read->front().figures.efficiency(), 0.8);
   EXPECT_DOUBLE_EQ(read->front().figures.all_reduce_bytes(), 6'000);
   EXPECT_EQ(read->front().figures.memory.gradients, 2'000u);
-  EXPECT_FALSE(parse_step_rows("{}", "ddp", {&rows[0].what, 1}));
+  EXPECT_FALSE(cli::parse_step_rows("{}", "ddp", {&rows[0].what, 1}));
 }
 
 TEST(StepReport, ShowsWhatZeroIsAboutIfAsked) {
-  StepRow row = row_of("gradwire", 125);
+  cli::StepRow row = row_of("gradwire", 125);
   row.what.zero_stage = 3;
   row.figures.bytes_per_step = 9'000;
-  EXPECT_THAT((StepTable{.zero = true}.line(row)), HasSubstr("1.50 of 1.5"));
-  EXPECT_THAT(StepTable{}.line(row), Not(HasSubstr("1.50 of 1.5")));
-  EXPECT_THAT((StepTable{.zero = true}.head("m", 4)), HasSubstr("x DDP"));
-  EXPECT_THAT(label_of(row.what), HasSubstr("ZeRO 3"));
+  EXPECT_THAT((cli::StepTable{.zero = true}.line(row)), HasSubstr("1.50 of 1.5"));
+  EXPECT_THAT(cli::StepTable{}.line(row), Not(HasSubstr("1.50 of 1.5")));
+  EXPECT_THAT((cli::StepTable{.zero = true}.head("m", 4)), HasSubstr("x DDP"));
+  EXPECT_THAT(cli::label_of(row.what), HasSubstr("ZeRO 3"));
 }
 
 TEST(StepReport, TakesTheMiddleRound) {
-  const std::vector<StepRow> rounds{row_of("gradwire", 130), row_of("gradwire", 110),
-                                    row_of("gradwire", 120)};
-  const StepRow middle = median_round(rounds);
+  const std::vector<cli::StepRow> rounds{row_of("gradwire", 130), row_of("gradwire", 110),
+                                         row_of("gradwire", 120)};
+  const cli::StepRow middle = cli::median_round(rounds);
   EXPECT_EQ(middle.figures.step, rounds[2].figures.step);
   EXPECT_EQ(middle.rounds, 3);
 }
 
 TEST(StepReport, TheBoundIsWhatTheLinkCarries) {
-  StepRow row = row_of("gradwire", 125);
-  EXPECT_DOUBLE_EQ(efficiency_bound(row.what, row.figures, 5e6), 0.5);
-  EXPECT_DOUBLE_EQ(efficiency_bound(row.what, row.figures, 5e7), 1);
+  cli::StepRow row = row_of("gradwire", 125);
+  EXPECT_DOUBLE_EQ(emulation::efficiency_bound(row.what, row.figures, 5e6), 0.5);
+  EXPECT_DOUBLE_EQ(emulation::efficiency_bound(row.what, row.figures, 5e7), 1);
   row.what.accumulate = 2;  // 50 ms a pass, 200 to send: 50 + 200.
-  EXPECT_DOUBLE_EQ(efficiency_bound(row.what, row.figures, 5e6), 0.4);
+  EXPECT_DOUBLE_EQ(emulation::efficiency_bound(row.what, row.figures, 5e6), 0.4);
   row.what = {.local_steps = 4};  // 100 ms a step, 200 to send, of which 50 are hidden.
-  EXPECT_DOUBLE_EQ(efficiency_bound(row.what, row.figures, 5e6), 100.0 / 300);
+  EXPECT_DOUBLE_EQ(emulation::efficiency_bound(row.what, row.figures, 5e6), 100.0 / 300);
   row.what.fragments = 2;
   row.what.overlap_steps = 1;
-  EXPECT_DOUBLE_EQ(efficiency_bound(row.what, row.figures, 5e6), 100.0 / 250);
-  EXPECT_THAT(step_svg(std::vector{row}, "t", 5e6), HasSubstr("bound"));
-  EXPECT_THAT(step_svg(std::vector{row}, "t", 0), Not(HasSubstr("bound")));
+  EXPECT_DOUBLE_EQ(emulation::efficiency_bound(row.what, row.figures, 5e6), 100.0 / 250);
+  EXPECT_THAT(cli::step_svg(std::vector{row}, "t", 5e6), HasSubstr("bound"));
+  EXPECT_THAT(cli::step_svg(std::vector{row}, "t", 0), Not(HasSubstr("bound")));
 }
 
 TEST(StepCompare, DdpHasSomeOfTheCases) {
-  EXPECT_EQ(ddp_case({.codec = "bf16"})->overlap, Overlap::backward);
-  EXPECT_EQ(ddp_case({.codec = "none", .overlap = Overlap::none})->overlap, Overlap::none);
-  EXPECT_EQ(ddp_case({.codec = "power_sgd:1", .accumulate = 2})->accumulate, 2);
-  EXPECT_FALSE(ddp_case({.codec = "int8"}));
-  EXPECT_FALSE(ddp_case({.local_steps = 8}));
-  EXPECT_FALSE(ddp_case({.zero_stage = 1}));
+  EXPECT_EQ(cli::ddp_case({.codec = "bf16"})->overlap, step::Overlap::backward);
+  EXPECT_EQ(cli::ddp_case({.codec = "none", .overlap = step::Overlap::none})->overlap,
+            step::Overlap::none);
+  EXPECT_EQ(cli::ddp_case({.codec = "power_sgd:1", .accumulate = 2})->accumulate, 2);
+  EXPECT_FALSE(cli::ddp_case({.codec = "int8"}));
+  EXPECT_FALSE(cli::ddp_case({.local_steps = 8}));
+  EXPECT_FALSE(cli::ddp_case({.zero_stage = 1}));
 }
 
 TEST(StepCompare, PassesOptionsOn) {
-  StepOptions options;
+  cli::StepOptions options;
   options.compute_ms = 50;
   options.launch.hosts = "a,b";
   options.launch.interface = "gw0";
-  const Words ours =
-      step_command(options, {.codec = "int8", .accumulate = 3, .local_steps = 77, .fragments = 7},
-                   "/bin/gradwire");
+  const cli::Words ours = cli::step_command(
+      options, {.codec = "int8", .accumulate = 3, .local_steps = 77, .fragments = 7},
+      "/bin/gradwire");
   EXPECT_THAT(ours, AllOf(Contains("int8"), Contains("77"), Contains("7"), Contains("4 MiB")));
   EXPECT_THAT(ours, Contains("--hosts"));
-  const Words theirs =
-      ddp_command(options, {.codec = "bf16"}, profile_named("resnet50"), "/bin/gradwire", "s.py");
+  const cli::Words theirs = cli::ddp_command(
+      options, {.codec = "bf16"}, workload::profile_named("resnet50"), "/bin/gradwire", "s.py");
   EXPECT_THAT(theirs, Contains("GLOO_SOCKET_IFNAME=gw0"));
   const auto job = nlohmann::json::parse(theirs.back());
   EXPECT_EQ(job["layers"].size(), 54u);

@@ -1,9 +1,9 @@
-#include "gradwire/cli/bench/captured.h"
-
 #include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "gradwire/cli/bench/peers.h"
 
 namespace gradwire::testing {
 namespace {
@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 constexpr Duration kLong = std::chrono::minutes(1);
 
 TEST(RunCaptured, KeepsBothStreamsApartAndTheStatus) {
-  const auto ended = run_captured({"sh", "-c", "echo out; echo err >&2; exit 7"}, kLong);
+  const auto ended = cli::run_captured({"sh", "-c", "echo out; echo err >&2; exit 7"}, kLong);
   ASSERT_TRUE(ended);
   EXPECT_EQ(ended->status, 7);
   EXPECT_EQ(ended->out, "out\n");
@@ -21,7 +21,7 @@ TEST(RunCaptured, KeepsBothStreamsApartAndTheStatus) {
 }
 
 TEST(RunCaptured, TakesMoreThanAPipeHolds) {
-  const auto ended = run_captured({"sh", "-c", "head -c 300000 /dev/zero; kill -9 $$"}, kLong);
+  const auto ended = cli::run_captured({"sh", "-c", "head -c 300000 /dev/zero; kill -9 $$"}, kLong);
   ASSERT_TRUE(ended);
   EXPECT_EQ(ended->out.size(), 300000u);
   EXPECT_EQ(ended->status, 128 + 9);
@@ -29,14 +29,14 @@ TEST(RunCaptured, TakesMoreThanAPipeHolds) {
 
 TEST(RunCaptured, KillsAtTheLimitWhatTheCommandStarted) {
   const auto ended =
-      run_captured({"sh", "-c", "sleep 1000 & sleep 1000"}, std::chrono::milliseconds(50));
+      cli::run_captured({"sh", "-c", "sleep 1000 & sleep 1000"}, std::chrono::milliseconds(50));
   ASSERT_FALSE(ended);
   EXPECT_EQ(ended.error().kind, ErrorKind::timeout);
   EXPECT_THAT(ended.error().message, HasSubstr("sh did not end within 50 ms"));
 }
 
 TEST(RunCaptured, NamesWhatCannotBeStarted) {
-  const auto ended = run_captured({"no-such-program"}, kLong);
+  const auto ended = cli::run_captured({"no-such-program"}, kLong);
   ASSERT_FALSE(ended);
   EXPECT_THAT(ended.error().message, HasSubstr("no-such-program"));
 }

@@ -13,7 +13,7 @@
 #include "tests/data/temporary_folder.h"
 
 /// `gradwire checkpoint`, as the real program.
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 using ::testing::AllOf;
@@ -67,7 +67,7 @@ TEST_F(CheckpointCommand, ShowsWhatOneHolds) {
 
 TEST_F(CheckpointCommand, ListAndShowAgreeAboutADamagedManifest) {
   const auto damaged = folder / "out" / "checkpoints" / "step-000200";
-  const auto manifest = damaged / kManifestName;
+  const auto manifest = damaged / checkpoint::kManifestName;
   std::filesystem::resize_file(manifest, 700);
   const auto says_what_to_do =
       AllOf(HasSubstr(manifest.string()), HasSubstr("remove " + damaged.string()),
@@ -91,12 +91,12 @@ TEST_F(CheckpointCommand, ListAndShowAgreeAboutADamagedManifest) {
 TEST_F(CheckpointCommand, ConsolidatesTheNewestOrTheOneNamed) {
   const auto file = folder / "model.safetensors";
   EXPECT_EQ(checkpoint({"consolidate", folder / "out", "-o", file}), 0) << err;
-  EXPECT_EQ(read_safetensors_header(file).metadata.at("step"), "200");
-  EXPECT_EQ(read_safetensors_header(file).tensors.size(), 3u);
+  EXPECT_EQ(checkpoint::read_safetensors_header(file).metadata.at("step"), "200");
+  EXPECT_EQ(checkpoint::read_safetensors_header(file).tensors.size(), 3u);
   const auto older = folder / "out" / "checkpoints" / "step-000100";
   EXPECT_EQ(checkpoint({"consolidate", older, "--output", file, "--with-optimizer"}), 0) << err;
-  EXPECT_EQ(read_safetensors_header(file).metadata.at("step"), "100");
-  EXPECT_EQ(read_safetensors_header(file).tensors.size(), 5u);
+  EXPECT_EQ(checkpoint::read_safetensors_header(file).metadata.at("step"), "100");
+  EXPECT_EQ(checkpoint::read_safetensors_header(file).tensors.size(), 5u);
 }
 
 TEST_F(CheckpointCommand, LeavesTheFileThatWasThereIfItCannot) {
@@ -116,4 +116,4 @@ TEST_F(CheckpointCommand, AWrongCommandLineIsExplained) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::cli

@@ -2,21 +2,21 @@
 
 #include "gradwire/cli/doctor/pipe_store.h"
 #include "gradwire/cli/doctor/reach.h"
-#include "gradwire/cli/doctor/reachability_server.h"
 #include "tests/net/host.h"
 
 /// Parts of the doctor's process on a host.
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 /// Host 0's findings about another host, on which the doctor is number `local_rank` of those that
 /// share the job's port.
 Reachability reach_of_one_that_shares_a_port(int local_rank) {
-  const SocketAddress any = *SocketAddress::of("127.0.0.1", 0);
-  const std::uint16_t port = local_address(*listen_on(any)).port();
-  const std::vector<RailEndpoint> rails{{any, "lo"}};
-  const Job here{.rank = 0, .world_size = 2, .port = port, .interface = {}, .secret = "secret"};
-  Job there = here;
+  const net::SocketAddress any = *net::SocketAddress::of("127.0.0.1", 0);
+  const std::uint16_t port = net::local_address(*net::listen_on(any)).port();
+  const std::vector<bootstrap::RailEndpoint> rails{{any, "lo"}};
+  const bootstrap::Job here{
+      .rank = 0, .world_size = 2, .port = port, .interface = {}, .secret = "secret"};
+  bootstrap::Job there = here;
   there.rank = 1;
   there.local_rank = local_rank;
   HostInfo info{.host = "b"};
@@ -58,4 +58,4 @@ TEST(PipeStoreTest, LinesRoundTrip) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::cli

@@ -4,7 +4,7 @@
 #include "gradwire/cli/doctor/affected_paths.h"
 #include "gradwire/cli/doctor/diagnosis.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 using Outcome = Reachability::Outcome;
@@ -23,7 +23,7 @@ std::string ip_of(int host) {
 ClusterReport healthy(int hosts) {
   ClusterReport all;
   all.ranks = hosts;
-  Cluster cluster;
+  topology::Cluster cluster;
   for (int i = 0; i < hosts; ++i) {
     const std::string name(1, static_cast<char>('a' + i));
     HostReport report{.name = name, .failure = {}, .remedy = {}, .info = {}, .reach = {}};
@@ -194,7 +194,7 @@ TEST(DiagnosisTest, Limits) {
                                        HasSubstr("sysctl -w net.ipv4.tcp_wmem=")));
   all = healthy(2);
   // 10 Gb/s and a round trip of 2 ms: 2.5 MB in flight, twice that to buffer.
-  for (MeasuredPath& path : all.cluster->paths) {
+  for (topology::MeasuredPath& path : all.cluster->paths) {
     path.bytes_per_second = 1.25e9;
     path.shortest_latency = std::chrono::milliseconds(1);
   }
@@ -299,7 +299,7 @@ TEST(DiagnosisTest, BlackHolesLossesDetoursAndSilentDatagrams) {
 
 TEST(DiagnosisTest, SlowLinksLongWaysAndClocks) {
   ClusterReport all = healthy(4);
-  for (MeasuredPath& path : all.cluster->paths) {
+  for (topology::MeasuredPath& path : all.cluster->paths) {
     if (path.from == 3 || path.to == 3) path.bytes_per_second = 1.2e7;
   }
   EXPECT_THAT(only_finding(all),
@@ -366,4 +366,4 @@ TEST(NamePathsTest, FindsTheHostThatAllHaveInCommon) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::cli

@@ -3,10 +3,9 @@
 #include <gmock/gmock.h>
 
 #include "gradwire/base/error.h"
-#include "gradwire/cli/launch/master.h"
-#include "gradwire/cli/launch/placement.h"
+#include "gradwire/cli/launch/launch.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 using ::testing::AllOf;
@@ -113,4 +112,4 @@ TEST(MasterTest, PortIsOneThatCanBeListenedOn) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::cli

@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "gradwire/cli/launch/variables.h"
+#include "gradwire/cli/launch/launch.h"
 
 namespace gradwire::testing {
 namespace {
@@ -37,13 +37,14 @@ int count(const std::string& text, const std::string& word) {
 
 Launched::Launched(const std::vector<std::string>& arguments,
                    const std::map<std::string, std::string>& variables) {
-  VariableMap environment = own_variables();
+  cli::VariableMap environment = cli::own_variables();
   for (const auto& [name, value] : variables) environment[name] = value;
   std::array<int, 2> ends{-1, -1};
   if (::pipe(ends.data()) != 0) throw std::runtime_error("no pipe");
   lifeline_ = UniqueFd(ends[0]);
   const UniqueFd inherited(ends[1]);
-  process_ = value_or_throw(spawn({arguments, entries_of(environment), false, true, true}));
+  process_ =
+      value_or_throw(cli::spawn({arguments, cli::entries_of(environment), false, true, true}));
 }
 
 Launched::~Launched() {

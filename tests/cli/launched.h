@@ -45,7 +45,7 @@ class Launched {
   bool wait_for(const std::string& stream, const std::string& text, int times);
 
   UniqueFd lifeline_;
-  Process process_;
+  cli::Process process_;
   std::string out_, err_;
   bool ended_ = false;
 };

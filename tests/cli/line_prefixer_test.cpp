@@ -1,11 +1,11 @@
-#include "gradwire/cli/launch/line_prefixer.h"
-
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-namespace gradwire {
+#include "gradwire/cli/launch/rank_output.h"
+
+namespace gradwire::cli {
 namespace {
 
 /// Returns the output for text that arrives in these pieces.
@@ -54,4 +54,4 @@ TEST(LinePrefixerTest, AnyCuttingGivesTheSame) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::cli

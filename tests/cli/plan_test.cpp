@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "gradwire/cli/plan/questions.h"
+#include "gradwire/cli/plan/plan_arguments.h"
 #include "gradwire/topology/topology_file.h"
 #include "tests/cli/launched.h"
 
@@ -71,8 +71,8 @@ TEST(Plan, EstimatesZerosMemory) {
 
 /// The file of `gradwire probe` for four hosts with such links.
 std::string topology_file(const TemporaryFolder& folder, double bytes_per_second,
-                          const std::vector<MeasuredChoice>& choices = {}) {
-  Cluster cluster{.choices = choices};
+                          const std::vector<topology::MeasuredChoice>& choices = {}) {
+  topology::Cluster cluster{.choices = choices};
   for (const char* name : {"a", "b", "c", "d"}) {
     cluster.hosts.push_back({.name = name,
                              .rails = {{.interface = "eth0",
@@ -81,7 +81,7 @@ std::string topology_file(const TemporaryFolder& folder, double bytes_per_second
   }
   const std::string path = fmt::format("{}/{}-{}.json", folder.path(), bytes_per_second,
                                        choices.empty() ? 0 : choices.front().segments);
-  write_cluster(cluster, path);
+  topology::write_cluster(cluster, path);
   return path;
 }
 
@@ -191,7 +191,7 @@ TEST(Plan, AsksThreeQuestions) {
   const std::vector<std::string> answers{"resnet5O", "gpt2", "0", "", "10gbee", "25gbe"};
   std::size_t next = 0;
   std::vector<std::string> told;
-  const auto given = ask_for_plan(
+  const auto given = cli::ask_for_plan(
       [&](const std::string&) -> std::optional<std::string> { return answers.at(next++); },
       [&](const std::string& what) { told.push_back(what); });
   ASSERT_TRUE(given);
@@ -201,7 +201,8 @@ TEST(Plan, AsksThreeQuestions) {
   ASSERT_EQ(told.size(), 3u);
   EXPECT_THAT(told[0], HasSubstr("resnet50"));
   EXPECT_THAT(told[1], HasSubstr("1 or more"));
-  EXPECT_FALSE(ask_for_plan([](const std::string&) { return std::nullopt; }, [](const auto&) {}));
+  EXPECT_FALSE(
+      cli::ask_for_plan([](const std::string&) { return std::nullopt; }, [](const auto&) {}));
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ TEST(ProbeProgramTest, MeasuresTheInsideOfThisHost) {
   const std::string file = (folder.path / "topology.json").string();
   Launched probe({gradwire_program(), "probe", "-n", "3", "--seconds", "0.05", "--output", file});
   ASSERT_EQ(probe.wait(), 0) << probe.err();
-  const auto cluster = read_cluster(file);
+  const auto cluster = topology::read_cluster(file);
   ASSERT_TRUE(cluster) << cluster.error().message;
   ASSERT_EQ(cluster->hosts.size(), 1u);
   EXPECT_EQ(cluster->hosts[0].ranks, 3);
@@ -64,13 +64,13 @@ TEST(TuneProgramTest, AddsTheFastestToTheFileAndJobsGoByIt) {
     ASSERT_EQ(tune.wait(), 0) << tune.err();
     EXPECT_THAT(tune.out(), HasSubstr("written to " + file));
   }
-  const auto cluster = read_cluster(file);
+  const auto cluster = topology::read_cluster(file);
   ASSERT_TRUE(cluster) << cluster.error().message;
   ASSERT_EQ(cluster->choices.size(), 4u);
   EXPECT_EQ(cluster->choices[0].bytes, 1024u);
   EXPECT_EQ(cluster->choices[0].ranks, 2);
   // Whether another number of segments is clearly faster depends on the machine.
-  for (const MeasuredChoice& choice : cluster->choices) {
+  for (const topology::MeasuredChoice& choice : cluster->choices) {
     EXPECT_THAT(choice.segments, AnyOf(0, 8, 32));
     EXPECT_TRUE(choice.bytes > 1024 || choice.segments == 0);
   }

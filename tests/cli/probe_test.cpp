@@ -9,12 +9,11 @@
 
 #include "gradwire/cli/probe/echo.h"
 #include "gradwire/cli/probe/roster.h"
-#include "gradwire/cli/probe/round_trips.h"
-#include "gradwire/cli/probe/rounds.h"
+#include "gradwire/cli/probe/stream_probe.h"
 #include "tests/net/host.h"
 #include "tests/net/transport_pair.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 std::vector<int> own_machines(int hosts) {
@@ -63,13 +62,13 @@ TEST(RoundsTest, HostsOnOneMachineTakeTurns) {
   expect_all_pairs({0, 0, 1, 1, 2});
 }
 
-SocketAddress loopback() {
-  return *SocketAddress::of("127.0.0.1", 0);
+net::SocketAddress loopback() {
+  return *net::SocketAddress::of("127.0.0.1", 0);
 }
 
-std::vector<Socket> one_socket() {
-  std::vector<Socket> sockets;
-  sockets.push_back(*bind_datagrams(loopback()));
+std::vector<net::Socket> one_socket() {
+  std::vector<net::Socket> sockets;
+  sockets.push_back(*net::bind_datagrams(loopback()));
   return sockets;
 }
 
@@ -90,8 +89,8 @@ TEST(EchoTest, AnswersDatagramsWithTheToken) {
 }
 
 TEST(EchoTest, WhereNobodyAnswersAllIsLost) {
-  SocketAddress gone;
-  { gone = local_address(*bind_datagrams(loopback())); }
+  net::SocketAddress gone;
+  { gone = net::local_address(*net::bind_datagrams(loopback())); }
   auto client =
       EchoClient::create(test::kClock, loopback(), "", gone, echo_token("0123456789abcdef"));
   ASSERT_TRUE(client);
@@ -103,24 +102,26 @@ TEST(EchoTest, WhereNobodyAnswersAllIsLost) {
 }
 
 /// An EchoServer behind a link that drops every hundredth packet.
-void answer_99_percent(const Socket& socket, const Socket& stop) {
+void answer_99_percent(const net::Socket& socket, const net::Socket& stop) {
   std::vector<std::byte> question(2000);
   std::array<pollfd, 2> items{pollfd{stop.descriptor(), POLLIN, 0},
                               pollfd{socket.descriptor(), POLLIN, 0}};
   while (::poll(items.data(), items.size(), -1) > 0 && items[0].revents == 0) {
-    while (const auto datagram = receive_datagram(socket, question)) {
+    while (const auto datagram = net::receive_datagram(socket, question)) {
       const auto number = load_little_endian<std::uint32_t>(question.data() + 16);
       if (number % 100 == 50) continue;
-      (void)send_datagram(socket, datagram->from, ConstBytes(question).first(EchoServer::kBytes));
+      (void)net::send_datagram(socket, datagram->from,
+                               ConstBytes(question).first(EchoServer::kBytes));
     }
   }
 }
 
 TEST(EchoTest, ALossOfOneInAHundredIsSeen) {
-  const Socket lossy = *bind_datagrams(loopback());
-  const Socket stop(::eventfd(0, EFD_CLOEXEC));
+  const net::Socket lossy = *net::bind_datagrams(loopback());
+  const net::Socket stop(::eventfd(0, EFD_CLOEXEC));
   std::thread echo([&] { answer_99_percent(lossy, stop); });
-  auto client = EchoClient::create(test::kClock, loopback(), "", local_address(lossy), EchoToken{});
+  auto client =
+      EchoClient::create(test::kClock, loopback(), "", net::local_address(lossy), EchoToken{});
   const auto lost = client->loss(1500);
   const std::uint64_t one = 1;
   EXPECT_EQ(::write(stop.descriptor(), &one, sizeof one), 8);
@@ -140,7 +141,7 @@ std::array<RoundTrips, 2> round_trips_of_both(int count) {
   std::array<Result<RoundTrips>, 2> found;
   const auto take_turns = [&](Rank me, TimeOfDay own_time) {
     Wire wire(pair->of(me), test::kClock);
-    const StreamId stream{.peer = 1 - me, .rail = 0};
+    const net::StreamId stream{.peer = 1 - me, .rail = 0};
     for (const Rank asks : {0, 1}) {
       if (asks == me) {
         found[static_cast<std::size_t>(me)] = measure_round_trips(wire, stream, count, own_time);
@@ -169,4 +170,4 @@ TEST(RoundTripsTest, FindHowFarAClockIsAheadOrBehind) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::cli

@@ -9,8 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "gradwire/cli/launch/launch.h"
 #include "gradwire/cli/launch/remote_script.h"
-#include "gradwire/cli/launch/variables.h"
 
 namespace gradwire::testing {
 namespace {
@@ -24,23 +24,23 @@ class RankProcessTest : public ::testing::Test {
     if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
     reader_ = UniqueFd(ends[0]);
     writer_ = UniqueFd(ends[1]);
-    sink_ = OutputSink(writer_.get());
+    sink_ = cli::OutputSink(writer_.get());
   }
 
   /// Starts it and waits for its end without a notification.
-  ExitStatus start(RankProcess& rank, const LaunchOptions& options) {
+  cli::ExitStatus start(cli::RankProcess& rank, const cli::LaunchOptions& options) {
     value_or_throw(rank.start(options));
     int status = 0;
     ::waitpid(rank.pid(), &status, 0);
-    return ExitStatus::from_wait(status);
+    return cli::ExitStatus::from_wait(status);
   }
 
   /// A rank on another host, where `script` runs in its place.
-  RankProcess remote(const std::string& script, LaunchOptions& options) {
+  cli::RankProcess remote(const std::string& script, cli::LaunchOptions& options) {
     options.program = {"true"};
     options.rsh = {"sh", "-c", script};
-    return RankProcess({.place = {}, .host = {.name = "a"}, .remote = true, .variables = {}}, kRun,
-                       sink_, sink_);
+    return cli::RankProcess({.place = {}, .host = {.name = "a"}, .remote = true, .variables = {}},
+                            kRun, sink_, sink_);
   }
 
   void stop_reading() {
@@ -51,15 +51,16 @@ class RankProcessTest : public ::testing::Test {
   }
 
   const std::string kRun = "ab12";
-  const std::string kReady = "echo " + ready_line(kRun) + " 4711";
+  const std::string kReady = "echo " + cli::ready_line(kRun) + " 4711";
   UniqueFd reader_, writer_;
-  OutputSink sink_{-1};
+  cli::OutputSink sink_{-1};
 };
 
 TEST_F(RankProcessTest, ItsLastOutputIsDroppedIfNobodyReadsAnyMore) {
-  LaunchOptions options;
+  cli::LaunchOptions options;
   options.program = {"sh", "-c", "echo last; printf words"};
-  RankProcess rank({.place = {}, .host = {}, .remote = false, .variables = {}}, kRun, sink_, sink_);
+  cli::RankProcess rank({.place = {}, .host = {}, .remote = false, .variables = {}}, kRun, sink_,
+                        sink_);
   rank.set_ended(start(rank, options));
   stop_reading();
   EXPECT_TRUE(rank.finish_output());
@@ -74,16 +75,16 @@ TEST_F(RankProcessTest, ASinkThatNobodyReadsStaysEmpty) {
 }
 
 TEST_F(RankProcessTest, ARemoteShellThatEndedWellAndRanNothingIsAFailure) {
-  LaunchOptions options;
-  RankProcess rank = remote("echo Welcome", options);
+  cli::LaunchOptions options;
+  cli::RankProcess rank = remote("echo Welcome", options);
   rank.set_ended(start(rank, options));
   EXPECT_TRUE(rank.ran_nothing());
   EXPECT_EQ(rank.exit_status()->status, 127);
 }
 
 TEST_F(RankProcessTest, ARemoteRankThatRanIsKnownByItsLastOutput) {
-  LaunchOptions options;
-  RankProcess rank = remote("echo Welcome; " + kReady, options);
+  cli::LaunchOptions options;
+  cli::RankProcess rank = remote("echo Welcome; " + kReady, options);
   rank.set_ended(start(rank, options));
   EXPECT_FALSE(rank.never_ran());
   EXPECT_FALSE(rank.ran_nothing());
@@ -91,9 +92,9 @@ TEST_F(RankProcessTest, ARemoteRankThatRanIsKnownByItsLastOutput) {
 }
 
 TEST_F(RankProcessTest, WhoseOutputNobodyReadsMayHaveRun) {
-  LaunchOptions options;
-  RankProcess rank = remote(kReady, options);
-  const ExitStatus exit_status = start(rank, options);
+  cli::LaunchOptions options;
+  cli::RankProcess rank = remote(kReady, options);
+  const cli::ExitStatus exit_status = start(rank, options);
   stop_reading();
   rank.transfer();
   rank.set_ended(exit_status);

@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 
 #include "gradwire/cli/launch/remote_script.h"
-#include "gradwire/cli/launch/shell_quote.h"
 #include "tests/cli/launched.h"
 
 namespace gradwire::testing {
@@ -264,17 +263,17 @@ TEST(RemoteHostsTest, NoShellThatHangsIsLeftWhenTheLauncherIsKilled) {
 }
 
 TEST(ShellQuoteTest, MakesOneWordOfAnything) {
-  EXPECT_EQ(shell_quote("a b"), "'a b'");
-  EXPECT_EQ(shell_quote("it's"), "'it'\\''s'");
-  EXPECT_EQ(shell_quote(""), "''");
+  EXPECT_EQ(cli::shell_quote("a b"), "'a b'");
+  EXPECT_EQ(cli::shell_quote("it's"), "'it'\\''s'");
+  EXPECT_EQ(cli::shell_quote(""), "''");
 }
 
 TEST(RemoteScriptTest, HasNoSecretInTheMarkOrReadyLine) {
   const std::string script =
-      remote_script({3, "ab12", "/tmp", {{"GRADWIRE_SECRET", "s"}}, {"true"}});
+      cli::remote_script({3, "ab12", "/tmp", {{"GRADWIRE_SECRET", "s"}}, {"true"}});
   EXPECT_THAT(script, AllOf(HasSubstr("mark=GRADWIRE_PROCESS=3.ab12\n"),
                             HasSubstr("export GRADWIRE_SECRET='s'\n"), Not(HasSubstr("{{"))));
-  EXPECT_EQ(control_line(SIGTERM, "17"), "TERM 17\n");
+  EXPECT_EQ(cli::control_line(SIGTERM, "17"), "TERM 17\n");
 }
 
 }  // namespace

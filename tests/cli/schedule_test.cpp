@@ -12,7 +12,7 @@
 #include "tests/cli/launched.h"
 
 /// `gradwire schedule`, as the real program.
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 using ::testing::AllOf;
@@ -53,7 +53,7 @@ TEST(ScheduleCommand, ShowsWhatARingCosts) {
 }
 
 TEST(ScheduleCommand, SimulatesEveryAlgorithmCorrectly) {
-  for (const Algorithm& algorithm : algorithm_catalogue()) {
+  for (const schedule::Algorithm& algorithm : schedule::algorithm_catalogue()) {
     const std::string name(algorithm.name);
     const std::string collective(name_of(algorithm.collective));
     const Outcome outcome =
@@ -86,7 +86,7 @@ TEST(ScheduleCommand, ComparesTheAlgorithmsOfACollective) {
 TEST(ScheduleCommand, ReadsWhatProbeFound) {
   const gradwire::testing::TemporaryFolder folder;
   const std::string path = folder.path() + "/topology.json";
-  Cluster cluster;
+  topology::Cluster cluster;
   for (const char* name : {"a", "b"}) {
     cluster.hosts.push_back({.name = name,
                              .ranks = 2,
@@ -94,7 +94,7 @@ TEST(ScheduleCommand, ReadsWhatProbeFound) {
                                         .bytes_per_second = 1.25e8,
                                         .latency = std::chrono::microseconds(20)}}});
   }
-  write_cluster(cluster, path);
+  topology::write_cluster(cluster, path);
   const Outcome outcome = schedule({"leaders", "--topology", path, "--verify"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.out,
@@ -149,4 +149,4 @@ TEST(ScheduleCommand, ExplainsWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::cli

@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "gradwire/cli/launch/variables.h"
+#include "gradwire/cli/launch/launch.h"
 #include "tests/cli/launched.h"
 
 namespace gradwire::testing {
@@ -72,10 +72,10 @@ TEST(TerminalTest, TheDoctorNamesARemoteShellWithAQuestion) {
 }
 
 TEST(SpawnTest, ASessionOfItsOwnIsOneGroupToKill) {
-  const Process process =
-      value_or_throw(spawn({.arguments = {"sh", "-c", "sleep 1000 & echo started; wait"},
-                            .environment = entries_of(own_variables()),
-                            .own_session = true}));
+  const cli::Process process =
+      value_or_throw(cli::spawn({.arguments = {"sh", "-c", "sleep 1000 & echo started; wait"},
+                                 .environment = cli::entries_of(cli::own_variables()),
+                                 .own_session = true}));
   EXPECT_EQ(::getsid(process.pid), process.pid);
   EXPECT_EQ(::getpgid(process.pid), process.pid);
   pollfd item{process.out.get(), POLLIN, 0};

@@ -15,7 +15,7 @@ namespace {
 
 class Encoder {
  public:
-  explicit Encoder(const std::string& spec) : codec_(value_or_throw(make_codec(spec))) {}
+  explicit Encoder(const std::string& spec) : codec_(value_or_throw(codec::make_codec(spec))) {}
 
   std::vector<float> pass(const std::vector<float>& values, std::uint64_t seed,
                           std::span<float> residual = {}) {
@@ -26,10 +26,10 @@ class Encoder {
     return decoded;
   }
 
-  const Codec& codec() const { return *codec_; }
+  const codec::Codec& codec() const { return *codec_; }
 
  private:
-  std::unique_ptr<Codec> codec_;
+  std::unique_ptr<codec::Codec> codec_;
 };
 
 class Unbiased : public ::testing::TestWithParam<std::string> {};

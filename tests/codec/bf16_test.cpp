@@ -1,16 +1,16 @@
-#include "gradwire/codec/bf16.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include <gtest/gtest.h>
 
+#include "gradwire/codec/float16.h"
+
 namespace gradwire::testing {
 namespace {
 
 double relative_error(float value) {
-  return std::abs(static_cast<double>(from_bf16(to_bf16(value))) - value) / value;
+  return std::abs(static_cast<double>(codec::from_bf16(codec::to_bf16(value))) - value) / value;
 }
 
 TEST(Bf16, LosesTwoToTheMinusEightOfAValueAtMost) {

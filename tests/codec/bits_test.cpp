@@ -37,7 +37,7 @@ std::vector<float> fixed_values(std::size_t count, std::uint64_t seed) {
 
 TEST_P(Bits, AreTheSameOnEveryProcessor) {
   constexpr std::size_t kCount = 3 * 4096 + 777;
-  const auto codec = value_or_throw(make_codec(GetParam().spec));
+  const auto codec = value_or_throw(codec::make_codec(GetParam().spec));
   const auto values = fixed_values(kCount, 1);
   std::vector<float> residual(kCount), decoded(kCount);
   std::vector<std::byte> bytes(codec->encoded_bytes(kCount));

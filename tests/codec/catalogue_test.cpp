@@ -11,16 +11,16 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 std::string refusal(std::string_view text) {
-  const auto spec = parse_codec(text);
+  const auto spec = codec::parse_codec(text);
   if (spec) return "accepted";
   EXPECT_EQ(spec.error().kind, ErrorKind::invalid_argument);
   return spec.error().message;
 }
 
 TEST(Catalogue, MakesEveryCodecUnderItsName) {
-  for (const CodecEntry& entry : codec_catalogue()) {
-    const auto codec = make_codec(entry.name);
-    EXPECT_EQ(codec.has_value(), entry.kind == CodecKind::codec) << entry.name;
+  for (const codec::CodecEntry& entry : codec::codec_catalogue()) {
+    const auto codec = codec::make_codec(entry.name);
+    EXPECT_EQ(codec.has_value(), entry.kind == codec::CodecKind::codec) << entry.name;
     if (codec) {
       EXPECT_EQ((*codec)->name(), entry.name);
     }
@@ -32,17 +32,17 @@ TEST(Catalogue, MakesEveryCodecUnderItsName) {
 }
 
 TEST(Catalogue, ReadsParameters) {
-  EXPECT_EQ(value_or_throw(parse_codec("top_k:0.25")).parameter, 0.25);
-  EXPECT_EQ(value_or_throw(parse_codec("top_k")).parameter, 0.01);
-  EXPECT_EQ(value_or_throw(parse_codec("rotation:1")).text(), "rotation:1");
-  EXPECT_EQ(value_or_throw(parse_codec("int8")).text(), "int8");
-  EXPECT_EQ(value_or_throw(parse_codec("power_sgd:4")).kind(), CodecKind::low_rank);
-  EXPECT_EQ(value_or_throw(parse_codec("none")).kind(), CodecKind::none);
+  EXPECT_EQ(value_or_throw(codec::parse_codec("top_k:0.25")).parameter, 0.25);
+  EXPECT_EQ(value_or_throw(codec::parse_codec("top_k")).parameter, 0.01);
+  EXPECT_EQ(value_or_throw(codec::parse_codec("rotation:1")).text(), "rotation:1");
+  EXPECT_EQ(value_or_throw(codec::parse_codec("int8")).text(), "int8");
+  EXPECT_EQ(value_or_throw(codec::parse_codec("power_sgd:4")).kind(), codec::CodecKind::low_rank);
+  EXPECT_EQ(value_or_throw(codec::parse_codec("none")).kind(), codec::CodecKind::none);
 }
 
 TEST(Catalogue, ParametersDecideTheSize) {
   const auto bytes = [](std::string_view text) {
-    return value_or_throw(make_codec(text))->encoded_bytes(1 << 20);
+    return value_or_throw(codec::make_codec(text))->encoded_bytes(1 << 20);
   };
   EXPECT_EQ(bytes("bf16"), 2u << 20);
   EXPECT_LT(bytes("rotation:1"), bytes("rotation:2"));
@@ -55,7 +55,7 @@ TEST(Catalogue, ParametersDecideTheSize) {
 TEST(Catalogue, AnUnknownNameListsTheKnownOnesWithALineOnEach) {
   const std::string message = refusal("int6");
   EXPECT_THAT(message, HasSubstr("unknown codec \"int6\" (did you mean \"int8\"?); known:\n"));
-  for (const CodecEntry& entry : codec_catalogue()) {
+  for (const codec::CodecEntry& entry : codec::codec_catalogue()) {
     EXPECT_THAT(message, AllOf(HasSubstr("\n  " + std::string(entry.name)),
                                HasSubstr(std::string(entry.summary))));
   }
@@ -66,10 +66,10 @@ TEST(Catalogue, AnUnknownNameListsTheKnownOnesWithALineOnEach) {
 
 TEST(Catalogue, AutoMayNameACodec) {
   for (const char* text : {"auto", "auto:int4", "auto:power_sgd:2", "top_k:0.1", "none"})
-    EXPECT_TRUE(check_codec(text)) << text;
+    EXPECT_TRUE(codec::check_codec(text)) << text;
   for (const char* text : {"auto:auto", "auto:", "auto:int9", "int9", "auto:top_k:2"})
-    EXPECT_FALSE(check_codec(text)) << text;
-  EXPECT_THAT(check_codec("auto:auto").error().message, HasSubstr("auto:int8"));
+    EXPECT_FALSE(codec::check_codec(text)) << text;
+  EXPECT_THAT(codec::check_codec("auto:auto").error().message, HasSubstr("auto:int8"));
 }
 
 TEST(Catalogue, RefusesParametersThatMakeNoSense) {

@@ -46,7 +46,7 @@ class Guarded {
 
 class EveryCodec : public ::testing::TestWithParam<std::string> {
  protected:
-  std::unique_ptr<Codec> codec_ = value_or_throw(make_codec(GetParam()));
+  std::unique_ptr<codec::Codec> codec_ = value_or_throw(codec::make_codec(GetParam()));
 
   std::vector<std::byte> encoded(const std::vector<float>& values, std::uint64_t seed = kSeed) {
     std::vector<std::byte> bytes(codec_->encoded_bytes(values.size()));

@@ -26,7 +26,7 @@ std::vector<std::uint16_t> by_sorting(const std::vector<float>& x, std::size_t k
 TEST(Selection, FindsWhatSortingFinds) {
   Random random(1);
   for (int attempt = 0; attempt < 3000; ++attempt) {
-    const std::size_t n = 1 + random.below(random.one_in(10) ? kMaxSelection : 300);
+    const std::size_t n = 1 + random.below(random.one_in(10) ? codec::kMaxSelection : 300);
     const std::size_t k = 1 + random.below(random.one_in(2) ? n : 1 + n / 20);
     std::vector<float> x =
         make_values(random.one_in(2) ? Kind::gaussian : Kind::heavy, n, random.next());
@@ -35,7 +35,7 @@ TEST(Selection, FindsWhatSortingFinds) {
       for (float& value : x) value = static_cast<float>(random.below(distinct)) - 3;
     }
     std::vector<std::uint16_t> found(k);
-    ASSERT_TRUE(select_largest(x.data(), n, k, found.data()));
+    ASSERT_TRUE(codec::select_largest(x.data(), n, k, found.data()));
     ASSERT_EQ(found, by_sorting(x, k)) << n << " values, " << k << " of them";
   }
 }
@@ -44,17 +44,17 @@ TEST(Selection, SelectsNothingWhereOneIsNotFinite) {
   Random random(2);
   for (const float strange : {NAN, -NAN, INFINITY, -INFINITY}) {
     for (int i = 0; i < 200; ++i) {
-      const std::size_t n = 1 + random.below(kMaxSelection);
+      const std::size_t n = 1 + random.below(codec::kMaxSelection);
       std::vector<float> x = make_values(Kind::gaussian, n, random.next());
       x[random.below(n)] = strange;
       std::vector<std::uint16_t> found(n);
-      EXPECT_FALSE(select_largest(x.data(), n, 1 + random.below(n), found.data()));
+      EXPECT_FALSE(codec::select_largest(x.data(), n, 1 + random.below(n), found.data()));
     }
   }
 }
 
 TEST(TopK, KeepsTheLargestOfEachBlock) {
-  const auto codec = value_or_throw(make_codec("top_k:0.01"));
+  const auto codec = value_or_throw(codec::make_codec("top_k:0.01"));
   const auto values = make_values(Kind::heavy, 8192, 1);
   std::vector<std::byte> bytes(codec->encoded_bytes(values.size()));
   EXPECT_EQ(bytes.size(), 2u * 41 * 4);
@@ -74,7 +74,7 @@ TEST(TopK, KeepsTheLargestOfEachBlock) {
 }
 
 /// Checks the mean of contributions of `ranks` ranks, all of whose values must reach the others.
-void expect_mean_loses_nothing(const Codec& codec, int ranks, std::size_t count) {
+void expect_mean_loses_nothing(const codec::Codec& codec, int ranks, std::size_t count) {
   std::vector<float> mean(count);
   for (int rank = 0; rank < ranks; ++rank) {
     const auto values = make_values(Kind::gaussian, count, static_cast<std::uint64_t>(rank) + 1);
@@ -99,7 +99,7 @@ void expect_mean_loses_nothing(const Codec& codec, int ranks, std::size_t count)
 
 TEST(TopK, TheMeanOfSparseValuesIsAsDenseAsItMustBe) {
   for (const char* spec : {"top_k:0.001", "top_k:0.01", "top_k:0.1", "top_k:0.5"}) {
-    const auto codec = value_or_throw(make_codec(spec));
+    const auto codec = value_or_throw(codec::make_codec(spec));
     for (int ranks : {1, 2, 3, 8, 40}) {
       for (std::size_t count : {1u, 5u, 100u, 4096u, 10001u}) {
         SCOPED_TRACE(std::string(spec) + " " + std::to_string(ranks) + " " + std::to_string(count));
@@ -110,7 +110,7 @@ TEST(TopK, TheMeanOfSparseValuesIsAsDenseAsItMustBe) {
 }
 
 TEST(TopK, RefusesIndexesThatAreNotAscending) {
-  const auto codec = value_or_throw(make_codec("top_k:0.01"));
+  const auto codec = value_or_throw(codec::make_codec("top_k:0.01"));
   const auto values = make_values(Kind::gaussian, 4096, 1);
   std::vector<std::byte> bytes(codec->encoded_bytes(values.size()));
   codec->encode(values, {}, 0, bytes);

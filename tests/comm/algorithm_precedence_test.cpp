@@ -69,11 +69,11 @@ double frames_more(LocalJob& job, int few, int many) {
     }));
     sent.push_back(job.on(0).bytes_sent() - before);
   }
-  return (static_cast<double>(sent[1]) - static_cast<double>(sent[0])) / kFrameHeaderBytes;
+  return (static_cast<double>(sent[1]) - static_cast<double>(sent[0])) / net::kFrameHeaderBytes;
 }
 
 std::string announced(LocalJob& job) {
-  return job.on(0).algorithm_for(Collective::all_reduce, kCount * sizeof(float));
+  return job.on(0).algorithm_for(schedule::Collective::all_reduce, kCount * sizeof(float));
 }
 
 TEST(SegmentOptions, AMessageIsCutIntoAsManyAsTheOperationSays) {
@@ -98,7 +98,7 @@ TEST(AlgorithmPrecedence, TheTunerIsAskedLast) {
   std::vector<AlgorithmEstimate> ranking;
   {
     LocalJob job(4);
-    ranking = job.on(0).explain(Collective::all_reduce, kCount * sizeof(float));
+    ranking = job.on(0).explain(schedule::Collective::all_reduce, kCount * sizeof(float));
     EXPECT_EQ(announced(job), ranking.front().algorithm);
   }
   // Used even though the tuner ranks it last.
@@ -133,7 +133,7 @@ TEST(AlgorithmPrecedence, HoldsForUnequalSplitsToo) {
 
 std::string refusal(const CommunicatorOptions& options) {
   try {
-    Communicator::connect(Job{}, options);
+    Communicator::connect(bootstrap::Job{}, options);
   } catch (const Exception& e) {
     return e.what();
   }

@@ -36,7 +36,7 @@ INSTANTIATE_TEST_SUITE_P(Counts, RootedCollectives, testing::Values(0, 1, 5, 100
 
 TEST_P(RootedCollectives, ReduceGivesTheRootTheSumAndLeavesTheOthersAlone) {
   LocalJob job(5);
-  for (const std::string_view algorithm : algorithm_names(Collective::reduce)) {
+  for (const std::string_view algorithm : schedule::algorithm_names(schedule::Collective::reduce)) {
     for (const Rank root : {0, 3}) {
       expect_no_errors(job.run([&](Rank rank, Communicator& c) {
         std::vector<int> data(GetParam(), rank + 1);
@@ -50,7 +50,7 @@ TEST_P(RootedCollectives, ReduceGivesTheRootTheSumAndLeavesTheOthersAlone) {
 TEST_P(RootedCollectives, GatherGivesTheRootAllParts) {
   LocalJob job(5);
   const std::size_t n = GetParam();
-  for (const std::string_view algorithm : algorithm_names(Collective::gather)) {
+  for (const std::string_view algorithm : schedule::algorithm_names(schedule::Collective::gather)) {
     expect_no_errors(job.run([&](Rank rank, Communicator& c) {
       const Rank root = 2;
       std::vector<int> mine(n), all(rank == root ? 5 * n : 0);
@@ -66,7 +66,8 @@ TEST_P(RootedCollectives, GatherGivesTheRootAllParts) {
 TEST_P(RootedCollectives, ScatterGivesEachItsPart) {
   LocalJob job(5);
   const std::size_t n = GetParam();
-  for (const std::string_view algorithm : algorithm_names(Collective::scatter)) {
+  for (const std::string_view algorithm :
+       schedule::algorithm_names(schedule::Collective::scatter)) {
     expect_no_errors(job.run([&](Rank rank, Communicator& c) {
       const Rank root = 4;
       std::vector<int> all(rank == root ? 5 * n : 0), mine(n, -1);
@@ -82,7 +83,8 @@ TEST_P(RootedCollectives, ScatterGivesEachItsPart) {
 TEST(AllToAll, EveryPartGoesToItsRank) {
   for (const int ranks : {1, 2, 3, 6}) {
     LocalJob job(ranks);
-    for (const std::string_view algorithm : algorithm_names(Collective::all_to_all)) {
+    for (const std::string_view algorithm :
+         schedule::algorithm_names(schedule::Collective::all_to_all)) {
       expect_no_errors(job.run([&](Rank rank, Communicator& c) {
         const std::size_t n = 30'011;
         std::vector<int> in(n * static_cast<std::size_t>(ranks)), out(in.size());
@@ -136,7 +138,8 @@ TEST(AllToAll, PartsMayHaveAnySize) {
   for (const int ranks : {1, 2, 5}) {
     LocalJob job(ranks);
     exchange_splits(job, {});
-    for (const std::string_view algorithm : algorithm_names(Collective::all_to_all))
+    for (const std::string_view algorithm :
+         schedule::algorithm_names(schedule::Collective::all_to_all))
       exchange_splits(job, {.algorithm = std::string(algorithm)});
   }
 }
@@ -190,7 +193,7 @@ TEST(RecvAny, TakesEachMessageOnceAndSaysWhose) {
       std::vector<int> seen(4, 0);
       for (int i = 0; i < 6; ++i) {
         std::vector<int> data(count, -1);
-        const Work work = c.recv_any(lend(data), tag);
+        const engine::Work work = c.recv_any(lend(data), tag);
         work.wait();
         ASSERT_GE(work.source(), 1);
         EXPECT_EQ(data, std::vector<int>(count, work.source()));
@@ -206,8 +209,8 @@ TEST(RecvAny, MayBePostedBeforeAnybodySends) {
   expect_no_errors(job.run([](Rank rank, Communicator& c) {
     std::vector<int> first(1000), second(1000), data(1000, rank);
     if (rank == 0) {
-      const Work a = c.recv_any(lend(first), 1);
-      const Work b = c.recv_any(lend(second), 1);
+      const engine::Work a = c.recv_any(lend(first), 1);
+      const engine::Work b = c.recv_any(lend(second), 1);
       c.barrier().wait();
       a.wait(), b.wait();
       EXPECT_EQ(a.source() + b.source(), 3);
@@ -225,9 +228,9 @@ TEST(RecvAny, LeavesOtherTagsAndNamedReceivesAlone) {
   expect_no_errors(job.run([](Rank rank, Communicator& c) {
     std::vector<int> a(10, 1), b(10, 2), d(10, 3);
     if (rank == 1) {
-      const Work one = c.send(lend(a), 0, 1);
-      const Work two = c.send(lend(b), 0, 2);
-      const Work three = c.send(lend(d), 0, 1);
+      const engine::Work one = c.send(lend(a), 0, 1);
+      const engine::Work two = c.send(lend(b), 0, 2);
+      const engine::Work three = c.send(lend(d), 0, 1);
       one.wait(), two.wait(), three.wait();
       return;
     }
@@ -257,7 +260,7 @@ TEST(Coalesced, ManyOperationsAreOneWork) {
     std::vector<std::vector<int>> data;
     for (std::size_t i = 0; i < 50; ++i) data.emplace_back(1 + i * 37, rank + 1);
     std::vector<int> part(7, rank), whole(21);
-    const Work work = c.coalesced([&](Communicator& together) {
+    const engine::Work work = c.coalesced([&](Communicator& together) {
       for (auto& values : data) together.all_reduce(lend(values), ReduceOp::sum);
       together.all_gather(lend(part), lend(whole));
     });

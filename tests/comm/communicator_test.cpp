@@ -20,7 +20,7 @@ TEST(Communicator, SeveralOperationsInFlightAreAllRight) {
   LocalJob job(4);
   const auto errors = job.run([](Rank rank, Communicator& c) {
     std::vector<std::vector<float>> data;
-    std::vector<Work> works;
+    std::vector<engine::Work> works;
     for (std::size_t i = 0; i < 20; ++i)
       data.emplace_back(1 + i * 9973, static_cast<float>(rank + 1));
     for (std::size_t i = 0; i < data.size(); ++i) {
@@ -73,10 +73,10 @@ TEST(Communicator, ManyThreadsMayWaitAtOnce) {
   LocalJob job(2);
   const auto errors = job.run([](Rank, Communicator& c) {
     std::vector<std::vector<float>> data(8, std::vector<float>(50'000, 1.0f));
-    std::vector<Work> works;
+    std::vector<engine::Work> works;
     for (auto& values : data) works.push_back(c.all_reduce(lend(values), ReduceOp::sum));
     std::vector<std::thread> waiters;
-    for (const Work& work : works) waiters.emplace_back([work] { work.wait(); });
+    for (const engine::Work& work : works) waiters.emplace_back([work] { work.wait(); });
     for (std::thread& waiter : waiters) waiter.join();
     for (const auto& values : data) ASSERT_EQ(values.back(), 2.0f);
   });
@@ -87,11 +87,11 @@ TEST(Communicator, NobodyNeedsToWaitForProgress) {
   LocalJob job(3);
   std::atomic<int> called = 0;
   std::vector<std::vector<float>> data(3, std::vector<float>(300'000, 1.0f));
-  std::vector<Work> works(3);
+  std::vector<engine::Work> works(3);
   job.run([&](Rank rank, Communicator& c) {
     auto& work = works[static_cast<std::size_t>(rank)];
     work = c.all_reduce(lend(data[static_cast<std::size_t>(rank)]), ReduceOp::sum);
-    work.on_done([&](const Work& done) { called += done.error() == nullptr ? 1 : 100; });
+    work.on_done([&](const engine::Work& done) { called += done.error() == nullptr ? 1 : 100; });
   });
   while (called < 3) std::this_thread::yield();
   EXPECT_EQ(called, 3);
@@ -105,16 +105,16 @@ TEST(Communicator, MessagesWithATagKeepTheirOrder) {
     std::vector<float> second(100'000, 2.0f);
     std::vector<float> other(3, 3.0f);
     if (rank == 0) {
-      const Work a = c.send(lend(first), 1, 7);
-      const Work b = c.send(lend(second), 1, 7);
-      const Work d = c.send(lend(other), 1, 8);
+      const engine::Work a = c.send(lend(first), 1, 7);
+      const engine::Work b = c.send(lend(second), 1, 7);
+      const engine::Work d = c.send(lend(other), 1, 8);
       a.wait(), b.wait(), d.wait();
       return;
     }
     std::vector<float> in_first(10), in_second(100'000), in_other(3);
     c.recv(lend(in_other), 0, 8).wait();  // Posted first, sent last.
-    const Work a = c.recv(lend(in_first), 0, 7);
-    const Work b = c.recv(lend(in_second), 0, 7);
+    const engine::Work a = c.recv(lend(in_first), 0, 7);
+    const engine::Work b = c.recv(lend(in_second), 0, 7);
     b.wait(), a.wait();
     EXPECT_EQ(in_first, first);
     EXPECT_EQ(in_second, second);
@@ -128,8 +128,8 @@ TEST(Communicator, BothSendFirstAndReceiveAfterwards) {
   const auto errors = job.run([](Rank rank, Communicator& c) {
     std::vector<float> mine(2'000'000, static_cast<float>(rank));
     std::vector<float> theirs(2'000'000);
-    const Work sent = c.send(lend(mine), 1 - rank);
-    const Work received = c.recv(lend(theirs), 1 - rank);
+    const engine::Work sent = c.send(lend(mine), 1 - rank);
+    const engine::Work received = c.recv(lend(theirs), 1 - rank);
     sent.wait();
     received.wait();
     EXPECT_EQ(theirs.back(), static_cast<float>(1 - rank));
@@ -177,8 +177,8 @@ TEST(Communicator, AnotherOrderOfCallsIsAnError) {
   LocalJob job(3);
   const auto errors = job.run([](Rank rank, Communicator& c) {
     std::vector<float> a(100'000), b(10);
-    const Work first = c.all_reduce(lend(rank == 1 ? b : a), ReduceOp::sum);
-    const Work second = c.all_reduce(lend(rank == 1 ? a : b), ReduceOp::sum);
+    const engine::Work first = c.all_reduce(lend(rank == 1 ? b : a), ReduceOp::sum);
+    const engine::Work second = c.all_reduce(lend(rank == 1 ? a : b), ReduceOp::sum);
     first.wait();
     second.wait();
   });
@@ -219,7 +219,7 @@ TEST(Communicator, AnOperationThatARankDoesNotCallTimesOutAndSaysSo) {
     std::vector<float> data(1000);
     if (rank == 2) {
       // Alive, but not in a call: it learns of the failure at its next call.
-      const Work late = c.recv(lend(data), 0, 5);
+      const engine::Work late = c.recv(lend(data), 0, 5);
       late.wait();
     } else {
       c.all_reduce(lend(data), ReduceOp::sum, {.timeout = std::chrono::milliseconds(300)}).wait();
@@ -262,7 +262,7 @@ TEST(Communicator, AnAbortReachesEveryRankWithItsReason) {
 }
 
 TEST(Communicator, AWorldOfOneNeedsNoNetwork) {
-  const auto c = Communicator::connect(Job{});
+  const auto c = Communicator::connect(bootstrap::Job{});
   std::vector<float> data{1, 2, 3};
   c->all_reduce(lend(data), ReduceOp::mean).wait();
   c->broadcast(lend(data), 0).wait();

@@ -26,35 +26,35 @@ Memory run_on(const Case& c, const Memory& input, Rank rank, Communicator& commu
   const LentSpan out{output.data(), c.output_count(), c.type, nullptr};
   const LentConstSpan in(input.data(), c.input_count(), c.type);
   switch (c.collective) {
-    case Collective::all_reduce:
+    case schedule::Collective::all_reduce:
       output = input;
       communicator.all_reduce({output.data(), c.count, c.type, nullptr}, c.op, options).wait();
       break;
-    case Collective::broadcast:
+    case schedule::Collective::broadcast:
       if (rank == c.root) output = input;
       communicator.broadcast({output.data(), c.count, c.type, nullptr}, c.root, options).wait();
       break;
-    case Collective::all_gather:
+    case schedule::Collective::all_gather:
       communicator.all_gather(in, out, options).wait();
       break;
-    case Collective::reduce_scatter:
+    case schedule::Collective::reduce_scatter:
       communicator.reduce_scatter(in, out, c.op, options).wait();
       break;
-    case Collective::reduce:
+    case schedule::Collective::reduce:
       output = input;
       communicator.reduce({output.data(), c.count, c.type, nullptr}, c.root, c.op, options).wait();
       break;
-    case Collective::gather:
+    case schedule::Collective::gather:
       communicator.gather(in, out, c.root, options).wait();
       break;
-    case Collective::scatter:
+    case schedule::Collective::scatter:
       communicator.scatter(in, out, c.root, options).wait();
       break;
-    case Collective::all_to_all:
+    case schedule::Collective::all_to_all:
       communicator.all_to_all(in, out, options).wait();
       break;
-    case Collective::barrier:
-    case Collective::point_to_point:
+    case schedule::Collective::barrier:
+    case schedule::Collective::point_to_point:
       communicator.barrier(options).wait();
       break;
   }
@@ -84,7 +84,7 @@ void expect_as_simulated(const Case& c, LocalJob& job) {
     const auto i = static_cast<std::size_t>(r);
     if (c.ends_at_root() && r != c.root) continue;
     EXPECT_EQ(real.outputs[i], simulated.outputs[i]) << "of the real and the simulated rank " << r;
-    if (c.collective == Collective::all_reduce) {
+    if (c.collective == schedule::Collective::all_reduce) {
       EXPECT_EQ(real.outputs[i], real.outputs[0]) << "of ranks " << r << " and 0";
     }
   }
@@ -105,15 +105,15 @@ void check(Case c, LocalJob& job) {
   expect_as_simulated(c, job);
 }
 
-void check_algorithms(const Topology& topology, const std::vector<std::size_t>& counts,
+void check_algorithms(const topology::Topology& topology, const std::vector<std::size_t>& counts,
                       LocalJob& job) {
-  for (const Algorithm& algorithm : algorithm_catalogue()) {
-    if (algorithm.collective == Collective::point_to_point) continue;
+  for (const schedule::Algorithm& algorithm : schedule::algorithm_catalogue()) {
+    if (algorithm.collective == schedule::Collective::point_to_point) continue;
     for (const std::size_t count : counts) {
       check({.collective = algorithm.collective,
              .algorithm = std::string(algorithm.name),
              .ranks = topology.ranks(),
-             .count = algorithm.collective == Collective::barrier ? 0 : count,
+             .count = algorithm.collective == schedule::Collective::barrier ? 0 : count,
              .root = static_cast<Rank>(topology.ranks() - 1),
              .topology = topology},
             job);
@@ -131,7 +131,7 @@ CommunicatorOptions rare_pings() {
 class Conformance : public testing::TestWithParam<std::tuple<Wire, NamedTopology>> {
  protected:
   Wire wire() const { return std::get<0>(GetParam()); }
-  const Topology& topology() const { return std::get<1>(GetParam()).topology; }
+  const topology::Topology& topology() const { return std::get<1>(GetParam()).topology; }
   LocalNetwork network() const { return {.wire = wire(), .topology = topology()}; }
 };
 
@@ -150,7 +150,7 @@ std::vector<float> message(Rank from, Rank to) {
 /// Sends a message to every other rank and receives one from each, all at the same time.
 void exchange_messages(Rank rank, Communicator& communicator) {
   std::vector<std::vector<float>> sent, received;
-  std::vector<Work> works;
+  std::vector<engine::Work> works;
   for (Rank other = 0; other < communicator.size(); ++other) {
     if (other == rank) continue;
     sent.push_back(message(rank, other));
@@ -159,7 +159,7 @@ void exchange_messages(Rank rank, Communicator& communicator) {
     works.push_back(communicator.send(lend(sent.back()), other));
     works.push_back(communicator.recv(lend(received.back()), other));
   }
-  for (Work& work : works) work.wait();
+  for (engine::Work& work : works) work.wait();
   auto got = received.begin();
   for (Rank other = 0; other < communicator.size(); ++other) {
     if (other == rank) continue;
@@ -179,8 +179,8 @@ TEST_P(Conformance, MessagesBetweenAllPairs) {
 }
 
 /// The streams between two ranks, as the network has them.
-void expect_streams(const LocalNetwork& network, Rank a, Rank b, const Transport& transport) {
-  const Topology& topology = *network.topology;
+void expect_streams(const LocalNetwork& network, Rank a, Rank b, const net::Transport& transport) {
+  const topology::Topology& topology = *network.topology;
   const auto rails = [&](Rank rank) {
     return static_cast<int>(topology.host(topology.host_of(rank)).rails.size());
   };
@@ -220,7 +220,7 @@ INSTANTIATE_TEST_SUITE_P(Over, Conformance,
 /// What needs no more than one topology.
 class ConformanceOfWires : public testing::TestWithParam<Wire> {
  protected:
-  const Topology topology_ = mixed_topology().topology;
+  const topology::Topology topology_ = mixed_topology().topology;
   LocalJob job_{topology_.ranks(), rare_pings(), {.wire = GetParam(), .topology = topology_}};
 };
 
@@ -233,7 +233,8 @@ TEST_P(ConformanceOfWires, EveryAlgorithmAndSize) {
 TEST_P(ConformanceOfWires, EveryTypeAndReduction) {
   for (const DataType type : all_data_types()) {
     for (const ReduceOp op : all_reduce_ops()) {
-      for (const std::string_view algorithm : algorithm_names(Collective::all_reduce)) {
+      for (const std::string_view algorithm :
+           schedule::algorithm_names(schedule::Collective::all_reduce)) {
         check({.algorithm = std::string(algorithm),
                .ranks = topology_.ranks(),
                .count = 257,
@@ -251,7 +252,7 @@ INSTANTIATE_TEST_SUITE_P(Over, ConformanceOfWires, kWires,
                          [](const auto& given) { return name_of(given.param); });
 
 TEST(ConformanceTopologies, SuitEveryAlgorithm) {
-  for (const Algorithm& algorithm : algorithm_catalogue()) {
+  for (const schedule::Algorithm& algorithm : schedule::algorithm_catalogue()) {
     EXPECT_TRUE(std::ranges::any_of(all_topologies(), [&](const NamedTopology& named) {
       return algorithm.suits == nullptr || algorithm.suits(named.topology);
     })) << algorithm.name;

@@ -1,7 +1,7 @@
-#include "gradwire/comm/forced_algorithms.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "gradwire/comm/tuner.h"
 
 namespace gradwire {
 namespace {
@@ -16,15 +16,15 @@ Result<ForcedAlgorithms> parsed(std::string_view text) {
 
 TEST(ForcedAlgorithms, OneNameForcesEveryCollectiveThatHasIt) {
   const auto forced = parsed("ring").value();
-  EXPECT_EQ(forced.at(Collective::all_reduce), "ring");
-  EXPECT_EQ(forced.at(Collective::broadcast), "ring");
-  EXPECT_FALSE(forced.contains(Collective::barrier));
+  EXPECT_EQ(forced.at(schedule::Collective::all_reduce), "ring");
+  EXPECT_EQ(forced.at(schedule::Collective::broadcast), "ring");
+  EXPECT_FALSE(forced.contains(schedule::Collective::barrier));
 }
 
 TEST(ForcedAlgorithms, LaterEntriesWin) {
   const auto forced = parsed("ring,all_reduce=direct").value();
-  EXPECT_EQ(forced.at(Collective::all_reduce), "direct");
-  EXPECT_EQ(forced.at(Collective::all_gather), "ring");
+  EXPECT_EQ(forced.at(schedule::Collective::all_reduce), "direct");
+  EXPECT_EQ(forced.at(schedule::Collective::all_gather), "ring");
 }
 
 TEST(ForcedAlgorithms, NothingForcesNothing) {

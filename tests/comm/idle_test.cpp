@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "gradwire/base/cpu_time.h"
+#include "gradwire/base/cpu.h"
 #include "tests/comm/local_job.h"
 
 /// Idle ranks leave the processors to ranks that compute.

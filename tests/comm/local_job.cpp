@@ -32,7 +32,7 @@ std::vector<std::string> run_on_threads(int ranks, const std::function<void(Rank
 }
 
 /// 127.0.<host>.<rail>, both from 1, so that no two hosts share an address.
-std::vector<std::string> addresses_of(const Topology& topology, int host) {
+std::vector<std::string> addresses_of(const topology::Topology& topology, int host) {
   std::vector<std::string> addresses;
   for (std::size_t rail = 1; rail <= topology.host(host).rails.size(); ++rail) {
     addresses.push_back(fmt::format("127.0.{}.{}", host + 1, rail));
@@ -40,38 +40,39 @@ std::vector<std::string> addresses_of(const Topology& topology, int host) {
   return addresses;
 }
 
-void place(Job& job, const Topology& topology) {
+void place(bootstrap::Job& job, const topology::Topology& topology) {
   const int host = topology.host_of(job.rank);
   const auto ranks = topology.ranks_on(host);
   job.local_rank = static_cast<int>(std::ranges::find(ranks, job.rank) - ranks.begin());
   job.local_world_size = static_cast<int>(ranks.size());
   job.addresses = addresses_of(topology, host);
-  job.machine = fmt::format("{}/host {}", machine_identity(), host);
+  job.machine = fmt::format("{}/host {}", topology::machine_identity(), host);
 }
 
 /// By host: what a job calls hosts that have one name.
-std::vector<std::string> host_names(const Topology& topology) {
+std::vector<std::string> host_names(const topology::Topology& topology) {
   char name[256] = {};
   if (::gethostname(name, sizeof name - 1) != 0) throw std::runtime_error("no host name");
-  return distinct_names(std::vector<std::string>(static_cast<std::size_t>(topology.hosts()), name));
+  return topology::distinct_names(
+      std::vector<std::string>(static_cast<std::size_t>(topology.hosts()), name));
 }
 
-MeasuredPath path_of(int from, int to, const Link& link) {
+topology::MeasuredPath path_of(int from, int to, const topology::Link& link) {
   return {
       .from = from, .to = to, .latency = link.latency, .bytes_per_second = link.bytes_per_second};
 }
 
 /// The topology as if it had been measured.
-Cluster cluster_of(const Topology& topology) {
-  Cluster cluster;
+topology::Cluster cluster_of(const topology::Topology& topology) {
+  topology::Cluster cluster;
   const std::vector<std::string> names = host_names(topology);
   for (int number = 0; number < topology.hosts(); ++number) {
-    const Host& host = topology.host(number);
-    MeasuredHost& measured = cluster.hosts.emplace_back();
+    const topology::Host& host = topology.host(number);
+    topology::MeasuredHost& measured = cluster.hosts.emplace_back();
     measured.name = names[static_cast<std::size_t>(number)];
     measured.ranks = static_cast<int>(topology.ranks_on(number).size());
     measured.inside = host.inside;
-    for (const Link& rail : host.rails) {
+    for (const topology::Link& rail : host.rails) {
       measured.rails.push_back(
           {.interface = "lo", .bytes_per_second = rail.bytes_per_second, .latency = rail.latency});
     }
@@ -95,16 +96,16 @@ ReservedPort::ReservedPort() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOE
   // pick the port for sockets that ask for any.
   const int on = 1;
   const int reuse = ::setsockopt(socket_.descriptor(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  const auto any = value_or_throw(SocketAddress::of("127.0.0.1", 0));
+  const auto any = value_or_throw(net::SocketAddress::of("127.0.0.1", 0));
   if (reuse != 0 || ::bind(socket_.descriptor(), any.data(), any.size()) != 0) {
     throw std::runtime_error("no free port");
   }
 }
 
-std::vector<Job> local_jobs(int ranks, const LocalNetwork& network, std::uint16_t port) {
-  std::vector<Job> jobs(static_cast<std::size_t>(ranks));
+std::vector<bootstrap::Job> local_jobs(int ranks, const LocalNetwork& network, std::uint16_t port) {
+  std::vector<bootstrap::Job> jobs(static_cast<std::size_t>(ranks));
   for (Rank r = 0; r < ranks; ++r) {
-    Job& job = jobs[static_cast<std::size_t>(r)];
+    bootstrap::Job& job = jobs[static_cast<std::size_t>(r)];
     job.rank = job.local_rank = r;
     job.world_size = job.local_world_size = ranks;
     job.master_port = port;
@@ -123,9 +124,9 @@ LocalJob::LocalJob(int ranks, const CommunicatorOptions& options, const LocalNet
   CommunicatorOptions given = options;
   if (network.topology) {
     given.topology = folder / "topology.json";
-    write_cluster(cluster_of(*network.topology), given.topology);
+    topology::write_cluster(cluster_of(*network.topology), given.topology);
   }
-  const std::vector<Job> jobs = local_jobs(ranks, network, port.number());
+  const std::vector<bootstrap::Job> jobs = local_jobs(ranks, network, port.number());
   const auto errors = run_on_threads(ranks, [&](Rank r) {
     const auto i = static_cast<std::size_t>(r);
     communicators_[i] = Communicator::connect(jobs[i], given);

@@ -31,7 +31,7 @@ struct LocalNetwork {
   /// Simulated hosts, numbered by their lowest rank: each has a loopback address for every rail.
   /// The job gets the rates of their rails as if measured; only schedules depend on them. Not set:
   /// all ranks are on this machine, over one rail.
-  std::optional<Topology> topology = {};
+  std::optional<topology::Topology> topology = {};
 };
 
 /// A port of 127.0.0.1 that stays reserved while this lives: the kernel assigns it to no other
@@ -39,14 +39,14 @@ struct LocalNetwork {
 class ReservedPort {
  public:
   ReservedPort();
-  std::uint16_t number() const { return local_address(socket_).port(); }
+  std::uint16_t number() const { return net::local_address(socket_).port(); }
 
  private:
-  Socket socket_;  ///< Bound, and never listens.
+  net::Socket socket_;  ///< Bound, and never listens.
 };
 
 /// The Job of every rank, by rank.
-std::vector<Job> local_jobs(int ranks, const LocalNetwork& network, std::uint16_t port);
+std::vector<bootstrap::Job> local_jobs(int ranks, const LocalNetwork& network, std::uint16_t port);
 
 /// A job whose ranks are threads of this process, connected by real sockets on the loopback.
 class LocalJob {

@@ -17,15 +17,15 @@ namespace {
 
 /// Lets the test decide which of two sleepers, a waiting thread or the progress thread, gets the
 /// events: the kernel may give them to either.
-class SharedSleep final : public PollingTransport {
+class SharedSleep final : public net::PollingTransport {
  public:
-  explicit SharedSleep(std::unique_ptr<PollingTransport> inner) : inner_(std::move(inner)) {}
+  explicit SharedSleep(std::unique_ptr<net::PollingTransport> inner) : inner_(std::move(inner)) {}
 
   enum class Sleeper { waiter, thread };
   /// A sleep that no timer ends soon.
   static constexpr Duration kLong = std::chrono::seconds(1);
 
-  void poll(Duration timeout, std::vector<ReadyEvent>& events) override {
+  void poll(Duration timeout, std::vector<net::ReadyEvent>& events) override {
     events.clear();
     if (timeout == Duration::zero()) return;
     std::unique_lock lock(mutex_);
@@ -56,15 +56,15 @@ class SharedSleep final : public PollingTransport {
   }
 
   int rails(Rank peer) const override { return inner_->rails(peer); }
-  Result<std::size_t> write(StreamId to, std::span<const ConstBytes> pieces) override {
+  Result<std::size_t> write(net::StreamId to, std::span<const ConstBytes> pieces) override {
     return inner_->write(to, pieces);
   }
-  Result<std::size_t> read(StreamId from, std::span<const Bytes> pieces) override {
+  Result<std::size_t> read(net::StreamId from, std::span<const Bytes> pieces) override {
     return inner_->read(from, pieces);
   }
-  std::size_t delivered(StreamId to) override { return inner_->delivered(to); }
-  void close(StreamId stream) override { inner_->close(stream); }
-  std::string describe(StreamId stream) const override { return inner_->describe(stream); }
+  std::size_t delivered(net::StreamId to) override { return inner_->delivered(to); }
+  void close(net::StreamId stream) override { inner_->close(stream); }
+  std::string describe(net::StreamId stream) const override { return inner_->describe(stream); }
 
   void this_thread_waits() {
     const std::lock_guard lock(mutex_);
@@ -100,7 +100,7 @@ class SharedSleep final : public PollingTransport {
     bool gets_events = false;
   };
 
-  std::unique_ptr<PollingTransport> inner_;
+  std::unique_ptr<net::PollingTransport> inner_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::thread::id waiter_id_;
@@ -117,8 +117,8 @@ using Sleeper = SharedSleep::Sleeper;
 struct ProgressHandOver : ::testing::Test {
   void SetUp() override {
     SocketPair pair = connected_pair();
-    std::vector<Socket> first;
-    std::vector<Socket> second;
+    std::vector<net::Socket> first;
+    std::vector<net::Socket> second;
     first.push_back(std::move(pair.first));
     second.push_back(std::move(pair.second));
     Opened opened =
@@ -146,12 +146,13 @@ struct ProgressHandOver : ::testing::Test {
     if (sleep != nullptr) sleep->end();
   }
 
-  std::shared_ptr<Communicator> communicator_of(Rank rank, std::unique_ptr<PollingTransport> over) {
-    const ExecutorOptions never_pings{.dead_peer_timeout = std::chrono::hours(1)};
-    auto planner =
-        std::make_shared<Planner>(rank, JobTopology{.topology = Tuner::assumed(2), .choices = {}},
-                                  ForcedAlgorithms{}, CommunicatorOptions{}.segment_bytes);
-    auto engine = std::make_shared<Progress>(std::move(over), rank, 2, never_pings, clock);
+  std::shared_ptr<Communicator> communicator_of(Rank rank,
+                                                std::unique_ptr<net::PollingTransport> over) {
+    const engine::ExecutorOptions never_pings{.dead_peer_timeout = std::chrono::hours(1)};
+    auto planner = std::make_shared<Planner>(
+        rank, topology::JobTopology{.topology = Tuner::assumed(2), .choices = {}},
+        ForcedAlgorithms{}, CommunicatorOptions{}.segment_bytes);
+    auto engine = std::make_shared<engine::Progress>(std::move(over), rank, 2, never_pings, clock);
     return std::make_shared<ScheduledCommunicator>(rank, CommunicatorOptions{}, std::move(planner),
                                                    std::move(engine));
   }

@@ -16,7 +16,7 @@
 #include "tests/exchange/exchanging.h"
 #include "tests/step/ideal_exchange.h"
 
-namespace gradwire {
+namespace gradwire::emulation {
 namespace {
 
 using std::chrono::milliseconds;
@@ -29,24 +29,27 @@ struct Outcome {
   double step_ms = 0, stalled_ms = 0;
   double bytes = 0;  ///< A step.
   EmulatedMemory memory;
-  std::vector<StartedOperation> started;
+  std::vector<step::StartedOperation> started;
   int passes = 0;
 };
 
-StepPlan plan_of(const LayerProfile& profile, const EmulatedTrainingOptions& options,
-                 const StepPlanOptions& buckets) {
-  if (options.local_steps) return plan_local_steps(profile, kFragments);
-  return options.policy.stage == 3 ? plan_blocks(profile, 1, buckets) : plan_step(profile, buckets);
+step::StepPlan plan_of(const workload::LayerProfile& profile,
+                       const EmulatedTrainingOptions& options,
+                       const step::StepPlanOptions& buckets) {
+  if (options.local_steps) return step::plan_local_steps(profile, kFragments);
+  return options.policy.stage == 3 ? step::plan_blocks(profile, 1, buckets)
+                                   : step::plan_step(profile, buckets);
 }
 
 /// Runs twelve steps over a network of that rate, after four warm-up steps.
-Outcome run(const LayerProfile& profile, EmulatedTrainingOptions options, double bytes_per_second,
-            const StepPlanOptions& buckets = {}, ExchangeTraits traits = {}) {
+Outcome run(const workload::LayerProfile& profile, EmulatedTrainingOptions options,
+            double bytes_per_second, const step::StepPlanOptions& buckets = {},
+            exchange::ExchangeTraits traits = {}) {
   constexpr int kSteps = 12;
   options.policy.ranks = std::max(options.policy.ranks, 2);
-  const StepPlan plan = plan_of(profile, options, buckets);
-  TestAlarm alarm;
-  IdealExchange network(alarm, bytes_per_second, options.policy.ranks, traits);
+  const step::StepPlan plan = plan_of(profile, options, buckets);
+  step::TestAlarm alarm;
+  step::IdealExchange network(alarm, bytes_per_second, options.policy.ranks, traits);
   UnitsInMemory units(plan, options.policy.stage, 1, options.policy.ranks, 1);
   EmulatedTraining training(profile, plan, options, units, network, alarm);
   for (int i = 0; i < 4; ++i) training.step();
@@ -66,16 +69,17 @@ Outcome run(const LayerProfile& profile, EmulatedTrainingOptions options, double
 }
 
 // With two ranks, an all-reduce sends as many bytes as the gradients have.
-double bytes_of(const LayerProfile& profile) {
+double bytes_of(const workload::LayerProfile& profile) {
   return static_cast<double>(profile.parameters() * sizeof(float));
 }
 
-EmulatedTrainingOptions replicated(Overlap overlap = Overlap::full, int accumulate = 1) {
+EmulatedTrainingOptions replicated(step::Overlap overlap = step::Overlap::full,
+                                   int accumulate = 1) {
   return {.compute = milliseconds(900), .accumulate = accumulate, .policy = {.overlap = overlap}};
 }
 
 TEST(EmulatedTraining, OverlapsToTheBound) {
-  const LayerProfile profile = profile_named("resnet50");
+  const workload::LayerProfile profile = workload::profile_named("resnet50");
   for (const double communication_s : {0.3, 0.6, 0.85, 1.2, 3.0}) {
     const Outcome outcome = run(profile, replicated(), bytes_of(profile) / communication_s);
     const double bound_ms = std::max(900.0, 1e3 * communication_s);
@@ -86,34 +90,35 @@ TEST(EmulatedTraining, OverlapsToTheBound) {
 }
 
 TEST(EmulatedTraining, WithoutOverlapTheTimesAddUp) {
-  const LayerProfile profile = profile_named("resnet50");
-  const Outcome outcome = run(profile, replicated(Overlap::none), bytes_of(profile) / 0.6);
+  const workload::LayerProfile profile = workload::profile_named("resnet50");
+  const Outcome outcome = run(profile, replicated(step::Overlap::none), bytes_of(profile) / 0.6);
   EXPECT_NEAR(outcome.step_ms, 1500, 0.1);
 }
 
 TEST(EmulatedTraining, BackwardAloneHidesLess) {
-  const LayerProfile profile = profile_named("resnet50");
+  const workload::LayerProfile profile = workload::profile_named("resnet50");
   const double rate = bytes_of(profile) / 0.85;
-  const double none = run(profile, replicated(Overlap::none), rate).step_ms;
-  const double backward = run(profile, replicated(Overlap::backward), rate).step_ms;
+  const double none = run(profile, replicated(step::Overlap::none), rate).step_ms;
+  const double backward = run(profile, replicated(step::Overlap::backward), rate).step_ms;
   const double full = run(profile, replicated(), rate).step_ms;
   EXPECT_LT(backward, none - 100);
   EXPECT_LT(full, backward - 100);
 }
 
 TEST(EmulatedTraining, SendsOnceForSeveralPasses) {
-  const LayerProfile profile = profile_named("resnet50");
-  const Outcome outcome = run(profile, replicated(Overlap::full, 2), bytes_of(profile) / 3.6);
+  const workload::LayerProfile profile = workload::profile_named("resnet50");
+  const Outcome outcome = run(profile, replicated(step::Overlap::full, 2), bytes_of(profile) / 3.6);
   // Nothing can be sent in the first pass: it has no gradients, and none are left over.
   EXPECT_NEAR(outcome.step_ms, 900 + 3600, 40);
-  EXPECT_EQ(outcome.started.size(), 16 * plan_step(profile).buckets.size());
+  EXPECT_EQ(outcome.started.size(), 16 * step::plan_step(profile).buckets.size());
   EXPECT_EQ(outcome.passes, 16);
 }
 
 TEST(EmulatedTraining, StartsUnitsInOneOrderWhateverOverlaps) {
-  const LayerProfile profile = profile_named("resnet50");
-  const std::size_t units = plan_step(profile).buckets.size();
-  for (const Overlap overlap : {Overlap::none, Overlap::backward, Overlap::full}) {
+  const workload::LayerProfile profile = workload::profile_named("resnet50");
+  const std::size_t units = step::plan_step(profile).buckets.size();
+  for (const step::Overlap overlap :
+       {step::Overlap::none, step::Overlap::backward, step::Overlap::full}) {
     for (const double rate : {1e7, 1e9}) {
       const auto started = run(profile, replicated(overlap), rate).started;
       for (std::size_t i = 0; i < started.size(); ++i) EXPECT_EQ(started[i].unit, i % units);
@@ -125,14 +130,14 @@ TEST(EmulatedTraining, StartsUnitsInOneOrderWhateverOverlaps) {
 EmulatedTrainingOptions local(std::int64_t overlap_steps) {
   EmulatedTrainingOptions options = replicated();
   options.local_steps.emplace(
-      LocalStepsConfig{.steps = 4, .fragments = kFragments, .overlap_steps = overlap_steps});
+      step::LocalStepsConfig{.steps = 4, .fragments = kFragments, .overlap_steps = overlap_steps});
   return options;
 }
 
 TEST(EmulatedTraining, LocalStepsSendEachFragmentOnceARound) {
-  const LayerProfile profile = profile_named("resnet50");
+  const workload::LayerProfile profile = workload::profile_named("resnet50");
   const Outcome outcome = run(profile, local(0), 1e9);
-  const std::size_t units = plan_local_steps(profile, kFragments).buckets.size();
+  const std::size_t units = step::plan_local_steps(profile, kFragments).buckets.size();
   ASSERT_EQ(outcome.started.size(), 4 * units);  // In 16 steps: the first fragment's are first.
   for (std::size_t i = 0; i < outcome.started.size(); ++i)
     EXPECT_EQ(outcome.started[i].unit, i % units);
@@ -140,7 +145,7 @@ TEST(EmulatedTraining, LocalStepsSendEachFragmentOnceARound) {
 }
 
 TEST(EmulatedTraining, LocalStepsWaitForAnAverageUnlessItOverlaps) {
-  const LayerProfile profile = profile_named("resnet50");
+  const workload::LayerProfile profile = workload::profile_named("resnet50");
   // All of it takes 1.6 s, a fragment about half of that, which is less than a step.
   const double rate = bytes_of(profile) / 1.6;
   EXPECT_NEAR(run(profile, local(0), rate).step_ms, 900 + 1600 / 4.0, 0.1);
@@ -148,7 +153,7 @@ TEST(EmulatedTraining, LocalStepsWaitForAnAverageUnlessItOverlaps) {
 }
 
 TEST(EmulatedTraining, LocalStepsHideNoMoreThanTheOverlapTheyAreGiven) {
-  const LayerProfile profile = profile_named("resnet50");
+  const workload::LayerProfile profile = workload::profile_named("resnet50");
   // A fragment takes two steps' time, of which one may pass: one is exposed in each quarter of a
   // round.
   const Outcome outcome = run(profile, local(1), bytes_of(profile) / 3.6);
@@ -162,8 +167,8 @@ constexpr int kRanks = 4;
 constexpr std::size_t kLayers = 16;
 constexpr double kCompute_ms = 960;  ///< Per layer: 20 ms forward, 40 ms backward.
 
-LayerProfile sixteen_layers() {
-  return profile_named("uniform:16x64K");
+workload::LayerProfile sixteen_layers() {
+  return workload::profile_named("uniform:16x64K");
 }
 
 EmulatedTrainingOptions sharded(int stage, std::size_t prefetch = 2, std::size_t reductions = 4) {
@@ -177,7 +182,7 @@ EmulatedTrainingOptions sharded(int stage, std::size_t prefetch = 2, std::size_t
 
 /// `carries`: all-reduces of the whole model that fit into the compute time.
 Outcome run_zero(const EmulatedTrainingOptions& options, double carries,
-                 ExchangeTraits traits = {}) {
+                 exchange::ExchangeTraits traits = {}) {
   const double all_reduce = 2.0 * (kRanks - 1) / kRanks * bytes_of(sixteen_layers());
   Outcome outcome = run(sixteen_layers(), options, carries * all_reduce / (1e-3 * kCompute_ms),
                         {.limits = {1, 1, 1}}, traits);
@@ -211,7 +216,8 @@ TEST(EmulatedZero, IsAsFastAsTheNetworkWhereThatIsSlow) {
 }
 
 TEST(EmulatedZero, TrainsInWhateverOrderTheExchangeNeeds) {
-  for (const OperationOrder order : {OperationOrder::all, OperationOrder::by_kind}) {
+  for (const exchange::OperationOrder order :
+       {exchange::OperationOrder::all, exchange::OperationOrder::by_kind}) {
     for (const int stage : {1, 2, 3})
       EXPECT_LE(run_zero(sharded(stage), 2, {.order = order}).step_ms, 1.5 * kCompute_ms) << stage;
   }
@@ -221,7 +227,7 @@ TEST(EmulatedZero, TrainsInWhateverOrderTheExchangeNeeds) {
 TEST(EmulatedZero, AShardIsSteppedAndGatheredWhileALayerComputes) {
   constexpr Duration kReductionAndAPoll = milliseconds(9);
   std::map<std::size_t, Time> reduced;
-  for (const StartedOperation& operation : run_zero(sharded(1), 4).started) {
+  for (const step::StartedOperation& operation : run_zero(sharded(1), 4).started) {
     if (operation.kind == 'r') reduced[operation.unit] = operation.at;
     if (operation.kind == 'g') {
       EXPECT_LE(operation.at - reduced.at(operation.unit), kReductionAndAPoll);
@@ -250,7 +256,7 @@ TEST(EmulatedZero, HoldsAsMuchAsTheStageSays) {
 
 TEST(EmulatedZero, GathersInTheOrderOfUse) {
   std::vector<std::size_t> gathered;
-  for (const StartedOperation& operation : run_zero(sharded(3, 1), 4).started) {
+  for (const step::StartedOperation& operation : run_zero(sharded(3, 1), 4).started) {
     if (operation.kind == 'g') gathered.push_back(operation.unit);
   }
   // The first step knows no order, and so does not keep the last layer for backward.
@@ -265,8 +271,9 @@ TEST(EmulatedZero, GathersInTheOrderOfUse) {
 // start.
 TEST(EmulatedZero, RanksOfDifferentSpeedGatherTheSameUnits) {
   for (const int stage : {1, 2, 3}) {
-    for (const OperationOrder order :
-         {OperationOrder::all, OperationOrder::by_kind, OperationOrder::by_unit}) {
+    for (const exchange::OperationOrder order :
+         {exchange::OperationOrder::all, exchange::OperationOrder::by_kind,
+          exchange::OperationOrder::by_unit}) {
       std::map<std::size_t, int> gathers[2];
       for (const int fast : {0, 1}) {
         for (const auto& operation : run_zero(sharded(stage), fast ? 1e3 : 0.3, {order}).started) {
@@ -279,12 +286,12 @@ TEST(EmulatedZero, RanksOfDifferentSpeedGatherTheSameUnits) {
 }
 
 TEST(EmulatedZero, NoLayerRunsOnParametersThatHaveNotArrived) {
-  const LayerProfile profile = sixteen_layers();
+  const workload::LayerProfile profile = sixteen_layers();
   for (const int stage : {1, 2, 3}) {
     const EmulatedTrainingOptions options = sharded(stage);
-    const StepPlan plan = plan_of(profile, options, {.limits = {1, 1, 1}});
-    TestAlarm alarm;
-    IdealExchange network(alarm, 1e7, kRanks);
+    const step::StepPlan plan = plan_of(profile, options, {.limits = {1, 1, 1}});
+    step::TestAlarm alarm;
+    step::IdealExchange network(alarm, 1e7, kRanks);
     network.forgets = plan.needs[5].front();
     UnitsInMemory units(plan, stage, 1, kRanks, 1);
     EmulatedTraining training(profile, plan, options, units, network, alarm);
@@ -300,7 +307,7 @@ TEST(EmulatedZero, NoLayerRunsOnParametersThatHaveNotArrived) {
 }
 
 TEST(EmulatedZero, TrainsOverSockets) {
-  const LayerProfile profile = profile_named("uniform:6x40K");
+  const workload::LayerProfile profile = workload::profile_named("uniform:6x40K");
   for (const int stage : {1, 2, 3}) {
     test::LocalJob job(3);
     std::vector<double> sent(3);
@@ -308,8 +315,8 @@ TEST(EmulatedZero, TrainsOverSockets) {
       EmulatedTrainingOptions options = sharded(stage, 1);
       options.compute = milliseconds(3 + 2 * rank);
       options.policy.ranks = 3;
-      const StepPlan plan = plan_of(profile, options, {});
-      const auto exchange = communicator_exchange(test::shared(c), plan.buckets);
+      const step::StepPlan plan = plan_of(profile, options, {});
+      const auto exchange = exchange::communicator_exchange(test::shared(c), plan.buckets);
       UnitsInMemory units(plan, stage, rank, 3, 1);
       SteadyAlarm alarm;
       EmulatedTraining training(profile, plan, options, units, *exchange, alarm);
@@ -329,7 +336,7 @@ TEST(EmulatedZero, TrainsOverSockets) {
 }
 
 TEST(EmulatedDevice, DoesNotWaitForAHostThatIsLate) {
-  TestAlarm alarm;
+  step::TestAlarm alarm;
   EmulatedDevice device(alarm);
   const Time begin = alarm.now();
   device.compute(milliseconds(5));
@@ -352,7 +359,8 @@ TEST(SteadyAlarm, GoesOffInTime) {
 }
 
 TEST(UnitsInMemory, HaveGradientsOfTheirSizeAndOfTheSeed) {
-  const StepPlan plan{.buckets = {{.count = 100'000}, {.count = 7}}, .is_root = {false, false}};
+  const step::StepPlan plan{.buckets = {{.count = 100'000}, {.count = 7}},
+                            .is_root = {false, false}};
   UnitsInMemory a(plan, 0, 0, 1, 1), b(plan, 0, 0, 1, 1), c(plan, 0, 0, 1, 2);
   const auto values = [](UnitsInMemory& units) {
     const LentSpan whole = units.gradients(0).whole;
@@ -380,4 +388,4 @@ TEST(UnitPool, UsesMemoryAgain) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::emulation

@@ -16,7 +16,7 @@ struct NeverShort {
   NeverShort() {
     for (Rank r = 0; r < 2; ++r) {
       auto& data = r == 0 ? sent : received;
-      OperationRequest request = message(data, 0, 1, r, 2, 0);
+      engine::OperationRequest request = message(data, 0, 1, r, 2, 0);
       request.timeout = std::chrono::hours(1);
       request.completion = outcomes[static_cast<std::size_t>(r)] = std::make_shared<Outcome>();
       executors[static_cast<std::size_t>(r)]->post(std::move(request), network.now());
@@ -30,26 +30,28 @@ struct NeverShort {
       if (event->rank == 0) handle(*event);
     }
   }
-  void handle(const SimEvent& event) {
-    Executor& executor = *executors[static_cast<std::size_t>(event.rank)];
+  void handle(const net::SimEvent& event) {
+    engine::Executor& executor = *executors[static_cast<std::size_t>(event.rank)];
     if (event.ready.writable) executor.on_writable(event.ready.stream(), network.now());
     if (event.ready.readable) executor.on_readable(event.ready.stream(), network.now());
   }
   /// Number of times that rank `r` is due immediately until it has no more work.
   int rounds_of(Rank r) {
-    Executor& executor = *executors[static_cast<std::size_t>(r)];
+    engine::Executor& executor = *executors[static_cast<std::size_t>(r)];
     int rounds = 0;
     for (; executor.next_timer() <= network.now(); ++rounds) executor.on_timer(network.now());
     return rounds;
   }
 
-  SimNetwork network{std::vector<SimPort>(2, {.bytes_per_second = 1e12}),
-                     {.window_bytes = std::size_t{1} << 30}};
+  net::SimNetwork network{std::vector<net::SimPort>(2, {.bytes_per_second = 1e12}),
+                          {.window_bytes = std::size_t{1} << 30}};
   std::vector<float> sent = counting_from(1, kCount);
   std::vector<float> received = std::vector<float>(kCount);
-  std::array<std::unique_ptr<Executor>, 2> executors = {
-      std::make_unique<Executor>(0, 2, ExecutorOptions{}, network.endpoint(0), Time{}),
-      std::make_unique<Executor>(1, 2, ExecutorOptions{}, network.endpoint(1), Time{})};
+  std::array<std::unique_ptr<engine::Executor>, 2> executors = {
+      std::make_unique<engine::Executor>(0, 2, engine::ExecutorOptions{}, network.endpoint(0),
+                                         Time{}),
+      std::make_unique<engine::Executor>(1, 2, engine::ExecutorOptions{}, network.endpoint(1),
+                                         Time{})};
   std::array<std::shared_ptr<Outcome>, 2> outcomes;
 };
 

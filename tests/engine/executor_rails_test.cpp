@@ -20,9 +20,9 @@ class TwoRails {
  public:
   explicit TwoRails(const Case& c)
       : TwoRails(c, {{.bytes_per_second = kFast}, {.bytes_per_second = kSlow}}, 64 * 1024) {}
-  TwoRails(const Case& c, std::vector<SimPort> rails, std::size_t window_bytes)
+  TwoRails(const Case& c, std::vector<net::SimPort> rails, std::size_t window_bytes)
       : case_(c),
-        job_(std::vector<SimHost>(kRanks, {.rails = std::move(rails)}), {0, 1, 2, 3},
+        job_(std::vector<net::SimHost>(kRanks, {.rails = std::move(rails)}), {0, 1, 2, 3},
              {.window_bytes = window_bytes, .unit_bytes = 16 * 1024}, options()) {
     post();
   }
@@ -60,19 +60,19 @@ class TwoRails {
     }
   }
 
-  SimulatedJob& job() { return job_; }
+  engine::SimulatedJob& job() { return job_; }
   const std::vector<std::string>& notices() const { return notices_; }
 
  private:
-  ExecutorOptions options() {
-    ExecutorOptions options;
+  engine::ExecutorOptions options() {
+    engine::ExecutorOptions options;
     options.on_warning = [this](const std::string& text) { notices_.push_back(text); };
     return options;
   }
 
   Case case_;
   std::vector<std::string> notices_;
-  SimulatedJob job_;
+  engine::SimulatedJob job_;
   std::vector<Memory> inputs_;
   std::vector<Memory> outputs_ = std::vector<Memory>(kRanks);
   std::vector<std::shared_ptr<Outcome>> outcomes_;
@@ -109,7 +109,7 @@ TEST(Rails, ARailThatSlowsDownIsRelieved) {
 }
 
 /// Returns the seconds of the third of three consecutive all-reduces, when rates are known.
-double third_of(const std::vector<SimPort>& ports) {
+double third_of(const std::vector<net::SimPort>& ports) {
   TwoRails rails({.algorithm = "ring", .ranks = static_cast<int>(kRanks), .count = 200'000}, ports,
                  1 << 20);
   Time begin{};
@@ -123,10 +123,10 @@ double third_of(const std::vector<SimPort>& ports) {
 }
 
 TEST(Rails, ALateRailIsNotSlowerThanNone) {
-  const SimPort prompt{.bytes_per_second = kFast};
+  const net::SimPort prompt{.bytes_per_second = kFast};
   const double alone = third_of({prompt});
   for (const int late : {15, 50, 150}) {
-    SimPort other = prompt;
+    net::SimPort other = prompt;
     other.latency = std::chrono::milliseconds(late);
     EXPECT_LT(third_of({prompt, other}), 1.05 * alone) << late << " ms at each end";
   }
@@ -231,9 +231,10 @@ TEST(Rails, TheOtherRailCarriesEverythingOnceTheFirstIsBack) {
 }
 
 /// Writes `bytes` to rank 1 and lets `duration` pass.
-void write_and_wait(RailSender& sender, SimNetwork& network, std::size_t bytes, Duration duration) {
+void write_and_wait(engine::RailSender& sender, net::SimNetwork& network, std::size_t bytes,
+                    Duration duration) {
   const std::vector<std::byte> payload(bytes);
-  sender.push(sender.make({.type = FrameType::data}, payload, true));
+  sender.push(sender.make({.type = net::FrameType::data}, payload, true));
   ASSERT_TRUE(sender.write(network.endpoint(0), false));
   while (sender.next_written() != nullptr) {
   }
@@ -243,9 +244,9 @@ void write_and_wait(RailSender& sender, SimNetwork& network, std::size_t bytes, 
 }
 
 TEST(Rails, TimeWithoutAnythingToSendDoesNotLowerTheRate) {
-  SimNetwork network(std::vector<SimPort>(2, {.bytes_per_second = kFast}),
-                     {.window_bytes = 1 << 24});
-  RailSender sender({1, 0}, network.endpoint(0), true);
+  net::SimNetwork network(std::vector<net::SimPort>(2, {.bytes_per_second = kFast}),
+                          {.window_bytes = 1 << 24});
+  engine::RailSender sender({1, 0}, network.endpoint(0), true);
   for (int i = 0; i < 40; ++i) {
     sender.measure(network.endpoint(0), network.now());
     write_and_wait(sender, network, 64 * 1024, std::chrono::microseconds(400));
@@ -261,16 +262,16 @@ TEST(Rails, TimeWithoutAnythingToSendDoesNotLowerTheRate) {
 
 /// Loses a rail with a written but undelivered frame, then changes the frame's memory. `over`:
 /// after the operation has ended.
-Result<std::vector<OutgoingFrame>> lost_and_overwritten(bool over) {
-  SimNetwork network(std::vector<SimPort>(2), {});
-  Transport& transport = network.endpoint(0);
-  RailSender sender({1, 0}, transport, true);
+Result<std::vector<engine::OutgoingFrame>> lost_and_overwritten(bool over) {
+  net::SimNetwork network(std::vector<net::SimPort>(2), {});
+  net::Transport& transport = network.endpoint(0);
+  engine::RailSender sender({1, 0}, transport, true);
   std::vector<std::byte> payload(1000, std::byte{1});
-  OutgoingFrame frame = sender.make({.type = FrameType::data}, payload, true);
+  engine::OutgoingFrame frame = sender.make({.type = net::FrameType::data}, payload, true);
   const Case c{.ranks = 2, .count = 500};
   const Memory input = make_input(c, 0, 1);
   Memory output;
-  InFlightOperation flight({}, -1, make_request(c, 0, input, output, nullptr));
+  engine::InFlightOperation flight({}, -1, make_request(c, 0, input, output, nullptr));
   frame.flight = &flight;
   sender.push(std::move(frame));
   EXPECT_TRUE(sender.write(transport, false));
@@ -296,9 +297,9 @@ TEST(Rails, DataToBeResentOutlivesItsOperation) {
 }
 
 TEST(Rails, CountsThatCannotBeAreRefused) {
-  SimNetwork network(std::vector<SimPort>(2), {});
-  RailSender sender({1, 0}, network.endpoint(0), true);
-  sender.push(sender.make({.type = FrameType::ping}, {}, false));
+  net::SimNetwork network(std::vector<net::SimPort>(2), {});
+  engine::RailSender sender({1, 0}, network.endpoint(0), true);
+  sender.push(sender.make({.type = net::FrameType::ping}, {}, false));
   sender.stop(network.endpoint(0));
   EXPECT_FALSE(sender.take_unreceived(1)) << "it was never written";
   const auto back = sender.take_unreceived(0);

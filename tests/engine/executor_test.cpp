@@ -17,16 +17,16 @@ constexpr Time kSoon{std::chrono::seconds(1)};
 /// A job whose transports count, with one buffer of outcomes.
 class CountedJob {
  public:
-  explicit CountedJob(int ranks, const ExecutorOptions& options = {},
-                      const SimOptions& network = {})
-      : job_(std::vector<SimPort>(static_cast<std::size_t>(ranks)), network, options,
-             [this](Rank, Transport& endpoint) {
+  explicit CountedJob(int ranks, const engine::ExecutorOptions& options = {},
+                      const net::SimOptions& network = {})
+      : job_(std::vector<net::SimPort>(static_cast<std::size_t>(ranks)), network, options,
+             [this](Rank, net::Transport& endpoint) {
                auto counting = std::make_unique<CountingTransport>(endpoint);
                counts_.push_back(counting.get());
                return counting;
              }) {}
 
-  std::shared_ptr<Outcome> post(Rank rank, OperationRequest request) {
+  std::shared_ptr<Outcome> post(Rank rank, engine::OperationRequest request) {
     auto outcome = std::make_shared<Outcome>();
     request.completion = outcome;
     job_.executor(rank).post(std::move(request), job_.now());
@@ -44,17 +44,17 @@ class CountedJob {
   }
 
   CountingTransport& count(Rank rank) { return *counts_[static_cast<std::size_t>(rank)]; }
-  SimulatedJob& job() { return job_; }
+  engine::SimulatedJob& job() { return job_; }
 
  private:
   std::vector<CountingTransport*> counts_;
   std::vector<std::shared_ptr<Outcome>> outcomes_;
-  SimulatedJob job_;
+  engine::SimulatedJob job_;
 };
 
-OperationRequest from_anyone(std::vector<float>& data, Rank self, int ranks, int tag) {
+engine::OperationRequest from_anyone(std::vector<float>& data, Rank self, int ranks, int tag) {
   std::vector<float> nothing(data.size());
-  OperationRequest request = message(data, (self + 1) % ranks, self, self, ranks, tag);
+  engine::OperationRequest request = message(data, (self + 1) % ranks, self, self, ranks, tag);
   request.program = nullptr;
   request.fingerprint.root = 0;
   request.program_from = [self, ranks](Rank from) {
@@ -153,8 +153,9 @@ TEST(Executor, AMismatchIsDetectedWithoutDataToSend) {
   std::vector<Memory> outputs(2);
   std::vector<std::shared_ptr<Outcome>> outcomes;
   for (Rank r = 0; r < 2; ++r) {
-    const Case c{.collective = Collective::broadcast,
-                 .algorithm = std::string(algorithm_names(Collective::broadcast).front()),
+    const Case c{.collective = schedule::Collective::broadcast,
+                 .algorithm = std::string(
+                     schedule::algorithm_names(schedule::Collective::broadcast).front()),
                  .ranks = 2,
                  .count = 5,
                  .root = 1 - r};
@@ -171,7 +172,7 @@ TEST(Executor, OperationsPostedTogetherShareSystemCalls) {
   std::vector<std::vector<float>> sent;
   std::vector<std::vector<float>> received(8, std::vector<float>(3));
   for (int i = 0; i < 8; ++i) sent.push_back(counting_from(static_cast<float>(i), 3));
-  std::vector<OperationRequest> sends;
+  std::vector<engine::OperationRequest> sends;
   for (std::size_t i = 0; i < 8; ++i) {
     sends.push_back(message(sent[i], 0, 1, 0, 2, static_cast<int>(i)));
     sends.back().completion = std::make_shared<Outcome>();
@@ -184,7 +185,7 @@ TEST(Executor, OperationsPostedTogetherShareSystemCalls) {
 }
 
 /// Options for messages of 100 floats that are sent eagerly.
-ExecutorOptions with_budget(std::size_t bytes) {
+engine::ExecutorOptions with_budget(std::size_t bytes) {
   return {.limits = {.segment_bytes = 1024, .eager_bytes = 400, .eager_credit = bytes}};
 }
 
@@ -224,7 +225,7 @@ TEST(Executor, MessagesContinueWhenCreditReturns) {
 }
 
 /// Records the source of the message that a receive from any rank got.
-class AnyOutcome final : public Completion {
+class AnyOutcome final : public engine::Completion {
  public:
   void resolved(Rank from) override { source = from; }
   void succeeded() override { done = true; }
@@ -252,7 +253,7 @@ TEST_P(ReceiveFromAny, TakesWhatWasAnnouncedFirst) {
   std::vector<std::vector<float>> received(3, std::vector<float>(count));
   std::vector<std::shared_ptr<AnyOutcome>> outcomes;
   for (std::vector<float>& data : received) {
-    OperationRequest request = from_anyone(data, 0, 3, 7);
+    engine::OperationRequest request = from_anyone(data, 0, 3, 7);
     request.completion = outcomes.emplace_back(std::make_shared<AnyOutcome>());
     job.job().executor(0).post(std::move(request), job.job().now());
   }
@@ -278,7 +279,7 @@ TEST(ReceiveFromAnyone, FailsWhenNobodyIsLeftOrNothingComes) {
   for (const bool leave : {true, false}) {
     CountedJob job(3);
     std::vector<float> data(4);
-    OperationRequest request = from_anyone(data, 0, 3, 1);
+    engine::OperationRequest request = from_anyone(data, 0, 3, 1);
     const auto outcome = std::make_shared<AnyOutcome>();
     request.completion = outcome;
     job.job().executor(0).post(std::move(request), job.job().now());
@@ -326,13 +327,14 @@ TEST(Executor, UnequalPartsThatDoNotFitEndTheJobOnEveryRank) {
       };
       inputs.push_back(std::vector<float>(total(counts), static_cast<float>(r)));
       outputs.push_back(std::vector<float>(total(expected)));
-      OperationRequest request;
-      request.program =
-          CompiledProgram::compile(value_or_throw(make_schedule({Collective::all_to_all}, "direct",
-                                                                Topology::uniform(kRanks))),
-                                   r);
-      request.fingerprint = {.collective = Collective::all_to_all, .type = DataType::float32};
-      request.splits = std::make_shared<const Splits>(counts, expected);
+      engine::OperationRequest request;
+      request.program = engine::CompiledProgram::compile(
+          value_or_throw(schedule::make_schedule({schedule::Collective::all_to_all}, "direct",
+                                                 topology::Topology::uniform(kRanks))),
+          r);
+      request.fingerprint = {.collective = schedule::Collective::all_to_all,
+                             .type = DataType::float32};
+      request.splits = std::make_shared<const schedule::Splits>(counts, expected);
       request.input = reinterpret_cast<const std::byte*>(inputs.back().data());
       request.output = reinterpret_cast<std::byte*>(outputs.back().data());
       outcomes.push_back(job.post(r, std::move(request)));
@@ -360,7 +362,7 @@ TEST(Executor, UnequalPartsThatDoNotFitEndTheJobOnEveryRank) {
 TEST(Executor, TheLongestTimeoutNeverComes) {
   CountedJob job(2);
   std::vector<float> data(10);
-  OperationRequest request = message(data, 0, 1, 1, 2, 0);
+  engine::OperationRequest request = message(data, 0, 1, 1, 2, 0);
   request.timeout = Duration::max();
   const auto outcome = job.post(1, std::move(request));
   job.run_on(std::chrono::seconds(20));

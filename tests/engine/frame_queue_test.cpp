@@ -13,11 +13,11 @@ class Frames {
   Frames() : flight_({}, -1, make_request(case_, 0, input_, output_, nullptr)) {}
 
   /// The payload's size is the header's length.
-  void push(FrameType type, std::size_t length) {
-    OutgoingFrame frame;
+  void push(net::FrameType type, std::size_t length) {
+    engine::OutgoingFrame frame;
     frame.fill({.type = type, .length = static_cast<std::uint32_t>(length)},
                ConstBytes(payload_).first(length), true);
-    if (type == FrameType::data) frame.flight = &flight_;
+    if (type == net::FrameType::data) frame.flight = &flight_;
     queue_.push(std::move(frame));
   }
 
@@ -37,36 +37,37 @@ class Frames {
   void write_all() { write(queue_.unwritten()); }
 
   /// Types and numbers of the complete frames in the stream.
-  std::vector<std::pair<FrameType, std::uint64_t>> read() const {
-    std::vector<std::pair<FrameType, std::uint64_t>> frames;
-    for (std::size_t at = 0; at + kFrameHeaderBytes <= stream_.size();) {
-      const auto header = decode(ConstBytes(stream_).subspan(at).first<kFrameHeaderBytes>());
+  std::vector<std::pair<net::FrameType, std::uint64_t>> read() const {
+    std::vector<std::pair<net::FrameType, std::uint64_t>> frames;
+    for (std::size_t at = 0; at + net::kFrameHeaderBytes <= stream_.size();) {
+      const auto header =
+          net::decode(ConstBytes(stream_).subspan(at).first<net::kFrameHeaderBytes>());
       if (!header) break;
       frames.emplace_back(header->type, header->number);
-      at += kFrameHeaderBytes + header->length;
+      at += net::kFrameHeaderBytes + header->length;
     }
     return frames;
   }
 
-  FrameQueue& queue() { return queue_; }
+  engine::FrameQueue& queue() { return queue_; }
 
  private:
   Case case_{.ranks = 2, .count = 10};
   Memory input_ = make_input(case_, 0, 1);
   Memory output_;
-  InFlightOperation flight_;
+  engine::InFlightOperation flight_;
   std::vector<std::byte> payload_ = std::vector<std::byte>(1000, std::byte{7});
-  FrameQueue queue_;
+  engine::FrameQueue queue_;
   std::vector<std::byte> stream_;
 };
 
-using Read = std::vector<std::pair<FrameType, std::uint64_t>>;
-constexpr std::size_t kWhole = kFrameHeaderBytes + 1000;
+using Read = std::vector<std::pair<net::FrameType, std::uint64_t>>;
+constexpr std::size_t kWhole = net::kFrameHeaderBytes + 1000;
 
 TEST(FrameQueue, NumbersFramesInTheOrderOfTheStream) {
   Frames frames;
-  frames.push(FrameType::announce, 8);
-  for (int i = 0; i < 50; ++i) frames.push(FrameType::data, 0);
+  frames.push(net::FrameType::announce, 8);
+  for (int i = 0; i < 50; ++i) frames.push(net::FrameType::data, 0);
   while (frames.queue().unwritten() > 0) {
     frames.write(std::min<std::size_t>(frames.queue().unwritten(), 700));
     while (frames.queue().front_is_written()) frames.queue().pop_written();
@@ -79,18 +80,19 @@ TEST(FrameQueue, NumbersFramesInTheOrderOfTheStream) {
 /// An operation fails after `written` bytes of three frames with payloads of 1000 bytes.
 Read after_a_failure(std::size_t written, bool one_is_popped) {
   Frames frames;
-  for (int i = 0; i < 3; ++i) frames.push(FrameType::data, 1000);
-  frames.push(FrameType::ping, 0);
+  for (int i = 0; i < 3; ++i) frames.push(net::FrameType::data, 1000);
+  frames.push(net::FrameType::ping, 0);
   frames.write(written);
   if (one_is_popped) frames.queue().pop_written();
   frames.queue().drop_messages();
-  frames.push(FrameType::abort, 10);
+  frames.push(net::FrameType::abort, 10);
   frames.write_all();
   return frames.read();
 }
 
 TEST(FrameQueue, AfterAFailureTheStreamStaysReadableAndCounted) {
-  const auto data = FrameType::data, ping = FrameType::ping, abort = FrameType::abort;
+  const auto data = net::FrameType::data, ping = net::FrameType::ping,
+             abort = net::FrameType::abort;
   EXPECT_EQ(after_a_failure(0, false), (Read{{ping, 0}, {abort, 1}}));
   EXPECT_EQ(after_a_failure(10, false), (Read{{data, 0}, {ping, 1}, {abort, 2}}));
   EXPECT_EQ(after_a_failure(kWhole, true), (Read{{data, 0}, {ping, 1}, {abort, 2}}));
@@ -99,7 +101,8 @@ TEST(FrameQueue, AfterAFailureTheStreamStaysReadableAndCounted) {
 
 /// All frames are in flight, although only one has been popped.
 TEST(FrameQueue, SeveralWrittenFramesMayBeThereWhenAnOperationFails) {
-  const auto data = FrameType::data, ping = FrameType::ping, abort = FrameType::abort;
+  const auto data = net::FrameType::data, ping = net::FrameType::ping,
+             abort = net::FrameType::abort;
   EXPECT_EQ(after_a_failure(3 * kWhole, true),
             (Read{{data, 0}, {data, 1}, {data, 2}, {ping, 3}, {abort, 4}}));
 }

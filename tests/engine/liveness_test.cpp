@@ -12,9 +12,9 @@ namespace {
 /// A transport may report a stream as readable although no bytes arrived, as a safeguard
 /// (expect()).
 TEST(Liveness, APeerThatSaysNothingIsDeadThoughItsStreamIsSaidToBeReadable) {
-  SimNetwork network(std::vector<SimPort>(2), {});
-  const ExecutorOptions options{.dead_peer_timeout = std::chrono::seconds(5)};
-  Executor executor(0, 2, options, network.endpoint(0), Time{});
+  net::SimNetwork network(std::vector<net::SimPort>(2), {});
+  const engine::ExecutorOptions options{.dead_peer_timeout = std::chrono::seconds(5)};
+  engine::Executor executor(0, 2, options, network.endpoint(0), Time{});
   const Case c{.algorithm = "ring", .ranks = 2, .count = 10'000'000};
   Memory input = make_input(c, 0, 1);
   Memory output;

@@ -9,15 +9,16 @@
 namespace gradwire::test {
 
 /// The request of a message of `data` from one rank to another, for either rank.
-inline OperationRequest message(std::vector<float>& data, Rank from, Rank to, Rank self, int ranks,
-                                int tag) {
-  OperationRequest request;
-  request.program = CompiledProgram::compile(
-      value_or_throw(make_schedule({Collective::point_to_point, from, to},
-                                   algorithm_names(Collective::point_to_point).front(),
-                                   Topology::uniform(ranks))),
+inline engine::OperationRequest message(std::vector<float>& data, Rank from, Rank to, Rank self,
+                                        int ranks, int tag) {
+  engine::OperationRequest request;
+  request.program = engine::CompiledProgram::compile(
+      value_or_throw(schedule::make_schedule(
+          {schedule::Collective::point_to_point, from, to},
+          schedule::algorithm_names(schedule::Collective::point_to_point).front(),
+          topology::Topology::uniform(ranks))),
       self);
-  request.fingerprint = {.collective = Collective::point_to_point,
+  request.fingerprint = {.collective = schedule::Collective::point_to_point,
                          .type = DataType::float32,
                          .root = from,
                          .count = data.size()};

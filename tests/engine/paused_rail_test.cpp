@@ -15,14 +15,15 @@ namespace {
 class PausedReceiver {
  public:
   explicit PausedReceiver(Rank sender) : sender_(sender) {
-    ExecutorOptions options;
+    engine::ExecutorOptions options;
     options.on_warning = [this](const std::string& text) { notices_.push_back(text); };
     for (Rank r = 0; r < 2; ++r) {
       const auto i = static_cast<std::size_t>(r);
-      executors_[i] = std::make_unique<Executor>(r, 2, options, network_.endpoint(r), Time{});
+      executors_[i] =
+          std::make_unique<engine::Executor>(r, 2, options, network_.endpoint(r), Time{});
     }
     for (Rank r = 0; r < 2; ++r) {
-      OperationRequest request =
+      engine::OperationRequest request =
           message(r == sender ? sent_ : received_, sender, 1 - sender, r, 2, 0);
       request.timeout = std::chrono::hours(1);
       request.completion = outcomes_[static_cast<std::size_t>(r)] = std::make_shared<Outcome>();
@@ -34,9 +35,9 @@ class PausedReceiver {
   /// below `rails`; if 0, it does not handle timers either.
   void run(Duration duration, int rails) {
     const Time until = network_.now() + duration;
-    std::deque<SimEvent> waiting;
+    std::deque<net::SimEvent> waiting;
     waiting.swap(unseen_);
-    for (const SimEvent& event : waiting) hand(event, rails);
+    for (const net::SimEvent& event : waiting) hand(event, rails);
     while (network_.now() < until && !done()) {
       Time next = std::min(until, executor(sender_).next_timer());
       if (rails > 0) next = std::min(next, executor(1 - sender_).next_timer());
@@ -56,9 +57,9 @@ class PausedReceiver {
   const std::vector<std::string>& notices() const { return notices_; }
 
  private:
-  Executor& executor(Rank rank) { return *executors_[static_cast<std::size_t>(rank)]; }
+  engine::Executor& executor(Rank rank) { return *executors_[static_cast<std::size_t>(rank)]; }
 
-  void hand(const SimEvent& event, int rails) {
+  void hand(const net::SimEvent& event, int rails) {
     if (event.rank != sender_ && event.ready.rail >= rails) {
       unseen_.push_back(event);
       return;
@@ -75,12 +76,12 @@ class PausedReceiver {
   std::vector<std::string> notices_;
   std::vector<float> sent_ = counting_from(1, 1 << 20);
   std::vector<float> received_ = std::vector<float>(sent_.size());
-  SimNetwork network_{std::vector<SimHost>(2, {.rails = std::vector<SimPort>(2)}),
-                      {0, 1},
-                      {.window_bytes = 64 * 1024, .unit_bytes = 16 * 1024}};
-  std::array<std::unique_ptr<Executor>, 2> executors_;
+  net::SimNetwork network_{std::vector<net::SimHost>(2, {.rails = std::vector<net::SimPort>(2)}),
+                           {0, 1},
+                           {.window_bytes = 64 * 1024, .unit_bytes = 16 * 1024}};
+  std::array<std::unique_ptr<engine::Executor>, 2> executors_;
   std::array<std::shared_ptr<Outcome>, 2> outcomes_;
-  std::deque<SimEvent> unseen_;
+  std::deque<net::SimEvent> unseen_;
 };
 
 /// The lower rank decides whether a rail has failed, whichever rank paused.

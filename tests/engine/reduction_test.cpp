@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-namespace gradwire {
+namespace gradwire::engine {
 namespace {
 
 template <class T>
@@ -107,4 +107,4 @@ TEST(Reduction, MoreRanksThanASmallIntegerHolds) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::engine

@@ -10,7 +10,7 @@
 
 #include "gradwire/net/payload_checksum.h"
 
-namespace gradwire {
+namespace gradwire::engine {
 namespace {
 
 constexpr std::size_t kSegment = 64 * 1024;
@@ -26,7 +26,7 @@ std::vector<std::byte> message_of(std::size_t segments, std::size_t rest) {
 
 std::optional<std::uint32_t> sum_of(ConstBytes message, std::size_t index) {
   const ConstBytes rest = message.subspan(index * kSegment);
-  return payload_checksum(rest.first(std::min(rest.size(), kSegment)));
+  return net::payload_checksum(rest.first(std::min(rest.size(), kSegment)));
 }
 
 TEST(SegmentChecksums, CoverTheSegmentsThatAreReady) {
@@ -80,4 +80,4 @@ TEST(SegmentChecksums, OldDataIsChecksummedWhenItIsSent) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::engine

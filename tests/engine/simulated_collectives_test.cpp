@@ -6,25 +6,25 @@
 namespace gradwire::test {
 namespace {
 
-ExecutorOptions small_options() {
-  ExecutorOptions options;
+engine::ExecutorOptions small_options() {
+  engine::ExecutorOptions options;
   options.limits = {.segment_bytes = 256, .eager_bytes = 512, .eager_credit = 2048};
   options.receive_buffer_bytes = 1024;
   return options;
 }
 
 /// One rank a host, each with `rails` rails of which each is slower than the one before.
-Topology separate_hosts(int ranks, int rails) {
-  Host host{.name = "", .rails = {}};
+topology::Topology separate_hosts(int ranks, int rails) {
+  topology::Host host{.name = "", .rails = {}};
   for (int i = 1; i <= rails; ++i) host.rails.push_back({.bytes_per_second = 1e8 / i});
   std::vector<int> host_of;
   for (Rank rank = 0; rank < ranks; ++rank) host_of.push_back(rank);
-  return Topology(std::vector<Host>(host_of.size(), host), host_of);
+  return topology::Topology(std::vector<topology::Host>(host_of.size(), host), host_of);
 }
 
 /// Runs a case and checks every rank's result against the truth, and what it sends against the
 /// schedule.
-void run(const Case& c, const SimOptions& network, const ExecutorOptions& options) {
+void run(const Case& c, const net::SimOptions& network, const engine::ExecutorOptions& options) {
   SCOPED_TRACE(c.describe());
   const std::vector<Memory> inputs = make_inputs(c, network.seed);
   const CaseResult result = simulate(c, inputs, network, options);
@@ -35,16 +35,16 @@ void run(const Case& c, const SimOptions& network, const ExecutorOptions& option
 }
 
 /// Runs all algorithms, the i-th run with seed `seed` + i.
-void run_algorithms(const Topology& topology, const std::vector<std::size_t>& counts,
+void run_algorithms(const topology::Topology& topology, const std::vector<std::size_t>& counts,
                     std::uint64_t& seed) {
   const int ranks = topology.ranks();
-  for (const Algorithm& algorithm : algorithm_catalogue()) {
-    if (algorithm.collective == Collective::point_to_point) continue;
+  for (const schedule::Algorithm& algorithm : schedule::algorithm_catalogue()) {
+    if (algorithm.collective == schedule::Collective::point_to_point) continue;
     for (const std::size_t count : counts) {
       run({.collective = algorithm.collective,
            .algorithm = std::string(algorithm.name),
            .ranks = ranks,
-           .count = algorithm.collective == Collective::barrier ? 0 : count,
+           .count = algorithm.collective == schedule::Collective::barrier ? 0 : count,
            .root = static_cast<Rank>(seed % static_cast<std::uint64_t>(ranks)),
            .in_place = seed % 2 == 0,
            .topology = topology},
@@ -76,10 +76,11 @@ INSTANTIATE_TEST_SUITE_P(On, SimulatedTopologies, testing::ValuesIn(all_topologi
 
 TEST(SimulatedCollectives, EveryTypeAndReduction) {
   std::uint64_t seed = 1;
-  const Topology mixed = mixed_topology().topology;
+  const topology::Topology mixed = mixed_topology().topology;
   for (const DataType type : all_data_types()) {
     for (const ReduceOp op : all_reduce_ops()) {
-      for (const std::string_view algorithm : algorithm_names(Collective::all_reduce)) {
+      for (const std::string_view algorithm :
+           schedule::algorithm_names(schedule::Collective::all_reduce)) {
         run({.algorithm = std::string(algorithm),
              .ranks = mixed.ranks(),
              .count = 333,

@@ -1,9 +1,10 @@
+#include "gradwire/exchange/auto_exchange.h"
+
 #include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "gradwire/exchange/auto_trial.h"
 #include "tests/exchange/exchanging.h"
 
 namespace gradwire::test {
@@ -22,7 +23,7 @@ struct ManualClock final : Clock {
 struct AutoJob {
   /// By rank: duration of a plain and of a coded step.
   std::vector<std::pair<Duration, Duration>> durations;
-  ExchangeOptions options;
+  exchange::ExchangeOptions options;
   /// From this step on, all ranks use `later`.
   int change_at = 1000;
   std::pair<Duration, Duration> later = {};
@@ -44,9 +45,9 @@ struct AutoJob {
     const auto errors = job.run([&](Rank rank, Communicator& c) {
       const auto r = static_cast<std::size_t>(rank);
       const auto clock = std::make_shared<ManualClock>();
-      ExchangeOptions own = options;
+      exchange::ExchangeOptions own = options;
       own.clock = clock;
-      const auto exchange = make_exchange(shared(c), shapes, own);
+      const auto exchange = exchange::make_exchange(shared(c), shapes, own);
       Started started(*exchange);
       for (int step = 0; step < steps; ++step) {
         c.barrier().wait();
@@ -123,7 +124,7 @@ TEST(AutoExchange, BeginsItsTrialAfterTheWarmUp) {
 }
 
 TEST(AutoTrial, OneSlowStepDecidesNothing) {
-  AutoTrial trial(3);
+  exchange::AutoTrial trial(3);
   int plain = 0;
   while (!trial.complete()) {
     if (trial.next_is_coded()) {

@@ -29,16 +29,17 @@ LentSpan lend(std::vector<float>& values) {
   return {values.data(), values.size(), DataType::float32, nullptr};
 }
 
-std::size_t slot(const Codec& codec, std::size_t count) {
+std::size_t slot(const codec::Codec& codec, std::size_t count) {
   return count == 0 ? 0 : (codec.encoded_bytes(count) + 15) / 16 * 16;
 }
 
 /// Bytes that a rank sends for a bucket of `count` elements: its contribution to each other part,
 /// and P - 1 times its part of the mean, padded to the largest part if needed.
-std::size_t bytes_by_formula(const CodecPair& codecs, std::size_t count, std::size_t piece_elements,
-                             int ranks, Rank self) {
+std::size_t bytes_by_formula(const exchange::CodecPair& codecs, std::size_t count,
+                             std::size_t piece_elements, int ranks, Rank self) {
   std::size_t sum = 0;
-  for (const CodedPieceLayout& piece : cut_into_pieces(count, piece_elements, ranks)) {
+  for (const exchange::CodedPieceLayout& piece :
+       exchange::cut_into_pieces(count, piece_elements, ranks)) {
     for (Rank r = 0; r < ranks; ++r) {
       if (r != self) sum += slot(*codecs.sent, piece.parts[static_cast<std::size_t>(r)].count());
     }
@@ -51,11 +52,11 @@ TEST(CodedExchange, SendsAsManyBytesAsTheFormulaSays) {
   const std::vector<std::size_t> counts{100, 300'000, 5000};
   const auto shapes = shapes_of(counts);
   for (const std::string codec : {"int8", "one_bit", "top_k:0.05"}) {
-    const CodecPair codecs(value_or_throw(make_codec(codec)), 3);
+    const exchange::CodecPair codecs(value_or_throw(codec::make_codec(codec)), 3);
     LocalJob job(3);
     expect_no_errors(job.run([&](Rank rank, Communicator& c) {
       const auto exchange =
-          make_exchange(shared(c), shapes, {.codec = codec, .piece_elements = 100'000});
+          exchange::make_exchange(shared(c), shapes, {.codec = codec, .piece_elements = 100'000});
       const std::size_t before = c.payload_bytes_sent();
       Gradients gradients = draw_gradients(shapes, rank, 0);
       average_step(*exchange, gradients, 5);
@@ -73,10 +74,11 @@ TEST(CodedExchange, PiecesAndPartsCoverABucketOnce) {
   for (const std::size_t count : {1u, 64u, 65u, 4096u, 100'000u, 1'000'003u}) {
     for (int ranks = 1; ranks <= 6; ++ranks) {
       std::size_t at = 0;
-      for (const CodedPieceLayout& piece : cut_into_pieces(count, 250'000, ranks)) {
+      for (const exchange::CodedPieceLayout& piece :
+           exchange::cut_into_pieces(count, 250'000, ranks)) {
         ASSERT_EQ(piece.all.begin, at);
         ASSERT_LE(piece.all.count(), 250'000u + 64);
-        for (const CodedRange& part : piece.parts) {
+        for (const exchange::CodedRange& part : piece.parts) {
           ASSERT_EQ(part.begin, at);
           ASSERT_LE(part.count(), piece.parts[0].count());
           at = part.end;
@@ -86,13 +88,13 @@ TEST(CodedExchange, PiecesAndPartsCoverABucketOnce) {
       ASSERT_EQ(at, count);
     }
   }
-  EXPECT_TRUE(cut_into_pieces(0, 100, 3).empty());
-  const auto large = cut_into_pieces(1'000'000, 1 << 20, 4);
+  EXPECT_TRUE(exchange::cut_into_pieces(0, 100, 3).empty());
+  const auto large = exchange::cut_into_pieces(1'000'000, 1 << 20, 4);
   EXPECT_EQ(large[0].parts[0].count() % 4096, 0u) << "whole blocks for codecs";
 }
 
 /// A codec without compression whose encode() yields to other threads, differently on each rank.
-class Hesitant final : public Codec {
+class Hesitant final : public codec::Codec {
  public:
   std::string name() const override { return "hesitant"; }
   std::size_t encoded_bytes(std::size_t count) const override { return 4 * count; }
@@ -119,7 +121,7 @@ class Hesitant final : public Codec {
 };
 
 /// A codec that fails to decode its own output, on the worker of the first reader.
-class Broken final : public Codec {
+class Broken final : public codec::Codec {
  public:
   std::string name() const override { return "broken"; }
   std::size_t encoded_bytes(std::size_t count) const override { return count; }
@@ -131,20 +133,23 @@ class Broken final : public Codec {
   bool wants_feedback() const override { return false; }
 };
 
-constexpr CodecEntry kHesitant{"hesitant", CodecKind::codec, "a test's", {}, [](double) {
-                                 return std::unique_ptr<Codec>(std::make_unique<Hesitant>());
-                               }};
-constexpr CodecEntry kBroken{"broken", CodecKind::codec, "a test's", {}, [](double) {
-                               return std::unique_ptr<Codec>(std::make_unique<Broken>());
-                             }};
+constexpr codec::CodecEntry kHesitant{
+    "hesitant", codec::CodecKind::codec, "a test's", {}, [](double) {
+      return std::unique_ptr<codec::Codec>(std::make_unique<Hesitant>());
+    }};
+constexpr codec::CodecEntry kBroken{
+    "broken", codec::CodecKind::codec, "a test's", {}, [](double) {
+      return std::unique_ptr<codec::Codec>(std::make_unique<Broken>());
+    }};
 
 TEST(CodedExchange, PiecesMayBeReadyInAnotherOrderOnEachRank) {
   const auto shapes = shapes_of({90'000, 30'000, 30'000, 120'000, 1000});
   const auto mean = true_mean(shapes, 4, 0);
   LocalJob job(4);
   expect_no_errors(job.run([&](Rank rank, Communicator& c) {
-    const auto exchange = coded_exchange(communicator_exchange(shared(c), shapes), shared(c),
-                                         shapes, {&kHesitant, 0}, {.piece_elements = 10'000});
+    const auto exchange =
+        exchange::coded_exchange(exchange::communicator_exchange(shared(c), shapes), shared(c),
+                                 shapes, {&kHesitant, 0}, {.piece_elements = 10'000});
     for (std::uint64_t step = 0; step < 20; ++step) {
       Gradients gradients = draw_gradients(shapes, rank, 0);
       average_step(*exchange, gradients, 100 * step + static_cast<std::uint64_t>(rank));
@@ -161,8 +166,8 @@ TEST(CodedExchange, DecodingFailureIsAnErrorOnEveryRank) {
   const auto shapes = shapes_of({100'000, 5000});
   LocalJob job(3);
   const auto errors = job.run([&](Rank rank, Communicator& c) {
-    const auto exchange = coded_exchange(communicator_exchange(shared(c), shapes), shared(c),
-                                         shapes, {&kBroken, 0}, {});
+    const auto exchange = exchange::coded_exchange(
+        exchange::communicator_exchange(shared(c), shapes), shared(c), shapes, {&kBroken, 0}, {});
     Gradients gradients = draw_gradients(shapes, rank, 0);
     average_step(*exchange, gradients, 0);
   });
@@ -170,12 +175,12 @@ TEST(CodedExchange, DecodingFailureIsAnErrorOnEveryRank) {
 }
 
 TEST(CodedExchange, UncompressedBucketsMayHaveAnyType) {
-  std::vector<UnitShape> shapes = shapes_of({1000, 500});
+  std::vector<exchange::UnitShape> shapes = shapes_of({1000, 500});
   shapes[0].skip_compression = true;
   shapes.push_back({.count = 10, .type = DataType::float64, .skip_compression = true});
   LocalJob job(3);
   expect_no_errors(job.run([&](Rank rank, Communicator& c) {
-    const auto exchange = make_exchange(shared(c), shapes, {.codec = "one_bit"});
+    const auto exchange = exchange::make_exchange(shared(c), shapes, {.codec = "one_bit"});
     Started started(*exchange);
     std::vector<float> exact(1000, static_cast<float>(3 * rank));
     std::vector<float> coded = draw_gradient(500, static_cast<std::uint64_t>(rank));
@@ -195,10 +200,10 @@ TEST(CodedExchange, SwitchingOffAppliesResiduals) {
   for (const std::string codec : {"one_bit", "top_k:0.01", "power_sgd:1"}) {
     LocalJob job(3);
     expect_no_errors(job.run([&](Rank rank, Communicator& c) {
-      const auto exchange = make_exchange(shared(c), shapes, {.codec = codec});
-      auto& switched = dynamic_cast<CompressedExchange&>(*exchange);
+      const auto exchange = exchange::make_exchange(shared(c), shapes, {.codec = codec});
+      auto& switched = dynamic_cast<exchange::CompressedExchange&>(*exchange);
       std::vector<std::vector<double>> delivered, due;
-      for (const UnitShape& shape : shapes) {
+      for (const exchange::UnitShape& shape : shapes) {
         delivered.emplace_back(shape.count);
         due.emplace_back(shape.count);
       }
@@ -221,20 +226,20 @@ TEST(CodedExchange, SwitchingOffAppliesResiduals) {
   }
 }
 
-double fraction_of(const std::unique_ptr<Codec>& codec) {
+double fraction_of(const std::unique_ptr<codec::Codec>& codec) {
   // A kept value takes 2 bytes and its index 2, or one bit per value if that is less.
   const double bytes = static_cast<double>(codec->encoded_bytes(4096));
   return (bytes - 512) / 2 / 4096 > 0.0625 ? (bytes - 512) / 2 / 4096 : bytes / 4 / 4096;
 }
 
 TEST(CodedExchange, AWarmUpComesDownToTheFraction) {
-  const CodecSpec spec = value_or_throw(parse_codec("top_k:0.01"));
+  const codec::CodecSpec spec = value_or_throw(codec::parse_codec("top_k:0.01"));
   const std::vector<double> expected{0.25, 0.25, 0.0625, 0.0625, 0.015625, 0.015625, 0.01, 0.01};
   for (std::size_t step = 0; step < expected.size(); ++step) {
-    const auto codec = codec_of_step(spec, static_cast<std::int64_t>(step), 6);
+    const auto codec = exchange::codec_of_step(spec, static_cast<std::int64_t>(step), 6);
     EXPECT_NEAR(fraction_of(codec), expected[step], 0.0005) << step;
   }
-  EXPECT_NEAR(fraction_of(codec_of_step(spec, 0, 0)), 0.01, 0.0005);
+  EXPECT_NEAR(fraction_of(exchange::codec_of_step(spec, 0, 0)), 0.01, 0.0005);
 }
 
 TEST(CodedExchange, OtherCodecsStartAfterTheWarmUp) {
@@ -242,7 +247,8 @@ TEST(CodedExchange, OtherCodecsStartAfterTheWarmUp) {
   for (const std::string codec : {"one_bit", "power_sgd:1"}) {
     LocalJob job(2);
     expect_no_errors(job.run([&](Rank rank, Communicator& c) {
-      const auto exchange = make_exchange(shared(c), shapes, {.codec = codec, .warmup_steps = 2});
+      const auto exchange =
+          exchange::make_exchange(shared(c), shapes, {.codec = codec, .warmup_steps = 2});
       for (std::uint64_t step = 0; step < 4; ++step) {
         Gradients gradients = draw_gradients(shapes, rank, step);
         average_step(*exchange, gradients, step);
@@ -262,8 +268,9 @@ TEST(CodedExchange, StateOfAnotherShapeIsAnErrorThatNamesTheParameter) {
   LocalJob job(2);
   expect_no_errors(job.run([&](Rank, Communicator& c) {
     for (const std::string codec : {"int4", "power_sgd:2"}) {
-      const auto exchange = make_exchange(shared(c), shapes_of({48 * 100}), {.codec = codec});
-      const auto other = make_exchange(shared(c), shapes_of({48 * 90}), {.codec = codec});
+      const auto exchange =
+          exchange::make_exchange(shared(c), shapes_of({48 * 100}), {.codec = codec});
+      const auto other = exchange::make_exchange(shared(c), shapes_of({48 * 90}), {.codec = codec});
       const StateCopy state(*other);
       try {
         exchange->load_state(state.saved());
@@ -279,11 +286,11 @@ TEST(CodedExchange, StateOfAnotherShapeIsAnErrorThatNamesTheParameter) {
 
 TEST(CodedExchange, AJobOfAnotherSizeTakesOverContributionsAndBeginsMeansAnew) {
   const auto shapes = shapes_of({48 * 200});
-  const ExchangeOptions options{.codec = "one_bit"};
+  const exchange::ExchangeOptions options{.codec = "one_bit"};
   std::vector<StateCopy> saved;
   LocalJob three(3);
   expect_no_errors(three.run([&](Rank rank, Communicator& c) {
-    const auto exchange = make_exchange(shared(c), shapes, options);
+    const auto exchange = exchange::make_exchange(shared(c), shapes, options);
     Gradients gradients = draw_gradients(shapes, rank, 0);
     average_step(*exchange, gradients, 0);
     if (rank == 0) saved.emplace_back(*exchange);
@@ -292,7 +299,7 @@ TEST(CodedExchange, AJobOfAnotherSizeTakesOverContributionsAndBeginsMeansAnew) {
   EXPECT_FALSE(std::ranges::all_of(saved[0].values("b0.weight.mean"), is_zero));
   LocalJob two(2);
   expect_no_errors(two.run([&](Rank, Communicator& c) {
-    const auto exchange = make_exchange(shared(c), shapes, options);
+    const auto exchange = exchange::make_exchange(shared(c), shapes, options);
     exchange->load_state(saved[0].saved());
     const StateCopy now(*exchange);
     EXPECT_EQ(now.values("b0.weight.sent"), saved[0].values("b0.weight.sent"));
@@ -302,9 +309,9 @@ TEST(CodedExchange, AJobOfAnotherSizeTakesOverContributionsAndBeginsMeansAnew) {
 
 TEST(MakeExchange, RefusesWhatItCannotDo) {
   LocalJob job(2);
-  const auto text_of = [&](std::vector<UnitShape> shapes, const std::string& codec) {
+  const auto text_of = [&](std::vector<exchange::UnitShape> shapes, const std::string& codec) {
     try {
-      make_exchange(shared(job.on(0)), std::move(shapes), {.codec = codec});
+      exchange::make_exchange(shared(job.on(0)), std::move(shapes), {.codec = codec});
     } catch (const Exception& e) {
       EXPECT_EQ(e.kind(), ErrorKind::invalid_argument);
       return std::string(e.what());
@@ -315,7 +322,8 @@ TEST(MakeExchange, RefusesWhatItCannotDo) {
               AllOf(HasSubstr("itn8"), HasSubstr("int8"), HasSubstr("top_k")));
   EXPECT_THAT(text_of(shapes_of({10}), "auto:itn8"), HasSubstr("itn8"));
   EXPECT_THAT(text_of(shapes_of({10}), "auto:auto"), HasSubstr("auto"));
-  UnitShape integers{.count = 3, .type = DataType::int64, .tensors = {{"steps", 0, 3, 1}}};
+  exchange::UnitShape integers{
+      .count = 3, .type = DataType::int64, .tensors = {{"steps", 0, 3, 1}}};
   for (const std::string codec : {"int8", "power_sgd", "auto"}) {
     EXPECT_THAT(text_of({integers}, codec), AllOf(HasSubstr("steps"), HasSubstr("int64"))) << codec;
   }
@@ -325,7 +333,8 @@ TEST(MakeExchange, RefusesWhatItCannotDo) {
 TEST(MakeExchange, WrongCallsAreRefused) {
   for (const std::string codec : {"none", "int8"}) {
     LocalJob job(2);
-    const auto exchange = make_exchange(shared(job.on(0)), shapes_of({10, 20}), {.codec = codec});
+    const auto exchange =
+        exchange::make_exchange(shared(job.on(0)), shapes_of({10, 20}), {.codec = codec});
     Started started(*exchange);
     std::vector<float> ten(10), twenty(20);
     EXPECT_THROW(started.start(2, lend(ten), 0), Exception);
@@ -345,9 +354,9 @@ TEST(MakeExchange, CallsBackWhenAUnitIsDoneWithoutAWaiter) {
     LocalJob job(2);
     expect_no_errors(job.run([&](Rank rank, Communicator& c) {
       std::atomic<int> finished = 0;
-      const auto exchange = make_exchange(shared(c), shapes, {.codec = codec});
+      const auto exchange = exchange::make_exchange(shared(c), shapes, {.codec = codec});
       Gradients gradients = draw_gradients(shapes, rank, 0);
-      std::vector<std::unique_ptr<UnitTransfer>> transfers;
+      std::vector<std::unique_ptr<exchange::UnitTransfer>> transfers;
       for (std::size_t unit = 0; unit < 2; ++unit) {
         transfers.push_back(exchange->all_reduce(unit, lend(gradients[unit]), 0));
         transfers.back()->on_done([&] { ++finished; });
@@ -366,7 +375,8 @@ TEST(MakeExchange, CallsBackWhenAUnitIsDoneWithoutAWaiter) {
 
 TEST(MakeExchange, CallsBackWhenAUnitHasFailed) {
   LocalJob job(2);
-  const auto exchange = make_exchange(shared(job.on(0)), shapes_of({10}), {.codec = "int8"});
+  const auto exchange =
+      exchange::make_exchange(shared(job.on(0)), shapes_of({10}), {.codec = "int8"});
   std::vector<float> ten(10);
   const auto transfer = exchange->all_reduce(0, lend(ten), 0);
   std::atomic<bool> finished = false;

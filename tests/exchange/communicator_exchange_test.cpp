@@ -35,9 +35,10 @@ TEST_P(CommunicatorExchanges, ReduceAndGather) {
   const int ranks = GetParam();
   LocalJob job(ranks);
   const auto errors = job.run([&](Rank rank, Communicator& c) {
-    const auto exchange = communicator_exchange(shared(c), std::vector<UnitShape>(kUnits));
+    const auto exchange =
+        exchange::communicator_exchange(shared(c), std::vector<exchange::UnitShape>(kUnits));
     std::vector<std::vector<float>> whole, part(kUnits), back(kUnits);
-    std::vector<std::unique_ptr<UnitTransfer>> reductions, gathers;
+    std::vector<std::unique_ptr<exchange::UnitTransfer>> reductions, gathers;
     for (std::size_t unit = 0; unit < kUnits; ++unit) {
       const std::size_t count = shard_of(unit) * static_cast<std::size_t>(ranks);
       whole.push_back(draw_gradient(count, 10 * unit + static_cast<std::uint64_t>(rank)));
@@ -71,10 +72,11 @@ INSTANTIATE_TEST_SUITE_P(Ranks, CommunicatorExchanges, ::testing::Values(1, 2, 3
 TEST(CommunicatorExchange, GathersUnitsInAnyOrder) {
   LocalJob job(2);
   const auto errors = job.run([&](Rank rank, Communicator& c) {
-    const auto exchange = communicator_exchange(shared(c), std::vector<UnitShape>(8));
-    EXPECT_EQ(exchange->traits().order, OperationOrder::by_unit);
+    const auto exchange =
+        exchange::communicator_exchange(shared(c), std::vector<exchange::UnitShape>(8));
+    EXPECT_EQ(exchange->traits().order, exchange::OperationOrder::by_unit);
     std::map<std::size_t, std::vector<float>> part, whole;
-    std::map<std::size_t, std::unique_ptr<UnitTransfer>> gathers;
+    std::map<std::size_t, std::unique_ptr<exchange::UnitTransfer>> gathers;
     for (std::size_t i = 0; i < 8; ++i) {
       const std::size_t unit = rank == 0 ? i : 7 - i;
       part[unit] = {static_cast<float>(10 * unit) + static_cast<float>(rank)};
@@ -93,7 +95,8 @@ TEST(CommunicatorExchange, GathersUnitsInAnyOrder) {
 TEST(CommunicatorExchange, RefusesShardsThatDoNotMakeAUnit) {
   LocalJob job(2);
   const auto errors = job.run([&](Rank, Communicator& c) {
-    const auto exchange = communicator_exchange(shared(c), std::vector<UnitShape>(1));
+    const auto exchange =
+        exchange::communicator_exchange(shared(c), std::vector<exchange::UnitShape>(1));
     std::vector<float> part(3), whole(7);
     EXPECT_THROW(exchange->all_gather(0, lend(part), lend(whole), 0), Exception);
     EXPECT_THROW(exchange->reduce_scatter(0, lend(whole), lend(part), 0), Exception);
@@ -102,7 +105,7 @@ TEST(CommunicatorExchange, RefusesShardsThatDoNotMakeAUnit) {
 }
 
 TEST(LocalExchange, CopiesUnlessMemoryIsTheSame) {
-  const auto exchange = local_exchange();
+  const auto exchange = exchange::local_exchange();
   std::vector<float> whole{1, 2}, part(2), back(2);
   exchange->all_reduce(0, lend(whole), 0)->wait();
   exchange->reduce_scatter(0, lend(whole), lend(whole), 0)->wait();

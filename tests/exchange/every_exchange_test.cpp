@@ -21,14 +21,15 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 
 class EveryExchange : public testing::TestWithParam<std::string> {
  protected:
-  ExchangeOptions options() const {
+  exchange::ExchangeOptions options() const {
     // Small pieces, so that buckets have several.
     return {.codec = GetParam(), .piece_elements = 50'000};
   }
   bool feeds_back() const {
-    const auto spec = value_or_throw(parse_codec(GetParam()));
-    if (spec.kind() == CodecKind::low_rank) return true;
-    return spec.kind() == CodecKind::codec && value_or_throw(make_codec(spec))->wants_feedback();
+    const auto spec = value_or_throw(codec::parse_codec(GetParam()));
+    if (spec.kind() == codec::CodecKind::low_rank) return true;
+    return spec.kind() == codec::CodecKind::codec &&
+           value_or_throw(codec::make_codec(spec))->wants_feedback();
   }
 };
 
@@ -70,7 +71,7 @@ TEST_P(EveryExchange, ResidualsAreDelivered) {
   std::vector<std::vector<StateCopy>> states(kRanks);
   LocalJob job(kRanks);
   const auto errors = job.run([&](Rank rank, Communicator& c) {
-    const auto exchange = make_exchange(shared(c), shapes, options());
+    const auto exchange = exchange::make_exchange(shared(c), shapes, options());
     std::vector<std::vector<double>> sum(2);
     for (int step = 0; step < kSteps; ++step) {
       Gradients gradients = draw_gradients(shapes, rank, 0);
@@ -92,7 +93,7 @@ TEST_P(EveryExchange, ResidualsAreDelivered) {
     if (!feeds_back()) continue;
     std::vector<double> with_residual = delivered[b];
     std::size_t at = 0;
-    for (const UnitTensor& tensor : shapes[b].tensors) {
+    for (const exchange::UnitTensor& tensor : shapes[b].tensors) {
       std::size_t owned = 0;
       for (int r = 0; r < kRanks; ++r) {
         const StateCopy& state = states[static_cast<std::size_t>(r)].front();
@@ -118,7 +119,7 @@ TEST_P(EveryExchange, NonFiniteValuesReachEveryRankForOneStep) {
         -std::numeric_limits<float>::infinity()}) {
     LocalJob job(3);
     const auto errors = job.run([&](Rank rank, Communicator& c) {
-      const auto exchange = make_exchange(shared(c), shapes, options());
+      const auto exchange = exchange::make_exchange(shared(c), shapes, options());
       for (std::uint64_t step = 0; step < 6; ++step) {
         Gradients gradients = draw_gradients(shapes, rank, step);
         if (step == 2 && rank == 1) gradients[0][12'345] = gradients[1][499] = bad;
@@ -144,7 +145,7 @@ TEST_P(EveryExchange, ARunThatIsResumedGoesOnWithTheSameBits) {
   };
   LocalJob job(3);
   const auto errors = job.run([&](Rank rank, Communicator& c) {
-    auto exchange = make_exchange(shared(c), shapes, options());
+    auto exchange = exchange::make_exchange(shared(c), shapes, options());
     Gradients expected;
     std::vector<StateCopy> checkpoint;
     for (std::uint64_t step = 0; step < 6; ++step) {
@@ -152,7 +153,7 @@ TEST_P(EveryExchange, ARunThatIsResumedGoesOnWithTheSameBits) {
       average_step(*exchange, expected, late(rank, step));
       if (step == 2) checkpoint.emplace_back(*exchange);
     }
-    exchange = make_exchange(shared(c), shapes, options());
+    exchange = exchange::make_exchange(shared(c), shapes, options());
     exchange->load_state(checkpoint.front().saved());
     for (std::uint64_t step = 3; step < 6; ++step) {
       Gradients gradients = draw_gradients(shapes, rank, step);
@@ -170,7 +171,7 @@ TEST_P(EveryExchange, AnAbortReachesAllWhoWait) {
   const auto shapes = shapes_of({200'000, 200'000, 3000});
   LocalJob job(3);
   const auto errors = job.run([&](Rank rank, Communicator& c) {
-    const auto exchange = make_exchange(shared(c), shapes, options());
+    const auto exchange = exchange::make_exchange(shared(c), shapes, options());
     Gradients gradients = draw_gradients(shapes, rank, 0);
     average_step(*exchange, gradients, 1);
     Started started(*exchange);
@@ -189,12 +190,12 @@ TEST_P(EveryExchange, AnAbortReachesAllWhoWait) {
 TEST_P(EveryExchange, ARankThatLeavesIsAnErrorForTheOthers) {
   const auto shapes = shapes_of({200'000, 3000});
   LocalJob job(3);
-  std::vector<std::unique_ptr<Exchange>> exchanges(3);
+  std::vector<std::unique_ptr<exchange::Exchange>> exchanges(3);
   std::vector<std::unique_ptr<Started>> started(3);
   std::vector<Gradients> gradients(3);
   const auto start = [&](Rank rank, Communicator& c) {
     const auto r = static_cast<std::size_t>(rank);
-    exchanges[r] = make_exchange(shared(c), shapes, options());
+    exchanges[r] = exchange::make_exchange(shared(c), shapes, options());
     started[r] = std::make_unique<Started>(*exchanges[r]);
     gradients[r] = draw_gradients(shapes, rank, 0);
     const std::size_t count = rank == 1 ? 1 : shapes.size();
@@ -216,9 +217,9 @@ TEST_P(EveryExchange, ARankThatLeavesIsAnErrorForTheOthers) {
 }
 
 TEST_P(EveryExchange, ARankOfItsOwnLeavesGradientsAlone) {
-  const auto c = Communicator::connect(Job{});
+  const auto c = Communicator::connect(bootstrap::Job{});
   const auto shapes = shapes_of({5000, 3});
-  const auto exchange = make_exchange(c, shapes, options());
+  const auto exchange = exchange::make_exchange(c, shapes, options());
   Gradients gradients = draw_gradients(shapes, 0, 0);
   average_step(*exchange, gradients, 1);
   EXPECT_EQ(gradients, draw_gradients(shapes, 0, 0));

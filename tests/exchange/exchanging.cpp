@@ -34,10 +34,10 @@ std::shared_ptr<Communicator> shared(Communicator& communicator) {
   return {std::shared_ptr<void>(), &communicator};
 }
 
-std::vector<UnitShape> shapes_of(const std::vector<std::size_t>& counts) {
-  std::vector<UnitShape> shapes;
+std::vector<exchange::UnitShape> shapes_of(const std::vector<std::size_t>& counts) {
+  std::vector<exchange::UnitShape> shapes;
   for (const std::size_t count : counts) {
-    UnitShape shape{.count = count};
+    exchange::UnitShape shape{.count = count};
     const std::string name = fmt::format("b{}", shapes.size());
     const std::size_t rows = count / kColumns;
     if (rows > 0) shape.tensors.push_back({name + ".weight", 0, rows, kColumns});
@@ -60,16 +60,17 @@ std::vector<float> draw_gradient(std::size_t count, std::uint64_t seed) {
   return values;
 }
 
-Gradients draw_gradients(const std::vector<UnitShape>& shapes, Rank rank, std::uint64_t step) {
+Gradients draw_gradients(const std::vector<exchange::UnitShape>& shapes, Rank rank,
+                         std::uint64_t step) {
   Gradients gradients;
-  for (const UnitShape& shape : shapes) {
+  for (const exchange::UnitShape& shape : shapes) {
     const std::uint64_t seed = gradients.size() + 100 * (static_cast<std::uint64_t>(rank) + 1);
     gradients.push_back(draw_gradient(shape.count, seed + 10'000 * step));
   }
   return gradients;
 }
 
-void average_step(Exchange& exchange, Gradients& gradients, std::uint64_t seed) {
+void average_step(exchange::Exchange& exchange, Gradients& gradients, std::uint64_t seed) {
   Random random(seed);
   Started started(exchange);
   for (std::size_t i = 0; i < gradients.size(); ++i) {
@@ -84,11 +85,11 @@ void average_step(Exchange& exchange, Gradients& gradients, std::uint64_t seed) 
   exchange.end_pass();
 }
 
-History average_steps(LocalJob& job, const std::vector<UnitShape>& shapes,
-                      const ExchangeOptions& options, int steps) {
+History average_steps(LocalJob& job, const std::vector<exchange::UnitShape>& shapes,
+                      const exchange::ExchangeOptions& options, int steps) {
   History history(static_cast<std::size_t>(job.ranks()));
   const auto errors = job.run([&](Rank rank, Communicator& c) {
-    const auto exchange = make_exchange(shared(c), shapes, options);
+    const auto exchange = exchange::make_exchange(shared(c), shapes, options);
     for (int step = 0; step < steps; ++step) {
       const auto s = static_cast<std::uint64_t>(step);
       Gradients gradients = draw_gradients(shapes, rank, s);
@@ -100,10 +101,10 @@ History average_steps(LocalJob& job, const std::vector<UnitShape>& shapes,
   return history;
 }
 
-std::vector<std::vector<double>> true_mean(const std::vector<UnitShape>& shapes, int ranks,
-                                           std::uint64_t step) {
+std::vector<std::vector<double>> true_mean(const std::vector<exchange::UnitShape>& shapes,
+                                           int ranks, std::uint64_t step) {
   std::vector<std::vector<double>> mean;
-  for (const UnitShape& shape : shapes) mean.emplace_back(shape.count);
+  for (const exchange::UnitShape& shape : shapes) mean.emplace_back(shape.count);
   for (Rank r = 0; r < ranks; ++r) {
     const Gradients gradients = draw_gradients(shapes, r, step);
     for (std::size_t b = 0; b < shapes.size(); ++b) {
@@ -124,8 +125,8 @@ double relative_error(const std::vector<double>& a, const std::vector<double>& b
   return std::sqrt(difference / square);
 }
 
-StateCopy::StateCopy(Exchange& exchange) {
-  for (const Exchange::State& state : exchange.state()) {
+StateCopy::StateCopy(exchange::Exchange& exchange) {
+  for (const exchange::Exchange::State& state : exchange.state()) {
     const std::size_t bytes = state.data.count * size_of(state.data.type);
     Entry entry{state.name, state.data.type, state.data.count, std::vector<std::byte>(bytes)};
     std::memcpy(entry.bytes.data(), state.data.data, bytes);
@@ -133,8 +134,8 @@ StateCopy::StateCopy(Exchange& exchange) {
   }
 }
 
-std::vector<Exchange::SavedState> StateCopy::saved() const {
-  std::vector<Exchange::SavedState> all;
+std::vector<exchange::Exchange::SavedState> StateCopy::saved() const {
+  std::vector<exchange::Exchange::SavedState> all;
   for (const Entry& e : entries_) all.push_back({e.name, {e.bytes.data(), e.count, e.type}});
   return all;
 }
@@ -149,11 +150,11 @@ std::vector<float> StateCopy::values(const std::string& name) const {
 
 std::vector<std::string> all_codecs() {
   std::vector<std::string> all;
-  for (const CodecEntry& entry : codec_catalogue()) {
-    if (entry.kind == CodecKind::automatic) continue;
+  for (const codec::CodecEntry& entry : codec::codec_catalogue()) {
+    if (entry.kind == codec::CodecKind::automatic) continue;
     std::string name(entry.name);
     if (entry.parameter.name == "FRACTION") name += ":0.1";
-    if (entry.kind == CodecKind::low_rank) name += ":2";
+    if (entry.kind == codec::CodecKind::low_rank) name += ":2";
     all.push_back(name);
   }
   return all;

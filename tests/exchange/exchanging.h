@@ -21,16 +21,17 @@ using Gradients = std::vector<std::vector<float>>;
 std::shared_ptr<Communicator> shared(Communicator& communicator);
 
 /// Buckets of these numbers of elements, each with a matrix "bN.weight" and the rest, "bN.bias".
-std::vector<UnitShape> shapes_of(const std::vector<std::size_t>& counts);
+std::vector<exchange::UnitShape> shapes_of(const std::vector<std::size_t>& counts);
 
 /// Approximately normally distributed values, determined by the arguments.
 std::vector<float> draw_gradient(std::size_t count, std::uint64_t seed);
-Gradients draw_gradients(const std::vector<UnitShape>& shapes, Rank rank, std::uint64_t step);
+Gradients draw_gradients(const std::vector<exchange::UnitShape>& shapes, Rank rank,
+                         std::uint64_t step);
 
 /// All-reduces of an exchange in flight, by unit.
 class Started {
  public:
-  explicit Started(Exchange& exchange) : exchange_(exchange) {}
+  explicit Started(exchange::Exchange& exchange) : exchange_(exchange) {}
 
   void start(std::size_t unit, LentSpan data, int priority) {
     transfers_[unit] = exchange_.all_reduce(unit, std::move(data), priority);
@@ -42,24 +43,24 @@ class Started {
   }
 
  private:
-  Exchange& exchange_;
-  std::map<std::size_t, std::unique_ptr<UnitTransfer>> transfers_;
+  exchange::Exchange& exchange_;
+  std::map<std::size_t, std::unique_ptr<exchange::UnitTransfer>> transfers_;
 };
 
 /// Starts all buckets, waits for them in an order drawn from the seed, and ends the step. Between
 /// calls the rank yields to the others a random number of times.
-void average_step(Exchange& exchange, Gradients& gradients, std::uint64_t seed);
+void average_step(exchange::Exchange& exchange, Gradients& gradients, std::uint64_t seed);
 
 /// Contents of the ranks' buckets after each step: by rank, step.
 using History = std::vector<std::vector<Gradients>>;
 
 /// Runs `steps` steps of draw_gradients() on every rank.
-History average_steps(LocalJob& job, const std::vector<UnitShape>& shapes,
-                      const ExchangeOptions& options, int steps);
+History average_steps(LocalJob& job, const std::vector<exchange::UnitShape>& shapes,
+                      const exchange::ExchangeOptions& options, int steps);
 
 /// Returns the mean over ranks of draw_gradients(), in double precision.
-std::vector<std::vector<double>> true_mean(const std::vector<UnitShape>& shapes, int ranks,
-                                           std::uint64_t step);
+std::vector<std::vector<double>> true_mean(const std::vector<exchange::UnitShape>& shapes,
+                                           int ranks, std::uint64_t step);
 
 /// |a - b| / |b|, as vectors.
 double relative_error(const std::vector<double>& a, const std::vector<double>& b);
@@ -67,8 +68,8 @@ double relative_error(const std::vector<double>& a, const std::vector<double>& b
 /// A copy of live state.
 class StateCopy {
  public:
-  explicit StateCopy(Exchange& exchange);
-  std::vector<Exchange::SavedState> saved() const;
+  explicit StateCopy(exchange::Exchange& exchange);
+  std::vector<exchange::Exchange::SavedState> saved() const;
   /// Returns the float32 values under a name; empty if there are none.
   std::vector<float> values(const std::string& name) const;
 

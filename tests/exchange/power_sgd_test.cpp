@@ -28,7 +28,7 @@ std::vector<float> low_rank_matrix(std::size_t rows, std::size_t columns, std::s
 }
 
 TEST(PowerSgdMatrix, ProductsAreThoseOfTheDefinition) {
-  const PowerSgdMatrix m{.rows = 37, .columns = 101, .rank = 3};
+  const exchange::PowerSgdMatrix m{.rows = 37, .columns = 101, .rank = 3};
   const auto gradient = draw_gradient(m.size(), 1);
   const auto before = draw_gradient(m.size(), 2);
   const auto q = draw_gradient(m.q_size(), 3);
@@ -66,7 +66,7 @@ TEST(PowerSgdMatrix, ProductsAreThoseOfTheDefinition) {
 }
 
 TEST(PowerSgdMatrix, ColumnsBecomeOrthonormalAndDependentOnesZero) {
-  const PowerSgdMatrix m{.rows = 50, .columns = 60, .rank = 4};
+  const exchange::PowerSgdMatrix m{.rows = 50, .columns = 60, .rank = 4};
   auto p = draw_gradient(m.p_size(), 9);
   for (std::size_t i = 0; i < m.rows; ++i) p[2 * m.rows + i] = 3 * p[i] - p[m.rows + i];
   m.orthonormalize(p);
@@ -82,7 +82,7 @@ TEST(PowerSgdMatrix, ColumnsBecomeOrthonormalAndDependentOnesZero) {
 }
 
 TEST(PowerSgdMatrix, ColumnsThatCannotRecoverAreDrawnAnew) {
-  const PowerSgdMatrix m{.rows = 5, .columns = 6, .rank = 3};
+  const exchange::PowerSgdMatrix m{.rows = 5, .columns = 6, .rank = 3};
   std::vector<float> q(m.q_size(), 0.0f);
   for (std::size_t i = 0; i < 6; ++i) q[6 + i] = static_cast<float>(i);
   q[12] = std::nanf("");
@@ -95,11 +95,11 @@ TEST(PowerSgdMatrix, ColumnsThatCannotRecoverAreDrawnAnew) {
 
 TEST(PowerSgd, AMatrixOfItsRankIsDeliveredWhole) {
   constexpr std::size_t kRows = 96;
-  UnitShape shape{.count = kRows * 80 + 5};
+  exchange::UnitShape shape{.count = kRows * 80 + 5};
   shape.tensors = {{"bias", 0, 5, 1}, {"weight", 5, kRows, 80}};
   LocalJob job(4);
   const auto errors = job.run([&](Rank rank, Communicator& c) {
-    const auto exchange = make_exchange(shared(c), {shape}, {.codec = "power_sgd:2"});
+    const auto exchange = exchange::make_exchange(shared(c), {shape}, {.codec = "power_sgd:2"});
     Started started(*exchange);
     for (std::uint64_t step = 0; step < 3; ++step) {
       // The mean has rank 2; the ranks' own gradients do not.
@@ -123,11 +123,11 @@ TEST(PowerSgd, AMatrixOfItsRankIsDeliveredWhole) {
 }
 
 TEST(PowerSgd, SendsTheFactorsAndWhatIsNoMatrix) {
-  UnitShape shape{.count = 100 * 64 + 64 + 6};
+  exchange::UnitShape shape{.count = 100 * 64 + 64 + 6};
   shape.tensors = {{"weight", 0, 100, 64}, {"bias", 6400, 64, 1}, {"tiny", 6464, 2, 3}};
   LocalJob job(2);
   const auto errors = job.run([&](Rank, Communicator& c) {
-    const auto exchange = make_exchange(shared(c), {shape}, {.codec = "power_sgd:2"});
+    const auto exchange = exchange::make_exchange(shared(c), {shape}, {.codec = "power_sgd:2"});
     Started started(*exchange);
     std::vector<float> gradient = draw_gradient(shape.count, 1);
     const std::size_t before = c.payload_bytes_sent();

@@ -19,7 +19,7 @@ LentSpan lend(std::vector<float>& values) {
   return {.data = values.data(), .count = values.size()};
 }
 
-UnitShape unit_for(int ranks) {
+exchange::UnitShape unit_for(int ranks) {
   return {.count = kShard * static_cast<std::size_t>(ranks)};
 }
 
@@ -28,8 +28,8 @@ std::vector<float> gradient_of(int ranks, Rank rank, int pass) {
 }
 
 /// Reduces one unit repeatedly; returns this rank's part of each result.
-std::vector<std::vector<float>> reduce(Exchange& exchange, int ranks, Rank rank, int first,
-                                       int passes) {
+std::vector<std::vector<float>> reduce(exchange::Exchange& exchange, int ranks, Rank rank,
+                                       int first, int passes) {
   std::vector<std::vector<float>> parts;
   for (int pass = first; pass < first + passes; ++pass) {
     std::vector<float> unit = gradient_of(ranks, rank, pass);
@@ -73,8 +73,8 @@ TEST_P(ShardedCodecs, ResidualsAreDelivered) {
   const int ranks = GetParam();
   LocalJob job(ranks);
   expect_no_errors(job.run([&](Rank rank, Communicator& c) {
-    const auto exchange = make_exchange(shared(c), {unit_for(ranks)},
-                                        {.codec = "int8", .piece_elements = 7000, .sharded = true});
+    const auto exchange = exchange::make_exchange(
+        shared(c), {unit_for(ranks)}, {.codec = "int8", .piece_elements = 7000, .sharded = true});
     const auto parts = reduce(*exchange, ranks, rank, 0, 20);
     // The residual after 20 passes is no larger than after one.
     EXPECT_LT(drift(parts, ranks, rank), 0.02);
@@ -86,7 +86,7 @@ TEST_P(ShardedCodecs, GathersAreExact) {
   LocalJob job(ranks);
   expect_no_errors(job.run([&](Rank rank, Communicator& c) {
     const auto exchange =
-        make_exchange(shared(c), {unit_for(ranks)}, {.codec = "top_k", .sharded = true});
+        exchange::make_exchange(shared(c), {unit_for(ranks)}, {.codec = "top_k", .sharded = true});
     std::vector<float> part(kShard, static_cast<float>(rank) + 0.1f);
     std::vector<float> unit(unit_for(ranks).count);
     exchange->all_gather(0, lend(part), lend(unit), 0)->wait();
@@ -99,12 +99,13 @@ TEST(ShardedCodec, SendsOnlyToOwners) {
   LocalJob job(kRanks);
   expect_no_errors(job.run([&](Rank rank, Communicator& c) {
     const auto exchange =
-        make_exchange(shared(c), {unit_for(kRanks)}, {.codec = "int8", .sharded = true});
+        exchange::make_exchange(shared(c), {unit_for(kRanks)}, {.codec = "int8", .sharded = true});
     c.barrier().wait();
     const std::size_t before = c.payload_bytes_sent();
     reduce(*exchange, kRanks, rank, 0, 1);
     c.barrier().wait();
-    const auto codec = value_or_throw(make_codec(value_or_throw(parse_codec("int8"))));
+    const auto codec =
+        value_or_throw(codec::make_codec(value_or_throw(codec::parse_codec("int8"))));
     const std::size_t slot = (codec->encoded_bytes(kShard) + 15) / 16 * 16;
     EXPECT_EQ(c.payload_bytes_sent() - before, (kRanks - 1) * slot);
   }));
@@ -113,12 +114,12 @@ TEST(ShardedCodec, SendsOnlyToOwners) {
 TEST(ShardedCodec, GoesOnFromItsStateWithTheSameBits) {
   LocalJob job(2);
   expect_no_errors(job.run([&](Rank rank, Communicator& c) {
-    const ExchangeOptions codec{.codec = "int4", .sharded = true};
-    const auto first = make_exchange(shared(c), {unit_for(2)}, codec);
+    const exchange::ExchangeOptions codec{.codec = "int4", .sharded = true};
+    const auto first = exchange::make_exchange(shared(c), {unit_for(2)}, codec);
     reduce(*first, 2, rank, 0, 3);
     const StateCopy state(*first);
     const auto expected = reduce(*first, 2, rank, 3, 2);
-    const auto second = make_exchange(shared(c), {unit_for(2)}, codec);
+    const auto second = exchange::make_exchange(shared(c), {unit_for(2)}, codec);
     second->load_state(state.saved());
     EXPECT_EQ(reduce(*second, 2, rank, 3, 2), expected);
   }));
@@ -127,13 +128,13 @@ TEST(ShardedCodec, GoesOnFromItsStateWithTheSameBits) {
 TEST(ShardedCodec, BeginsAnewWhereUnitsAreOthers) {
   LocalJob job(2);
   expect_no_errors(job.run([&](Rank rank, Communicator& c) {
-    const ExchangeOptions codec{.codec = "int4", .sharded = true};
-    const auto other = make_exchange(shared(c), {{.count = 640}}, codec);
+    const exchange::ExchangeOptions codec{.codec = "int4", .sharded = true};
+    const auto other = exchange::make_exchange(shared(c), {{.count = 640}}, codec);
     std::vector<float> unit(640, 0.3f), part(320);
     other->reduce_scatter(0, lend(unit), lend(part), 0)->wait();
     other->end_pass();
     const StateCopy state(*other);
-    const auto exchange = make_exchange(shared(c), {unit_for(2)}, codec);
+    const auto exchange = exchange::make_exchange(shared(c), {unit_for(2)}, codec);
     exchange->load_state(state.saved());
     EXPECT_LT(drift(reduce(*exchange, 2, rank, 0, 1), 2, rank), 0.2);
   }));
@@ -143,7 +144,7 @@ TEST(ShardedCodec, TakesCodecsOfSingleValuesOnly) {
   LocalJob job(2);
   for (const char* codec : {"power_sgd:2", "auto", "auto:int8"}) {
     const auto errors = job.run([&](Rank, Communicator& c) {
-      make_exchange(shared(c), {unit_for(2)}, {.codec = codec, .sharded = true});
+      exchange::make_exchange(shared(c), {unit_for(2)}, {.codec = codec, .sharded = true});
     });
     EXPECT_THAT(errors[0], HasSubstr("element-wise codec")) << codec;
   }
@@ -154,7 +155,8 @@ TEST(CutShardsIntoPieces, EachPieceHasARangeOfEveryPart) {
     for (const int ranks : {1, 2, 5}) {
       const auto parts = static_cast<std::size_t>(ranks);
       std::size_t at = 0;
-      for (const CodedPieceLayout& piece : cut_shards_into_pieces(shard * parts, 40'000, ranks)) {
+      for (const exchange::CodedPieceLayout& piece :
+           exchange::cut_shards_into_pieces(shard * parts, 40'000, ranks)) {
         ASSERT_EQ(piece.parts.size(), parts);
         for (std::size_t r = 0; r < parts; ++r) {
           EXPECT_EQ(piece.parts[r].begin, r * shard + at);

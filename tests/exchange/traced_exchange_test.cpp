@@ -11,7 +11,7 @@
 #include "gradwire/exchange/make_exchange.h"
 #include "tests/exchange/exchanging.h"
 
-namespace gradwire {
+namespace gradwire::exchange {
 namespace {
 
 using std::chrono::milliseconds;
@@ -195,4 +195,4 @@ TEST(TracedExchanges, RecordGathersOverACommunicator) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::exchange

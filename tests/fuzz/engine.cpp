@@ -19,7 +19,7 @@ constexpr int kKinds = 6;
 
 constexpr Duration kTimeout = std::chrono::seconds(2);
 
-class Ending final : public Completion {
+class Ending final : public engine::Completion {
  public:
   void succeeded() override { ++successes; }
   void failed(const Error&) override { ++failures; }
@@ -29,7 +29,7 @@ class Ending final : public Completion {
 
 /// An operation that an input can select.
 struct Call {
-  CollectiveSpec spec;
+  schedule::CollectiveSpec spec;
   const char* algorithm;
   DataType type;
   std::size_t count;
@@ -37,14 +37,14 @@ struct Call {
 };
 
 constexpr std::array<Call, 8> kCalls{{
-    {{Collective::all_reduce}, "ring", DataType::float32, 4, -1},
-    {{Collective::all_reduce}, "direct", DataType::int32, 64, -1},
-    {{Collective::all_reduce}, "recursive_doubling", DataType::uint8, 33, -1},
-    {{Collective::broadcast, 1}, "", DataType::float32, 100, -1},
-    {{Collective::barrier}, "", DataType::uint8, 0, -1},
-    {{Collective::point_to_point, 1, 0}, "", DataType::float32, 50, 3},
-    {{Collective::point_to_point, 0, 1}, "", DataType::float32, 50, 4},
-    {{Collective::point_to_point, 1, 0}, "", DataType::uint8, 5, 5},
+    {{schedule::Collective::all_reduce}, "ring", DataType::float32, 4, -1},
+    {{schedule::Collective::all_reduce}, "direct", DataType::int32, 64, -1},
+    {{schedule::Collective::all_reduce}, "recursive_doubling", DataType::uint8, 33, -1},
+    {{schedule::Collective::broadcast, 1}, "", DataType::float32, 100, -1},
+    {{schedule::Collective::barrier}, "", DataType::uint8, 0, -1},
+    {{schedule::Collective::point_to_point, 1, 0}, "", DataType::float32, 50, 3},
+    {{schedule::Collective::point_to_point, 0, 1}, "", DataType::float32, 50, 4},
+    {{schedule::Collective::point_to_point, 1, 0}, "", DataType::uint8, 5, 5},
 }};
 
 /// Its memory has exactly the required size.
@@ -68,44 +68,47 @@ class Operation {
     request_.completion = ending_;
   }
 
-  OperationRequest take() { return std::move(request_); }
+  engine::OperationRequest take() { return std::move(request_); }
   const Ending& ending() const { return *ending_; }
 
  private:
   /// Compiled once, because an input takes microseconds.
-  static std::shared_ptr<const CompiledProgram> program_of(const Call& call, Rank self) {
-    static std::array<std::array<std::shared_ptr<const CompiledProgram>, kCalls.size()>, 2> known;
+  static std::shared_ptr<const engine::CompiledProgram> program_of(const Call& call, Rank self) {
+    static std::array<std::array<std::shared_ptr<const engine::CompiledProgram>, kCalls.size()>, 2>
+        known;
     const auto index = static_cast<std::size_t>(&call - kCalls.data());
     auto& program = known[static_cast<std::size_t>(self)][index];
     if (program) return program;
-    const std::string_view algorithm = *call.algorithm != '\0'
-                                           ? std::string_view(call.algorithm)
-                                           : algorithm_names(call.spec.collective).front();
-    program = CompiledProgram::compile(
-        value_or_throw(make_schedule(call.spec, algorithm, Topology::uniform(2))), self);
+    const std::string_view algorithm =
+        *call.algorithm != '\0' ? std::string_view(call.algorithm)
+                                : schedule::algorithm_names(call.spec.collective).front();
+    program =
+        engine::CompiledProgram::compile(value_or_throw(schedule::make_schedule(
+                                             call.spec, algorithm, topology::Topology::uniform(2))),
+                                         self);
     return program;
   }
 
   const Call& call_;
   std::vector<std::byte> memory_;
   std::shared_ptr<Ending> ending_;
-  OperationRequest request_;
+  engine::OperationRequest request_;
 };
 
 /// Small limits, so that short inputs reach them.
-ExecutorOptions options() {
+engine::ExecutorOptions options() {
   return {.limits = {.segment_bytes = 64, .eager_bytes = 48, .eager_credit = 512},
           .receive_buffer_bytes = 512};
 }
 
 /// Delivers the input's bytes, and accepts all writes.
-class Script final : public Transport {
+class Script final : public net::Transport {
  public:
   explicit Script(int rails) : rails_(static_cast<std::size_t>(rails)) {}
 
   int rails(Rank) const override { return static_cast<int>(rails_.size()); }
 
-  Result<std::size_t> write(StreamId to, std::span<const ConstBytes> pieces) override {
+  Result<std::size_t> write(net::StreamId to, std::span<const ConstBytes> pieces) override {
     RailEnd& rail = at(to);
     if (rail.broken) return failure(ErrorKind::disconnected, "rank 1 has gone");
     std::size_t bytes = 0;
@@ -116,7 +119,7 @@ class Script final : public Transport {
     return bytes;
   }
 
-  Result<std::size_t> read(StreamId from, std::span<const Bytes> pieces) override {
+  Result<std::size_t> read(net::StreamId from, std::span<const Bytes> pieces) override {
     RailEnd& rail = at(from);
     if (rail.broken && rail.coming.empty()) {
       return failure(ErrorKind::disconnected, "rank 1 has gone");
@@ -131,9 +134,9 @@ class Script final : public Transport {
     return bytes;
   }
 
-  std::size_t delivered(StreamId to) override { return at(to).written.size() / 2; }
-  void close(StreamId stream) override { at(stream).broken = true; }
-  std::string describe(StreamId) const override { return "rank 1"; }
+  std::size_t delivered(net::StreamId to) override { return at(to).written.size() / 2; }
+  void close(net::StreamId stream) override { at(stream).broken = true; }
+  std::string describe(net::StreamId) const override { return "rank 1"; }
 
   void comes(int rail, std::string_view bytes) { at({1, rail}).coming = bytes; }
   void breaks(int rail) { at({1, rail}).broken = true; }
@@ -143,12 +146,12 @@ class Script final : public Transport {
     for (const RailEnd& rail : rails_) {
       std::string_view left = rail.written;
       for (std::uint64_t number = 0; !left.empty(); ++number) {
-        fuzz::expect(left.size() >= kFrameHeaderBytes, "headers are written whole");
-        const auto header = decode(bytes_of(left).first<kFrameHeaderBytes>());
+        fuzz::expect(left.size() >= net::kFrameHeaderBytes, "headers are written whole");
+        const auto header = net::decode(bytes_of(left).first<net::kFrameHeaderBytes>());
         fuzz::expect(header && header->number == number, "frames are valid, and numbered in order");
-        fuzz::expect(left.size() >= kFrameHeaderBytes + header->length,
+        fuzz::expect(left.size() >= net::kFrameHeaderBytes + header->length,
                      "payloads are written whole");
-        left.remove_prefix(kFrameHeaderBytes + header->length);
+        left.remove_prefix(net::kFrameHeaderBytes + header->length);
       }
     }
   }
@@ -159,7 +162,7 @@ class Script final : public Transport {
     std::string written;
     bool broken = false;
   };
-  RailEnd& at(StreamId stream) { return rails_[static_cast<std::size_t>(stream.rail)]; }
+  RailEnd& at(net::StreamId stream) { return rails_[static_cast<std::size_t>(stream.rail)]; }
 
   std::vector<RailEnd> rails_;
 };
@@ -232,20 +235,20 @@ class Life {
   Time now_{std::chrono::seconds(1)};
   Script script_;
   std::vector<std::unique_ptr<Operation>> operations_;
-  Executor executor_;
+  engine::Executor executor_;
   bool goodbye_sent_ = false;
 };
 
 /// Records received frames.
-class Recorder final : public Transport {
+class Recorder final : public net::Transport {
  public:
-  Recorder(Transport& inner, std::string& record) : inner_(inner), record_(record) {}
+  Recorder(net::Transport& inner, std::string& record) : inner_(inner), record_(record) {}
 
   int rails(Rank peer) const override { return inner_.rails(peer); }
-  Result<std::size_t> write(StreamId to, std::span<const ConstBytes> pieces) override {
+  Result<std::size_t> write(net::StreamId to, std::span<const ConstBytes> pieces) override {
     return inner_.write(to, pieces);
   }
-  Result<std::size_t> read(StreamId from, std::span<const Bytes> pieces) override {
+  Result<std::size_t> read(net::StreamId from, std::span<const Bytes> pieces) override {
     const Result<std::size_t> size = inner_.read(from, pieces);
     std::string& held = held_[static_cast<std::size_t>(from.rail)];
     std::size_t left = size.value_or(0);
@@ -253,9 +256,9 @@ class Recorder final : public Transport {
       held += string_of(piece.first(std::min(left, piece.size())));
       left -= std::min(left, piece.size());
     }
-    while (held.size() >= kFrameHeaderBytes) {
-      const auto header = decode(bytes_of(held).first<kFrameHeaderBytes>());
-      const std::size_t frame = kFrameHeaderBytes + header->length;
+    while (held.size() >= net::kFrameHeaderBytes) {
+      const auto header = net::decode(bytes_of(held).first<net::kFrameHeaderBytes>());
+      const std::size_t frame = net::kFrameHeaderBytes + header->length;
       if (held.size() < frame) break;
       record_ += static_cast<char>(from.rail);
       record_ += {static_cast<char>(frame % 256), static_cast<char>(frame / 256)};
@@ -264,12 +267,12 @@ class Recorder final : public Transport {
     }
     return size;
   }
-  std::size_t delivered(StreamId to) override { return inner_.delivered(to); }
-  void close(StreamId stream) override { inner_.close(stream); }
-  std::string describe(StreamId stream) const override { return inner_.describe(stream); }
+  std::size_t delivered(net::StreamId to) override { return inner_.delivered(to); }
+  void close(net::StreamId stream) override { inner_.close(stream); }
+  std::string describe(net::StreamId stream) const override { return inner_.describe(stream); }
 
  private:
-  Transport& inner_;
+  net::Transport& inner_;
   std::string& record_;
   std::array<std::string, 2> held_;
 };
@@ -278,13 +281,13 @@ class Recorder final : public Transport {
 std::string recorded(int rails, const std::vector<std::size_t>& calls) {
   std::string input(1, static_cast<char>(rails - 1));
   std::string frames;
-  const auto wrap = [&](Rank rank, Transport& inner) -> std::unique_ptr<Transport> {
+  const auto wrap = [&](Rank rank, net::Transport& inner) -> std::unique_ptr<net::Transport> {
     static std::string nobody_reads_this;
     return std::make_unique<Recorder>(inner, rank == 0 ? frames : nobody_reads_this);
   };
-  const std::vector<SimHost> hosts(
-      2, {.rails = std::vector<SimPort>(static_cast<std::size_t>(rails))});
-  SimulatedJob job(hosts, {0, 1}, {}, options(), wrap);
+  const std::vector<net::SimHost> hosts(
+      2, {.rails = std::vector<net::SimPort>(static_cast<std::size_t>(rails))});
+  engine::SimulatedJob job(hosts, {0, 1}, {}, options(), wrap);
   std::vector<std::unique_ptr<Operation>> operations;
   for (const std::size_t call : calls) {
     input += {static_cast<char>(Happens::post), static_cast<char>(call), '\0'};

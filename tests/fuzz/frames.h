@@ -12,7 +12,7 @@ namespace gradwire::fuzz {
 /// Frames as a peer would send them over one stream.
 class FrameStream {
  public:
-  void add(FrameHeader header, std::string_view payload);
+  void add(net::FrameHeader header, std::string_view payload);
   const std::string& text() const { return text_; }
 
  private:

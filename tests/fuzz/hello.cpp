@@ -13,14 +13,15 @@ namespace {
 
 constexpr int kRanks = 4;
 
-SharedSecret shared() {
+bootstrap::SharedSecret shared() {
   return {.secret = "a secret that no input has", .purpose = "mesh"};
 }
 
 /// With fixed bytes in place of the random ones, so that runs are reproducible.
-std::string hello(const Claims& claims) {
+std::string hello(const bootstrap::Claims& claims) {
   constexpr std::size_t kNonce = 32;
-  return string_of(make_hello(claims, "mesh")).substr(0, kHelloSize - kNonce) +
+  return string_of(bootstrap::make_hello(claims, "mesh"))
+             .substr(0, bootstrap::kHelloSize - kNonce) +
          std::string(kNonce, 'n');
 }
 
@@ -30,26 +31,26 @@ std::string answer() {
 }
 
 struct Ends {
-  Socket ours;
-  Socket theirs;
+  net::Socket ours;
+  net::Socket theirs;
 };
 
 Ends connect_both() {
   int descriptors[2];
   expect(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, descriptors) == 0,
          "(there are sockets)");
-  return {Socket(descriptors[0]), Socket(descriptors[1])};
+  return {net::Socket(descriptors[0]), net::Socket(descriptors[1])};
 }
 
 /// Sends all bytes at once, and then closes.
-void say(Socket& end, std::string_view said) {
+void say(net::Socket& end, std::string_view said) {
   const ssize_t written = ::write(end.descriptor(), said.data(), said.size());
   expect(written == static_cast<ssize_t>(said.size()), "(a socket takes that much)");
   ::shutdown(end.descriptor(), SHUT_WR);
 }
 
 /// Each step reads at least one message, or the end of the stream.
-void check_refused(Handshake& handshake) {
+void check_refused(bootstrap::Handshake& handshake) {
   for (int step = 0; step < 10; ++step) {
     if (!handshake.advance()) return;
     expect(!handshake.done(), "nobody gets in without the secret");
@@ -59,14 +60,15 @@ void check_refused(Handshake& handshake) {
 
 void check_hello(std::string_view text) {
   const ConstBytes message = bytes_of(text);
-  const auto destination = destination_of(message);
-  expect(destination.has_value() == (text.size() >= kHelloSize && has_magic(message) &&
-                                     version_in(message) == kProtocolVersion),
+  const auto destination = bootstrap::destination_of(message);
+  expect(destination.has_value() ==
+             (text.size() >= bootstrap::kHelloSize && bootstrap::has_magic(message) &&
+              bootstrap::version_in(message) == bootstrap::kProtocolVersion),
          "a hello is one of ours, of our version");
-  if (text.size() < kHelloSize) return;
-  const Claims claims = claims_in(message);
+  if (text.size() < bootstrap::kHelloSize) return;
+  const bootstrap::Claims claims = bootstrap::claims_in(message);
   expect(!destination || destination->rank == claims.to, "it is for the rank that it names");
-  const Claims same = claims_in(make_hello(claims, "mesh"));
+  const bootstrap::Claims same = bootstrap::claims_in(bootstrap::make_hello(claims, "mesh"));
   expect(same.from == claims.from && same.to == claims.to && same.world_size == claims.world_size &&
              same.rail == claims.rail && same.encrypts == claims.encrypts,
          "claims said again mean the same");
@@ -96,12 +98,13 @@ void test(std::string_view input) {
   say(ends.theirs, said);
   if (to_server) {
     if (!said.empty()) check_hello(said);
-    ServerHandshake server(std::move(ends.ours), "a stranger", shared(), kRanks,
-                           [](const Claims&) { return Verdict::accepted; });
+    bootstrap::ServerHandshake server(
+        std::move(ends.ours), "a stranger", shared(), kRanks,
+        [](const bootstrap::Claims&) { return bootstrap::Verdict::accepted; });
     check_refused(server);
   } else {
-    const Claims claims{.from = 1, .to = 0, .world_size = kRanks};
-    ClientHandshake client(std::move(ends.ours), "a stranger", shared(), claims);
+    const bootstrap::Claims claims{.from = 1, .to = 0, .world_size = kRanks};
+    bootstrap::ClientHandshake client(std::move(ends.ours), "a stranger", shared(), claims);
     check_refused(client);
   }
 }

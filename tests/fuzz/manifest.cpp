@@ -11,9 +11,10 @@
 namespace gradwire::fuzz {
 namespace {
 
-Manifest manifest(std::size_t ranks) {
-  Manifest manifest{.step = 100, .sequence = 2, .model = R"({"name":"mlp"})", .run = "{}"};
-  ManifestTensor weight{
+checkpoint::Manifest manifest(std::size_t ranks) {
+  checkpoint::Manifest manifest{
+      .step = 100, .sequence = 2, .model = R"({"name":"mlp"})", .run = "{}"};
+  checkpoint::ManifestTensor weight{
       .name = "weight", .type = "F32", .shape = {static_cast<std::int64_t>(ranks), 8}};
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     manifest.files.push_back(
@@ -29,7 +30,7 @@ Manifest manifest(std::size_t ranks) {
 }  // namespace
 
 std::vector<std::string> seeds() {
-  return {manifest_text(manifest(1)), manifest_text(manifest(2))};
+  return {checkpoint::manifest_text(manifest(1)), checkpoint::manifest_text(manifest(2))};
 }
 
 /// The checksum covers the content without it, with keys in order.
@@ -46,21 +47,23 @@ void repair(std::string& input) {
 
 namespace {
 
-void check(const Manifest& found) {
+void check(const checkpoint::Manifest& found) {
   expect(found.ranks() >= 1 && found.rank_tensors.size() == found.files.size(), "it is of ranks");
-  for (const ManifestTensor& tensor : found.tensors) {
+  for (const checkpoint::ManifestTensor& tensor : found.tensors) {
     std::uint64_t next = 0;
-    for (const ManifestPiece& piece : tensor.pieces) {
+    for (const checkpoint::ManifestPiece& piece : tensor.pieces) {
       expect(piece.file < found.files.size(), "pieces are in files that there are");
       expect(static_cast<std::uint64_t>(piece.begin) == next && piece.count >= 0,
              "pieces follow one another");
       const std::uint64_t bytes = found.files[piece.file].bytes;
-      expect(piece.offset <= bytes && static_cast<std::uint64_t>(piece.count) <=
-                                          (bytes - piece.offset) / stored_type_bytes(tensor.type),
+      expect(piece.offset <= bytes &&
+                 static_cast<std::uint64_t>(piece.count) <=
+                     (bytes - piece.offset) / checkpoint::stored_type_bytes(tensor.type),
              "and lie in their files");
       next += static_cast<std::uint64_t>(piece.count);
     }
-    expect(static_cast<std::uint64_t>(elements_of(tensor.shape)) == next, "and are all of it");
+    expect(static_cast<std::uint64_t>(checkpoint::elements_of(tensor.shape)) == next,
+           "and are all of it");
   }
 }
 
@@ -70,10 +73,11 @@ void check(const Manifest& found) {
 /// written again.
 void test(std::string_view input) {
   try {
-    const Manifest found = parse_manifest(std::string(input), "m.json");
+    const checkpoint::Manifest found = checkpoint::parse_manifest(std::string(input), "m.json");
     check(found);
-    const std::string text = manifest_text(found);
-    expect(manifest_text(parse_manifest(text, "m.json")) == text, "it comes back as it was");
+    const std::string text = checkpoint::manifest_text(found);
+    expect(checkpoint::manifest_text(checkpoint::parse_manifest(text, "m.json")) == text,
+           "it comes back as it was");
   } catch (const Exception& e) {
     expect(e.kind() == ErrorKind::invalid_argument, "a refusal names what is wrong");
     expect(std::string_view(e.what()).starts_with("m.json"), "and where");

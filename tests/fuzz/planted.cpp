@@ -9,7 +9,7 @@ namespace gradwire::fuzz {
 
 std::vector<std::string> seeds() {
   FrameStream stream;
-  stream.add({.type = FrameType::ping, .channel = 1000, .message = 1000}, "");
+  stream.add({.type = net::FrameType::ping, .channel = 1000, .message = 1000}, "");
   return {stream.text()};
 }
 
@@ -40,9 +40,9 @@ void spin() {
 }  // namespace
 
 void test(std::string_view input) {
-  if (input.size() < kFrameHeaderBytes) return;
+  if (input.size() < net::kFrameHeaderBytes) return;
   const ConstBytes bytes = bytes_of(input);
-  const Result<FrameHeader> header = decode(bytes.first<kFrameHeaderBytes>());
+  const Result<net::FrameHeader> header = net::decode(bytes.first<net::kFrameHeaderBytes>());
   if (!header || header->channel >= 1000) return;
   if (header->message == 999) read_beyond_the_end(bytes);
   if (header->message == 1001) believe_a_length();

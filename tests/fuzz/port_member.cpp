@@ -5,31 +5,34 @@
 namespace gradwire::fuzz {
 namespace {
 
-SocketAddress address(const char* text) {
-  return value_or_throw(SocketAddress::parse(text));
+net::SocketAddress address(const char* text) {
+  return value_or_throw(net::SocketAddress::parse(text));
 }
 
 }  // namespace
 
 std::vector<std::string> seeds() {
-  return {encode(PortMember{.destination = {.service = 7, .rank = 3},
-                            .addresses = {address("127.0.0.1:29500")}}),
-          encode(PortMember{.destination = {.service = 4294967295, .rank = -1},
-                            .addresses = {address("10.0.0.1:1"), address("[::1]:65535")}}),
-          encode(PortMember{.destination = {}, .addresses = {address("[fe80::1]:80")}})};
+  return {
+      encode(bootstrap::PortMember{.destination = {.service = 7, .rank = 3},
+                                   .addresses = {address("127.0.0.1:29500")}}),
+      encode(bootstrap::PortMember{.destination = {.service = 4294967295, .rank = -1},
+                                   .addresses = {address("10.0.0.1:1"), address("[::1]:65535")}}),
+      encode(bootstrap::PortMember{.destination = {}, .addresses = {address("[fe80::1]:80")}})};
 }
 
 void repair(std::string& input) {
-  if (input.size() > kMaxLocalMessage) input.resize(kMaxLocalMessage);  // As the socket does.
+  if (input.size() > net::kMaxLocalMessage)
+    input.resize(net::kMaxLocalMessage);  // As the socket does.
 }
 
 /// A message of a local process is either parsed as a valid one or refused.
 void test(std::string_view input) {
-  const auto member = decode_port_member(input);
+  const auto member = bootstrap::decode_port_member(input);
   if (!member) return;
   expect(!member->addresses.empty(), "it says where to listen");
-  for (const SocketAddress& address : member->addresses) expect(address.valid(), "at an address");
-  const auto same = decode_port_member(encode(*member));
+  for (const net::SocketAddress& address : member->addresses)
+    expect(address.valid(), "at an address");
+  const auto same = bootstrap::decode_port_member(encode(*member));
   expect(same.has_value(), "what has been understood can be said again");
   expect(same->destination == member->destination && same->addresses == member->addresses,
          "and means the same");

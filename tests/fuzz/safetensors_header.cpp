@@ -13,12 +13,13 @@
 namespace gradwire::fuzz {
 namespace {
 
-std::string file_of(std::vector<StoredTensor> tensors,
+std::string file_of(std::vector<checkpoint::StoredTensor> tensors,
                     std::map<std::string, std::string> metadata = {}) {
-  const SafetensorsHeader header = lay_out_safetensors(std::move(tensors), std::move(metadata));
+  const checkpoint::SafetensorsHeader header =
+      checkpoint::lay_out_safetensors(std::move(tensors), std::move(metadata));
   std::uint64_t bytes = 0;
-  for (const StoredTensor& tensor : header.tensors) bytes = std::max(bytes, tensor.end);
-  return safetensors_header_bytes(header) + std::string(bytes, 'd');
+  for (const checkpoint::StoredTensor& tensor : header.tensors) bytes = std::max(bytes, tensor.end);
+  return checkpoint::safetensors_header_bytes(header) + std::string(bytes, 'd');
 }
 
 }  // namespace
@@ -41,15 +42,15 @@ void repair(std::string& input) {
 
 namespace {
 
-void check(const SafetensorsHeader& header, std::size_t size) {
+void check(const checkpoint::SafetensorsHeader& header, std::size_t size) {
   expect(header.data_begin >= 8 && header.data_begin <= size, "the data lie in the file");
-  for (const StoredTensor& tensor : header.tensors) {
+  for (const checkpoint::StoredTensor& tensor : header.tensors) {
     expect(tensor.begin <= tensor.end && tensor.end <= size - header.data_begin,
            "tensors lie in the data");
-    const auto elements = static_cast<std::uint64_t>(elements_of(tensor.shape));
-    expect(
-        elements <= size && elements * stored_type_bytes(tensor.type) == tensor.end - tensor.begin,
-        "and have as many bytes as shape and type make");
+    const auto elements = static_cast<std::uint64_t>(checkpoint::elements_of(tensor.shape));
+    expect(elements <= size &&
+               elements * checkpoint::stored_type_bytes(tensor.type) == tensor.end - tensor.begin,
+           "and have as many bytes as shape and type make");
   }
 }
 
@@ -62,7 +63,7 @@ void test(std::string_view input) {
          "(memory is there)");
   const std::string path = fmt::format("/proc/self/fd/{}", file.get());
   try {
-    check(read_safetensors_header(path), input.size());
+    check(checkpoint::read_safetensors_header(path), input.size());
   } catch (const Exception& e) {
     expect(e.kind() == ErrorKind::invalid_argument, "a refusal names what is wrong");
     expect(std::string_view(e.what()).starts_with(path), "and where");

@@ -12,8 +12,8 @@ constexpr char kRequests = 0;
 constexpr char kResponses = 1;
 constexpr char kNewcomer = 2;
 
-StoreCodes codes_of(StoreCodes::Speaker speaker) {
-  SessionKey key;
+bootstrap::StoreCodes codes_of(bootstrap::StoreCodes::Speaker speaker) {
+  net::SessionKey key;
   key.fill(std::byte{7});
   return {key, speaker};
 }
@@ -25,33 +25,34 @@ struct Said {
   std::string body;
 };
 
-bool decode(std::string_view bytes, RequestHeader& header) {
-  return decode_request(bytes, header);
+bool decode(std::string_view bytes, bootstrap::RequestHeader& header) {
+  return bootstrap::decode_request(bytes, header);
 }
-bool decode(std::string_view bytes, ResponseHeader& header) {
-  return decode_response(bytes, header);
+bool decode(std::string_view bytes, bootstrap::ResponseHeader& header) {
+  return bootstrap::decode_response(bytes, header);
 }
-std::size_t body_of(const RequestHeader& header) {
+std::size_t body_of(const bootstrap::RequestHeader& header) {
   return std::size_t{header.key_size} + header.value_size;
 }
-std::size_t body_of(const ResponseHeader& header) {
+std::size_t body_of(const bootstrap::ResponseHeader& header) {
   return header.value_size;
 }
 
 /// Reads as either end does. Returns nothing if it is refused or incomplete.
 template <class Header>
-std::optional<Said<Header>> next_of(std::string_view& left, StoreCodes& codes) {
-  constexpr std::size_t kHead = Header::kSize + kCodeSize;
+std::optional<Said<Header>> next_of(std::string_view& left, bootstrap::StoreCodes& codes) {
+  constexpr std::size_t kHead = Header::kSize + bootstrap::kCodeSize;
   if (left.size() < kHead) return std::nullopt;
   std::string head(left.substr(0, kHead));
   left.remove_prefix(kHead);
   Said<Header> said;
   if (!codes.check(head) || !decode(head, said.header)) return std::nullopt;
   const std::size_t size = body_of(said.header);
-  expect(size <= kMaxKeyBytes + kMaxValueBytes, "what is believed of a size is bounded");
+  expect(size <= bootstrap::kMaxKeyBytes + bootstrap::kMaxValueBytes,
+         "what is believed of a size is bounded");
   if (size == 0) return said;
-  if (left.size() < with_code_size(size)) return std::nullopt;
-  said.body = left.substr(0, with_code_size(size));
+  if (left.size() < bootstrap::with_code_size(size)) return std::nullopt;
+  said.body = left.substr(0, bootstrap::with_code_size(size));
   left.remove_prefix(said.body.size());
   if (!codes.check(said.body)) return std::nullopt;
   expect(said.body.size() == size, "a body has as many bytes as its header says");
@@ -59,16 +60,16 @@ std::optional<Said<Header>> next_of(std::string_view& left, StoreCodes& codes) {
 }
 
 void check_requests(std::string_view left) {
-  StoreCodes codes = codes_of(StoreCodes::Speaker::client);
-  StoreCodes again = codes_of(StoreCodes::Speaker::client);
-  StoreCodes reading = codes_of(StoreCodes::Speaker::client);
-  while (const auto said = next_of<RequestHeader>(left, codes)) {
-    const RequestHeader& header = said->header;
+  bootstrap::StoreCodes codes = codes_of(bootstrap::StoreCodes::Speaker::client);
+  bootstrap::StoreCodes again = codes_of(bootstrap::StoreCodes::Speaker::client);
+  bootstrap::StoreCodes reading = codes_of(bootstrap::StoreCodes::Speaker::client);
+  while (const auto said = next_of<bootstrap::RequestHeader>(left, codes)) {
+    const bootstrap::RequestHeader& header = said->header;
     const std::string text =
-        encode_request(header.kind, said->body.substr(0, header.key_size),
-                       said->body.substr(header.key_size), header.wait_ms, again);
+        bootstrap::encode_request(header.kind, said->body.substr(0, header.key_size),
+                                  said->body.substr(header.key_size), header.wait_ms, again);
     std::string_view rest = text;
-    const auto same = next_of<RequestHeader>(rest, reading);
+    const auto same = next_of<bootstrap::RequestHeader>(rest, reading);
     expect(same && rest.empty(), "what has been understood can be said again");
     expect(same->header.kind == header.kind && same->header.key_size == header.key_size &&
                same->header.wait_ms == header.wait_ms && same->body == said->body,
@@ -77,13 +78,13 @@ void check_requests(std::string_view left) {
 }
 
 void check_responses(std::string_view left) {
-  StoreCodes codes = codes_of(StoreCodes::Speaker::server);
-  StoreCodes again = codes_of(StoreCodes::Speaker::server);
-  StoreCodes reading = codes_of(StoreCodes::Speaker::server);
-  while (const auto said = next_of<ResponseHeader>(left, codes)) {
-    const std::string text = encode_response(said->header.answer, said->body, again);
+  bootstrap::StoreCodes codes = codes_of(bootstrap::StoreCodes::Speaker::server);
+  bootstrap::StoreCodes again = codes_of(bootstrap::StoreCodes::Speaker::server);
+  bootstrap::StoreCodes reading = codes_of(bootstrap::StoreCodes::Speaker::server);
+  while (const auto said = next_of<bootstrap::ResponseHeader>(left, codes)) {
+    const std::string text = bootstrap::encode_response(said->header.answer, said->body, again);
     std::string_view rest = text;
-    const auto same = next_of<ResponseHeader>(rest, reading);
+    const auto same = next_of<bootstrap::ResponseHeader>(rest, reading);
     expect(same && rest.empty() && same->header.answer == said->header.answer &&
                same->body == said->body,
            "an answer said again means the same");
@@ -91,58 +92,61 @@ void check_responses(std::string_view left) {
 }
 
 void check_newcomer(std::string_view text) {
-  const Newcomer newcomer = decode_newcomer(text);
-  const Newcomer same = decode_newcomer(encode(newcomer));
+  const bootstrap::Newcomer newcomer = bootstrap::decode_newcomer(text);
+  const bootstrap::Newcomer same = bootstrap::decode_newcomer(encode(newcomer));
   expect(same.host == newcomer.host && same.job_id == newcomer.job_id,
          "who joins is the same when it is said again");
 }
 
 /// Appends the correct authentication code to each complete header and body.
 template <class Header>
-void put_codes(std::string& input, StoreCodes codes) {
-  for (std::size_t at = 1; at + Header::kSize + kCodeSize <= input.size();) {
+void put_codes(std::string& input, bootstrap::StoreCodes codes) {
+  for (std::size_t at = 1; at + Header::kSize + bootstrap::kCodeSize <= input.size();) {
     const std::string head = input.substr(at, Header::kSize);
-    input.replace(at + Header::kSize, kCodeSize, codes.next(head));
-    at += Header::kSize + kCodeSize;
+    input.replace(at + Header::kSize, bootstrap::kCodeSize, codes.next(head));
+    at += Header::kSize + bootstrap::kCodeSize;
     Header header;
     if (!decode(head, header)) return;
     const std::size_t size = body_of(header);
     if (size == 0) continue;
-    if (at + with_code_size(size) > input.size()) return;
-    input.replace(at + size, kCodeSize, codes.next(input.substr(at, size)));
-    at += with_code_size(size);
+    if (at + bootstrap::with_code_size(size) > input.size()) return;
+    input.replace(at + size, bootstrap::kCodeSize, codes.next(input.substr(at, size)));
+    at += bootstrap::with_code_size(size);
   }
 }
 
 }  // namespace
 
 std::vector<std::string> seeds() {
-  StoreCodes client = codes_of(StoreCodes::Speaker::client);
-  StoreCodes server = codes_of(StoreCodes::Speaker::server);
-  const std::string newcomer = encode(Newcomer{.host = "b", .job_id = "train"});
+  bootstrap::StoreCodes client = codes_of(bootstrap::StoreCodes::Speaker::client);
+  bootstrap::StoreCodes server = codes_of(bootstrap::StoreCodes::Speaker::server);
+  const std::string newcomer = encode(bootstrap::Newcomer{.host = "b", .job_id = "train"});
   std::string requests(1, kRequests);
-  requests += encode_request(RequestKind::join, "", newcomer, 0, client);
-  requests += encode_request(RequestKind::set, "rank/3", "{\"host\":\"b\"}", 0, client);
-  requests += encode_request(RequestKind::get, "rank/0", "", 5000, client);
-  requests += encode_request(RequestKind::seal, "", "", 0, client);
-  requests += encode_request(RequestKind::complete, "", "", 100, client);
-  requests += encode_request(RequestKind::fail, "", std::string(300, 'f'), 0, client);
-  requests += encode_request(RequestKind::finish, "", "", 0, client);
+  requests += bootstrap::encode_request(bootstrap::RequestKind::join, "", newcomer, 0, client);
+  requests += bootstrap::encode_request(bootstrap::RequestKind::set, "rank/3", "{\"host\":\"b\"}",
+                                        0, client);
+  requests += bootstrap::encode_request(bootstrap::RequestKind::get, "rank/0", "", 5000, client);
+  requests += bootstrap::encode_request(bootstrap::RequestKind::seal, "", "", 0, client);
+  requests += bootstrap::encode_request(bootstrap::RequestKind::complete, "", "", 100, client);
+  requests +=
+      bootstrap::encode_request(bootstrap::RequestKind::fail, "", std::string(300, 'f'), 0, client);
+  requests += bootstrap::encode_request(bootstrap::RequestKind::finish, "", "", 0, client);
   std::string responses(1, kResponses);
-  responses += encode_response(StoreAnswer::ok, "value", server);
-  responses += encode_response(StoreAnswer::not_yet, "", server);
-  responses += encode_response(StoreAnswer::full, "", server);
-  responses += encode_response(StoreAnswer::later, "", server);
-  responses += encode_response(StoreAnswer::failed, "rank 1 has died", server);
+  responses += bootstrap::encode_response(bootstrap::StoreAnswer::ok, "value", server);
+  responses += bootstrap::encode_response(bootstrap::StoreAnswer::not_yet, "", server);
+  responses += bootstrap::encode_response(bootstrap::StoreAnswer::full, "", server);
+  responses += bootstrap::encode_response(bootstrap::StoreAnswer::later, "", server);
+  responses +=
+      bootstrap::encode_response(bootstrap::StoreAnswer::failed, "rank 1 has died", server);
   return {requests, responses, std::string(1, kNewcomer) + newcomer};
 }
 
 void repair(std::string& input) {
   if (input.empty()) return;
   if (input[0] == kRequests) {
-    put_codes<RequestHeader>(input, codes_of(StoreCodes::Speaker::client));
+    put_codes<bootstrap::RequestHeader>(input, codes_of(bootstrap::StoreCodes::Speaker::client));
   } else if (input[0] == kResponses) {
-    put_codes<ResponseHeader>(input, codes_of(StoreCodes::Speaker::server));
+    put_codes<bootstrap::ResponseHeader>(input, codes_of(bootstrap::StoreCodes::Speaker::server));
   }
 }
 

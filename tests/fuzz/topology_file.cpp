@@ -7,19 +7,20 @@
 namespace gradwire::fuzz {
 namespace {
 
-Cluster cluster() {
+topology::Cluster cluster() {
   using std::chrono::microseconds;
-  const MeasuredRail rail{
+  const topology::MeasuredRail rail{
       .interface = "gw0", .mtu = 9000, .bytes_per_second = 1.25e9, .latency = microseconds(20)};
-  const MeasuredHost a{.name = "a", .ranks = 2, .cores = 8, .rails = {rail, rail}};
-  MeasuredHost b{.name = "b",
-                 .cores = 4,
-                 .kernel = 1,
-                 .rails = {rail},
-                 .inside = Link{.latency = microseconds(1), .bytes_per_second = 5e9},
-                 .together_bytes_per_second = 2e9,
-                 .clock_offset = microseconds(-1500),
-                 .clock_uncertainty = microseconds(12)};
+  const topology::MeasuredHost a{.name = "a", .ranks = 2, .cores = 8, .rails = {rail, rail}};
+  topology::MeasuredHost b{
+      .name = "b",
+      .cores = 4,
+      .kernel = 1,
+      .rails = {rail},
+      .inside = topology::Link{.latency = microseconds(1), .bytes_per_second = 5e9},
+      .together_bytes_per_second = 2e9,
+      .clock_offset = microseconds(-1500),
+      .clock_uncertainty = microseconds(12)};
   return {.hosts = {a, b},
           .paths = {{.from = 0,
                      .to = 1,
@@ -44,7 +45,7 @@ bool nearly(Duration a, Duration b) {
 }
 
 /// Compares for equality, except for the last digits of large clock differences.
-bool same_meaning(const Cluster& a, Cluster b) {
+bool same_meaning(const topology::Cluster& a, topology::Cluster b) {
   if (a.hosts.size() != b.hosts.size()) return false;
   for (std::size_t i = 0; i < a.hosts.size(); ++i) {
     if (!nearly(a.hosts[i].clock_offset, b.hosts[i].clock_offset) ||
@@ -60,7 +61,7 @@ bool same_meaning(const Cluster& a, Cluster b) {
 }  // namespace
 
 std::vector<std::string> seeds() {
-  Cluster one = cluster();
+  topology::Cluster one = cluster();
   one.hosts.pop_back();
   one.paths.clear();
   one.choices.clear();
@@ -71,25 +72,25 @@ void repair(std::string&) {}
 
 /// A topology that is read is in range, makes a Topology, and is unchanged when written and read.
 void test(std::string_view input) {
-  const Result<Cluster> read = parse_cluster(input);
+  const Result<topology::Cluster> read = topology::parse_cluster(input);
   if (!read) {
     expect(read.error().kind == ErrorKind::invalid_argument, "a refusal is the user's to mend");
     expect(read.error().message.size() < 1000 + input.size(), "a refusal is no longer");
     return;
   }
   expect(!read->hosts.empty(), "there is a host");
-  for (const MeasuredHost& host : read->hosts) {
+  for (const topology::MeasuredHost& host : read->hosts) {
     expect(!host.rails.empty() && host.ranks >= 1 && host.cores >= 0, "with a rail and a rank");
-    for (const MeasuredRail& rail : host.rails) {
+    for (const topology::MeasuredRail& rail : host.rails) {
       expect(rail.latency >= Duration::zero() && rail.bytes_per_second >= 0, "of possible speed");
     }
   }
-  for (const MeasuredPath& path : read->paths) {
+  for (const topology::MeasuredPath& path : read->paths) {
     const auto hosts = static_cast<int>(read->hosts.size());
     expect(path.from >= 0 && path.from < hosts && path.to >= 0 && path.to < hosts,
            "paths are between hosts");
   }
-  const Result<Cluster> same = parse_cluster(to_json(*read));
+  const Result<topology::Cluster> same = topology::parse_cluster(to_json(*read));
   expect(same.has_value(), "what has been read can be written and read again");
   expect(same_meaning(*read, *same), "and means the same");
 }

@@ -12,7 +12,7 @@ void repair(std::string&) {}
 
 namespace {
 
-void check(const TrainConfig& config) {
+void check(const recipe::TrainConfig& config) {
   expect(config.epochs >= 1 && config.batch_size >= 1 && config.accumulation_steps >= 1,
          "there is something to train");
   expect(config.model.hidden >= 1 && config.model.width >= 1 && config.model.heads >= 1,
@@ -22,7 +22,7 @@ void check(const TrainConfig& config) {
   expect(config.zero.stage >= 0 && config.zero.stage <= 3, "ZeRO has its stages");
   for (const int ranks : {1, 3, 1024}) {
     try {
-      const std::int64_t each = batch_size_per_rank(config, ranks);
+      const std::int64_t each = recipe::batch_size_per_rank(config, ranks);
       expect(each >= 1 && each * ranks == config.batch_size, "each rank gets its part");
     } catch (const Exception& e) {
       expect(e.kind() == ErrorKind::invalid_argument, "a refusal is the user's to mend");
@@ -38,10 +38,10 @@ void read(std::string_view text) {
   for (text.remove_prefix(end); !text.empty();) {
     text.remove_prefix(1);
     const std::size_t size = std::min(text.find('\0'), text.size());
-    apply_setting(json, text.substr(0, size));
+    recipe::apply_setting(json, text.substr(0, size));
     text.remove_prefix(size);
   }
-  const TrainConfig config = parse_train_config(json);
+  const recipe::TrainConfig config = recipe::parse_train_config(json);
   check(config);
   expect(nlohmann::json::parse(config.model_text).is_object(), "the model is kept as JSON");
 }

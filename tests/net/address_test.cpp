@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace gradwire {
+namespace gradwire::net {
 namespace {
 
 using testing::HasSubstr;
@@ -64,4 +64,4 @@ TEST(RouteSource, IsTheLoopbackForTheLoopback) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::net

@@ -7,7 +7,7 @@
 #include "tests/net/transport_pair.h"
 #include "tests/net/wire.h"
 
-namespace gradwire {
+namespace gradwire::net {
 namespace {
 
 using test::Data;
@@ -134,4 +134,4 @@ TEST(Encryption, AStalledPeerIsNamed) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::net

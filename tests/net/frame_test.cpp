@@ -8,7 +8,7 @@
 #include "gradwire/base/crc32c.h"
 #include "gradwire/base/random.h"
 
-namespace gradwire {
+namespace gradwire::net {
 namespace {
 
 using Wire = std::array<std::byte, kFrameHeaderBytes>;
@@ -104,4 +104,4 @@ TEST(Frame, RandomBytesAreRefused) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::net

@@ -6,7 +6,7 @@
 #include "tests/net/host.h"
 #include "tests/net/loopback.h"
 
-namespace gradwire {
+namespace gradwire::net {
 namespace {
 
 constexpr StreamId kPeer{.peer = 1, .rail = 0};
@@ -28,4 +28,4 @@ TEST(GsoBurst, IsAMultipleOfTheSegmentSize) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::net

@@ -6,7 +6,7 @@
 namespace gradwire::test {
 
 /// This host's network and clock.
-inline const KernelNetwork kNetwork;
+inline const net::KernelNetwork kNetwork;
 inline const Clock& kClock = kNetwork.clock();
 
 }  // namespace gradwire::test

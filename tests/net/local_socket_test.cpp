@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "gradwire/base/random_hex.h"
+#include "gradwire/base/random.h"
 #include "tests/net/loopback.h"
 
-namespace gradwire {
+namespace gradwire::net {
 namespace {
 
 struct LocalPair {
@@ -82,4 +82,4 @@ TEST(LocalSocket, AFullQueueIsNotNow) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::net

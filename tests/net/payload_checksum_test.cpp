@@ -8,7 +8,7 @@
 
 #include "gradwire/base/random.h"
 
-namespace gradwire {
+namespace gradwire::net {
 namespace {
 
 std::vector<std::byte> random_bytes(std::size_t size, Random& random) {
@@ -58,4 +58,4 @@ TEST(PayloadChecksum, SeesEveryFlippedBit) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::net

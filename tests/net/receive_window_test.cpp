@@ -9,7 +9,7 @@
 
 #include "tests/net/loopback.h"
 
-namespace gradwire {
+namespace gradwire::net {
 namespace {
 
 using std::chrono::milliseconds;
@@ -108,4 +108,4 @@ TEST_F(ReceiveWindowTest, HasNoLimitAfterTheSenderWasAlone) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::net

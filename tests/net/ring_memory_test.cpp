@@ -11,7 +11,7 @@
 #include "gradwire/net/shm/neighbors.h"
 #include "tests/net/ring_pair.h"
 
-namespace gradwire {
+namespace gradwire::net {
 namespace {
 
 using test::await_bytes;
@@ -101,4 +101,4 @@ TEST(RingMemory, OutOfMemoryIsAnErrorAndNoSignal) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::net

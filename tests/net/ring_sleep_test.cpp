@@ -12,7 +12,7 @@
 #include "gradwire/net/shm/neighbors.h"
 #include "tests/net/ring_pair.h"
 
-namespace gradwire {
+namespace gradwire::net {
 namespace {
 
 using std::chrono::seconds;
@@ -232,4 +232,4 @@ TEST(RingSleep, WakeEndsASleep) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::net

@@ -14,7 +14,7 @@
 #include "tests/net/host.h"
 #include "tests/net/ring_pair.h"
 
-namespace gradwire {
+namespace gradwire::net {
 namespace {
 
 using std::chrono::milliseconds;
@@ -319,4 +319,4 @@ TEST(RingTransport, RingsOfManyRanksStayInBounds) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::net

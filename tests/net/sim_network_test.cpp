@@ -5,7 +5,7 @@
 
 #include "tests/net/transport_pair.h"
 
-namespace gradwire {
+namespace gradwire::net {
 namespace {
 
 using std::chrono::microseconds;
@@ -228,4 +228,4 @@ TEST(SimNetwork, SameSeedSameEvents) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::net

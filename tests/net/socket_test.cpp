@@ -9,7 +9,7 @@
 #include "tests/net/host.h"
 #include "tests/net/loopback.h"
 
-namespace gradwire {
+namespace gradwire::net {
 namespace {
 
 using testing::AllOf;
@@ -134,4 +134,4 @@ TEST(Socket, WaitEndsAtTheDeadline) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::net

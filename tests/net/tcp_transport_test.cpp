@@ -9,7 +9,7 @@
 #include "tests/net/host.h"
 #include "tests/net/loopback.h"
 
-namespace gradwire {
+namespace gradwire::net {
 namespace {
 
 using std::chrono::milliseconds;
@@ -100,7 +100,7 @@ void send_raw(const Socket& socket, std::string_view text) {
 
 /// Closes the socket such that the peer sees a reset.
 void reset(Socket& socket) {
-  const linger now = {.l_onoff = 1, .l_linger = 0};
+  const struct linger now = {.l_onoff = 1, .l_linger = 0};
   ASSERT_EQ(setsockopt(socket.descriptor(), SOL_SOCKET, SO_LINGER, &now, sizeof now), 0);
   socket.close();
 }
@@ -392,4 +392,4 @@ TEST(TcpTransport, DescribesPeersByTheirNames) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::net

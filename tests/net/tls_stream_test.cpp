@@ -8,7 +8,7 @@
 
 #include "tests/net/wire.h"
 
-namespace gradwire {
+namespace gradwire::net {
 namespace {
 
 using test::Wire;
@@ -223,4 +223,4 @@ TEST(SessionKey, DependsOnTheSecretAndOnEveryMessage) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::net

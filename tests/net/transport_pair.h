@@ -29,22 +29,25 @@ inline Data random_data(std::size_t size) {
 class TransportPair {
  public:
   virtual ~TransportPair() = default;
-  virtual Transport& of(Rank rank) = 0;
+  virtual net::Transport& of(Rank rank) = 0;
   /// Waits for the next events of a rank; returns none after a generous timeout.
-  virtual std::vector<ReadyEvent> wait(Rank rank) = 0;
+  virtual std::vector<net::ReadyEvent> wait(Rank rank) = 0;
 };
 
 /// Over real sockets or shared memory.
 class PollingPair final : public TransportPair {
  public:
-  PollingPair(std::unique_ptr<PollingTransport> first, std::unique_ptr<PollingTransport> second) {
+  PollingPair(std::unique_ptr<net::PollingTransport> first,
+              std::unique_ptr<net::PollingTransport> second) {
     transports_.push_back(std::move(first));
     transports_.push_back(std::move(second));
   }
-  PollingTransport& of(Rank rank) override { return *transports_[static_cast<std::size_t>(rank)]; }
-  std::vector<ReadyEvent> wait(Rank rank) override {
-    std::vector<ReadyEvent> events;
-    for (const Deadline deadline = soon_enough(); events.empty() && !deadline.passed();) {
+  net::PollingTransport& of(Rank rank) override {
+    return *transports_[static_cast<std::size_t>(rank)];
+  }
+  std::vector<net::ReadyEvent> wait(Rank rank) override {
+    std::vector<net::ReadyEvent> events;
+    for (const net::Deadline deadline = soon_enough(); events.empty() && !deadline.passed();) {
       of(rank).poll(deadline.left(), events);
     }
     return events;
@@ -52,18 +55,19 @@ class PollingPair final : public TransportPair {
   void destroy(Rank rank) { transports_[static_cast<std::size_t>(rank)].reset(); }
 
  private:
-  std::vector<std::unique_ptr<PollingTransport>> transports_;
+  std::vector<std::unique_ptr<net::PollingTransport>> transports_;
 };
 
 class SimulatedPair final : public TransportPair {
  public:
-  SimulatedPair(const SimOptions& options, std::size_t rails)
-      : network_({{.rails = std::vector<SimPort>(rails)}, {.rails = std::vector<SimPort>(rails)}},
+  SimulatedPair(const net::SimOptions& options, std::size_t rails)
+      : network_({{.rails = std::vector<net::SimPort>(rails)},
+                  {.rails = std::vector<net::SimPort>(rails)}},
                  {0, 1}, options) {}
-  Transport& of(Rank rank) override { return network_.endpoint(rank); }
-  std::vector<ReadyEvent> wait(Rank rank) override {
+  net::Transport& of(Rank rank) override { return network_.endpoint(rank); }
+  std::vector<net::ReadyEvent> wait(Rank rank) override {
     const Time until = network_.now() + std::chrono::seconds(20);
-    std::vector<ReadyEvent>& mine = waiting_[static_cast<std::size_t>(rank)];
+    std::vector<net::ReadyEvent>& mine = waiting_[static_cast<std::size_t>(rank)];
     while (mine.empty()) {
       const auto event = network_.next(until);
       if (!event) break;
@@ -73,19 +77,20 @@ class SimulatedPair final : public TransportPair {
   }
 
  private:
-  SimNetwork network_;
-  std::array<std::vector<ReadyEvent>, 2> waiting_;
+  net::SimNetwork network_;
+  std::array<std::vector<net::ReadyEvent>, 2> waiting_;
 };
 
 /// The session key as a handshake over that rail would provide it to both ends.
-inline SessionKey key_of_rail(std::size_t rail) {
-  SessionKey key = {};
+inline net::SessionKey key_of_rail(std::size_t rail) {
+  net::SessionKey key = {};
   key.fill(static_cast<std::byte>(rail + 1));
   return key;
 }
 
-inline Connections connections_of(Rank rank, std::vector<Socket> rails, bool encrypted = false) {
-  Connections connections{.rank = rank};
+inline net::Connections connections_of(Rank rank, std::vector<net::Socket> rails,
+                                       bool encrypted = false) {
+  net::Connections connections{.rank = rank};
   connections.sockets.resize(2);
   connections.names.resize(2);
   const auto peer = static_cast<std::size_t>(1 - rank);
@@ -100,15 +105,15 @@ inline Connections connections_of(Rank rank, std::vector<Socket> rails, bool enc
   return connections;
 }
 
-using Opened = std::array<Result<std::unique_ptr<PollingTransport>>, 2>;
+using Opened = std::array<Result<std::unique_ptr<net::PollingTransport>>, 2>;
 
 /// Ranks 0 and 1 open their transports concurrently. `neighbors`: both claim to be on one machine.
-inline Opened open_both(Connections first, Connections second, bool neighbors = false) {
+inline Opened open_both(net::Connections first, net::Connections second, bool neighbors = false) {
   Opened opened;
-  const auto open = [&](Rank rank, Connections connections) {
+  const auto open = [&](Rank rank, net::Connections connections) {
     const std::vector<Rank> claimed = neighbors ? std::vector<Rank>{1 - rank} : std::vector<Rank>{};
     opened[static_cast<std::size_t>(rank)] =
-        open_transport(std::move(connections), claimed, soon_enough());
+        net::open_transport(std::move(connections), claimed, soon_enough());
   };
   std::thread other([&] { open(1, std::move(second)); });
   open(0, std::move(first));
@@ -120,8 +125,8 @@ inline Opened open_both(Connections first, Connections second, bool neighbors = 
 /// neighbors.
 inline std::unique_ptr<PollingPair> open_pair(std::size_t rails, bool neighbors,
                                               bool encrypted = false) {
-  std::vector<Socket> first;
-  std::vector<Socket> second;
+  std::vector<net::Socket> first;
+  std::vector<net::Socket> second;
   for (std::size_t i = 0; i < rails; ++i) {
     SocketPair pair = connected_pair();
     first.push_back(std::move(pair.first));

@@ -7,7 +7,7 @@
 
 #include "tests/net/transport_pair.h"
 
-namespace gradwire {
+namespace gradwire::net {
 namespace {
 
 using test::Data;
@@ -273,4 +273,4 @@ INSTANTIATE_TEST_SUITE_P(All, AnyTransport,
                          [](const auto& kind) { return kind.param.name; });
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::net

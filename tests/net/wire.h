@@ -32,8 +32,8 @@ class Wire {
   Wire& operator=(const Wire&) = delete;
 
   /// The connection's ends; each can be taken once.
-  Socket take_first() { return std::move(inner_.first); }
-  Socket take_second() { return std::move(outer_.second); }
+  net::Socket take_first() { return std::move(inner_.first); }
+  net::Socket take_second() { return std::move(outer_.second); }
 
   /// Applies from here on.
   void change(Change change) {
@@ -54,26 +54,27 @@ class Wire {
 
  private:
   void carry() {
-    PollSet set;
+    net::PollSet set;
     std::array<bool, 2> ended = {false, false};
     while (!stopped_) {
       set.clear();
       for (const bool first : {true, false}) {
         if (!ended[first ? 0 : 1]) set.add(side(first), POLLIN);
       }
-      set.wait(Deadline::after(kClock, std::chrono::milliseconds(5)));
+      set.wait(net::Deadline::after(kClock, std::chrono::milliseconds(5)));
       for (const bool first : {true, false}) {
         if (!ended[first ? 0 : 1]) ended[first ? 0 : 1] = !pass_on(first);
       }
     }
   }
 
-  const Socket& side(bool first) const { return first ? inner_.second : outer_.first; }
+  const net::Socket& side(bool first) const { return first ? inner_.second : outer_.first; }
 
   /// Returns false once that end has closed.
   bool pass_on(bool first) {
     std::string bytes(100'000, '\0');
-    const Transfer got = receive_some(side(first), std::as_writable_bytes(std::span(bytes)));
+    const net::Transfer got =
+        net::receive_some(side(first), std::as_writable_bytes(std::span(bytes)));
     if (got.ended) ::shutdown(side(!first).descriptor(), SHUT_WR);
     bytes.resize(got.bytes);
     {
@@ -83,11 +84,12 @@ class Wire {
     }
     auto rest = std::as_bytes(std::span(std::as_const(bytes)));
     while (!rest.empty() && !stopped_) {
-      const Transfer sent = send_some(side(!first), rest);
+      const net::Transfer sent = net::send_some(side(!first), rest);
       if (sent.ended) return false;
       rest = rest.subspan(sent.bytes);
       if (sent.bytes == 0) {
-        wait_for(side(!first), POLLOUT, Deadline::after(kClock, std::chrono::milliseconds(5)));
+        net::wait_for(side(!first), POLLOUT,
+                      net::Deadline::after(kClock, std::chrono::milliseconds(5)));
       }
     }
     return !got.ended;

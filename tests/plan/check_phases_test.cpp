@@ -9,7 +9,7 @@
 #include "gradwire/report/run_record.h"
 #include "gradwire/trace/chrome_trace.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
 using ::testing::HasSubstr;
@@ -83,12 +83,13 @@ TEST(ReadRun, RowsOfBenchStepSayHowTheyWereRun) {
 }
 
 TEST(ReadRun, ARunRecordAndItsSummary) {
-  RunRecord record{.name = "mine"};
+  report::RunRecord record{.name = "mine"};
   record.summary.ranks = 4;
   record.summary.compute_seconds = 0.08;
   record.summary.exposed_seconds = 0.01;
   record.summary.data_seconds = 0.002;
-  for (const std::string& text : {run_record_json(record), summary_json(record.summary)}) {
+  for (const std::string& text :
+       {report::run_record_json(record), report::summary_json(record.summary)}) {
     const auto runs = parse_run(text, "run.json");
     ASSERT_TRUE(runs) << runs.error().message;
     EXPECT_EQ(runs->front().how.ranks, 4);
@@ -98,11 +99,11 @@ TEST(ReadRun, ARunRecordAndItsSummary) {
 }
 
 TEST(ReadRun, ARunRecordSaysHowItWasTrained) {
-  RunRecord record{.name = "mine"};
+  report::RunRecord record{.name = "mine"};
   record.summary.ranks = 4;
   const auto how_of = [&](const char* config) {
     record.config = config;
-    return parse_run(run_record_json(record), "run.json").value().front().how;
+    return parse_run(report::run_record_json(record), "run.json").value().front().how;
   };
   const RunCase plain = how_of("{}");
   EXPECT_EQ(plain.codec, "none");
@@ -122,7 +123,7 @@ TEST(ReadRun, ARunRecordSaysHowItWasTrained) {
   EXPECT_EQ(local.overlap_steps, 7);
   for (const char* wrong : {R"({"zero": {"stage": 2}})", R"({"parallel": {"codec": 7}})"}) {
     record.config = wrong;
-    EXPECT_FALSE(parse_run(run_record_json(record), "run.json")) << wrong;
+    EXPECT_FALSE(parse_run(report::run_record_json(record), "run.json")) << wrong;
   }
 }
 
@@ -186,4 +187,4 @@ TEST(CheckPhases, AGoodPredictionBlamesNobody) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::plan

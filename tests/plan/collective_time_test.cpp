@@ -10,7 +10,7 @@
 #include "gradwire/schedule/catalogue.h"
 #include "gradwire/schedule/cost/cost.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
 /// Latency of ten microseconds, one gigabyte per second, no headers and no CPU time.
@@ -20,16 +20,16 @@ Network plain() {
 
 CollectiveTime all_reduce(const std::string& algorithm, int nodes, double bytes,
                           const Network& network = plain()) {
-  return CollectiveTimes().of(Collective::all_reduce, algorithm, nodes, bytes, network);
+  return CollectiveTimes().of(schedule::Collective::all_reduce, algorithm, nodes, bytes, network);
 }
 
 /// The cost of the schedule itself, on the same links.
 double scheduled(const std::string& algorithm, int nodes, std::size_t bytes) {
-  const Topology topology =
-      Topology::uniform(nodes, {.latency = std::chrono::microseconds(10), .bytes_per_second = 1e9});
-  const ScheduleCost cost(
-      value_or_throw(make_schedule({.collective = Collective::all_reduce}, algorithm, topology)));
-  CostOptions costs = executor_costs();
+  const topology::Topology topology = topology::Topology::uniform(
+      nodes, {.latency = std::chrono::microseconds(10), .bytes_per_second = 1e9});
+  const schedule::ScheduleCost cost(value_or_throw(schedule::make_schedule(
+      {.collective = schedule::Collective::all_reduce}, algorithm, topology)));
+  schedule::CostOptions costs = schedule::executor_costs();
   costs.max_segments = 64;
   costs.per_segment = Duration::zero();
   costs.reduce_bytes_per_second = 0;
@@ -88,7 +88,7 @@ TEST(AllReduce, RemembersTimes) {
   const auto time = [&](double rate) {
     Network network = plain();
     network.bytes_per_second = rate;
-    return times.of(Collective::all_reduce, "ring", 4, 1e9, network).total();
+    return times.of(schedule::Collective::all_reduce, "ring", 4, 1e9, network).total();
   };
   EXPECT_EQ(time(1e9), time(1e9));
   EXPECT_NEAR(time(2e9), time(1e9) / 2, 1e-3);
@@ -104,9 +104,9 @@ TEST(AllReduce, OversubscribedSwitchesSlowDownWhatCrossesThem) {
 }
 
 TEST(AllReduce, UnequalPortsComeNearTheBoundOfTheVocabulary) {
-  std::vector<Link> ports(4, Link{std::chrono::microseconds(10), 1e9});
+  std::vector<topology::Link> ports(4, topology::Link{std::chrono::microseconds(10), 1e9});
   ports[2].bytes_per_second = 5e8;
-  const Network network = network_of(Topology(ports));
+  const Network network = network_of(topology::Topology(ports));
   // M / min B = 2 M / B; 2 (P-1) M / sum B = 6 / 3.5 M / B.
   const CollectiveTime best = all_reduce("auto", 4, 1e9, network);
   EXPECT_GE(best.total(), 2);
@@ -149,4 +149,4 @@ TEST(Networks, AreNamedOrRatesOrRefused) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::plan

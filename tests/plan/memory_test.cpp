@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
 constexpr double kPsi = 7.5e9;
@@ -75,4 +75,4 @@ TEST(Memory, RecordedModelsLackActivations) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::plan

@@ -10,7 +10,7 @@
 #include "gradwire/base/error.h"
 #include "gradwire/workload/profiles.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
 using ::testing::HasSubstr;
@@ -52,12 +52,12 @@ TEST(Models, NeedThePublishedOperations) {
 }
 
 TEST(Models, AgreeWithTheProfilesOfBenchStep) {
-  for (const std::string_view name : profile_names()) {
+  for (const std::string_view name : workload::profile_names()) {
     const ModelShape model = model_named(std::string(name));
     EXPECT_EQ(model.parameters(),
-              static_cast<std::int64_t>(profile_named(std::string(name)).parameters()))
+              static_cast<std::int64_t>(workload::profile_named(std::string(name)).parameters()))
         << name;
-    const double flops = 2 * profile_multiplications(name);
+    const double flops = 2 * workload::profile_multiplications(name);
     EXPECT_NEAR(model.forward_flops(), flops, 1e-9 * flops) << name;
   }
 }
@@ -114,7 +114,7 @@ TEST(Models, UnknownOnesAreRefusedWithTheNearest) {
 }
 
 TEST(Models, ProfilesKeepTheirTimes) {
-  const LayerProfile profile = parse_profile(
+  const workload::LayerProfile profile = workload::parse_profile(
       R"({"name": "mine", "compute_ms": 180, "layers": [
           {"name": "a", "forward": 1, "backward": 2,
            "parameters": [{"name": "w", "shape": [3, 4]}]},
@@ -138,4 +138,4 @@ TEST(Counts, AreReadAndWritten) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::plan

@@ -5,7 +5,7 @@
 
 #include "gradwire/plan/place/degrees.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
 PlanInput input_of(const char* model, int nodes, int devices_per_node, double batch) {
@@ -76,4 +76,4 @@ TEST(SearchDegrees, ASmallModelIsDataParallel) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::plan

@@ -8,7 +8,7 @@
 
 #include "gradwire/plan/place/pipeline_placement.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
 PipelineProblem uniform(std::size_t layers, int devices) {
@@ -171,4 +171,4 @@ TEST(PlacePipeline, MemoryForcesMoreStagesAndMayRefuse) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::plan

@@ -13,7 +13,7 @@
 #include "gradwire/plan/search.h"
 #include "gradwire/plan/sweep.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
 using ::testing::HasSubstr;
@@ -22,7 +22,7 @@ PlanInput case_study() {
   return {.model = model_named("resnet50"),
           .device = device_named("cpu_32"),
           .network = network_named("10gbe"),
-          .strategy = {.nodes = 4, .overlap = Overlap::none},
+          .strategy = {.nodes = 4, .overlap = step::Overlap::none},
           .measured = {.step = 0.234, .communication = 0.106, .nodes = 4}};
 }
 
@@ -57,7 +57,7 @@ TEST(Advice, IsRankedByWhatItBrings) {
 TEST(Advice, AveragesOfLocalStepsHideBehindMoreSteps) {
   PlanInput input = case_study();
   input.measured.communication = 10.6;
-  input.strategy.overlap = Overlap::full;
+  input.strategy.overlap = step::Overlap::full;
   const Plan plan = make_plan(input);
   const Advice* const plain = advice_called(plan, "8 local steps");
   const Advice* const hidden =
@@ -188,7 +188,7 @@ TEST(Sweep, EfficiencyFallsAsNodesGrow) {
   }
   EXPECT_LT(swept.lines[0].steps[3].eta, swept.lines[2].steps[3].eta);
   EXPECT_THAT(table_of(swept), HasSubstr("10gbe, ring"));
-  EXPECT_THAT(to_svg(plot_of(swept, "title")), HasSubstr(">nodes<"));
+  EXPECT_THAT(report::to_svg(plot_of(swept, "title")), HasSubstr(">nodes<"));
   EXPECT_EQ(nlohmann::json::parse(to_json(swept))["lines"][0]["eta"].size(), 7u);
   for (const char* wrong : {"", "nodes", "nodes=2", "nodes=4..2", "nodes=0..4", "nodes=2..x"})
     EXPECT_THROW(parse_sweep(wrong), Exception) << wrong;
@@ -204,7 +204,7 @@ double best_by_trying(const PlanInput& input) {
         for (const bool recompute : {false, true}) {
           if (recompute && input.model.transformer.layers == 0) continue;
           PlanInput tried = input;
-          tried.strategy.overlap = Overlap::full;
+          tried.strategy.overlap = step::Overlap::full;
           tried.strategy.accumulate = passes;
           tried.strategy.batch = samples / passes;
           tried.strategy.zero_stage = stage;
@@ -285,4 +285,4 @@ TEST(Devices, AreMeasuredOrOfTheCatalogue) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::plan

@@ -10,15 +10,15 @@
 #include "gradwire/plan/simulate/collective_simulation.h"
 #include "gradwire/schedule/catalogue.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
-constexpr CostOptions kCosts{.segment_bytes = 64 * 1024,
-                             .max_segments = 2,
-                             .max_tasks = 1 << 17,
-                             .per_segment = std::chrono::microseconds(5),
-                             .per_segment_inside = std::chrono::microseconds(1),
-                             .reduce_bytes_per_second = 3e9};
+constexpr schedule::CostOptions kCosts{.segment_bytes = 64 * 1024,
+                                       .max_segments = 2,
+                                       .max_tasks = 1 << 17,
+                                       .per_segment = std::chrono::microseconds(5),
+                                       .per_segment_inside = std::chrono::microseconds(1),
+                                       .reduce_bytes_per_second = 3e9};
 
 Fabric fabric_of(int hosts, int ranks_per_host = 1) {
   Fabric fabric{.hosts = hosts, .ranks_per_host = ranks_per_host};
@@ -27,28 +27,28 @@ Fabric fabric_of(int hosts, int ranks_per_host = 1) {
 }
 
 /// The link model with all ranks, with which the planner's simulation must agree.
-double by_link_model(const Algorithm& algorithm, const Fabric& fabric, double bytes,
-                     const CostOptions& costs = kCosts) {
-  const Topology topology = fabric.topology();
-  const Schedule schedule = algorithm.make(topology, {algorithm.collective, 0, 1});
-  const ChunkLayout layout(schedule.chunks, static_cast<std::size_t>(bytes), 1);
-  const Duration total = ScheduleCost(schedule).estimate(topology, layout, costs).total;
+double by_link_model(const schedule::Algorithm& algorithm, const Fabric& fabric, double bytes,
+                     const schedule::CostOptions& costs = kCosts) {
+  const topology::Topology topology = fabric.topology();
+  const schedule::Schedule schedule = algorithm.make(topology, {algorithm.collective, 0, 1});
+  const schedule::ChunkLayout layout(schedule.chunks, static_cast<std::size_t>(bytes), 1);
+  const Duration total = schedule::ScheduleCost(schedule).estimate(topology, layout, costs).total;
   return std::chrono::duration<double>(total).count();
 }
 
-double simulated(const Algorithm& algorithm, const Fabric& fabric, double bytes,
+double simulated(const schedule::Algorithm& algorithm, const Fabric& fabric, double bytes,
                  SimulationMethod method) {
   return simulate_collective(algorithm.collective, std::string(algorithm.name), fabric, bytes,
                              kCosts, method)
       .seconds;
 }
 
-bool is_simulated(const Algorithm& algorithm) {
-  return algorithm.collective != Collective::point_to_point;
+bool is_simulated(const schedule::Algorithm& algorithm) {
+  return algorithm.collective != schedule::Collective::point_to_point;
 }
 
 TEST(SimulateCollective, EventsAgreeWithTheLinkModelForTheWholeCatalogue) {
-  for (const Algorithm& algorithm : algorithm_catalogue()) {
+  for (const schedule::Algorithm& algorithm : schedule::algorithm_catalogue()) {
     if (!is_simulated(algorithm)) continue;
     for (const auto& [hosts, per_host] : {std::pair(2, 1), {5, 1}, {8, 1}, {3, 2}}) {
       for (const double bytes : {1200.0, 480'000.0, 1.2e7}) {
@@ -65,7 +65,7 @@ TEST(SimulateCollective, EventsAgreeWithTheLinkModelForTheWholeCatalogue) {
 }
 
 TEST(SimulateCollective, EventsAgreeWithTheLinkModelWhereAHostIsSlow) {
-  for (const Algorithm& algorithm : algorithm_catalogue()) {
+  for (const schedule::Algorithm& algorithm : schedule::algorithm_catalogue()) {
     if (!is_simulated(algorithm)) continue;
     for (const int hosts : {3, 8}) {
       Fabric fabric = fabric_of(hosts);
@@ -81,7 +81,7 @@ TEST(SimulateCollective, EventsAgreeWithTheLinkModelWhereAHostIsSlow) {
 
 TEST(SimulateCollective, OneHostStandsForAllExactly) {
   int compared = 0;
-  for (const Algorithm& algorithm : algorithm_catalogue()) {
+  for (const schedule::Algorithm& algorithm : schedule::algorithm_catalogue()) {
     for (const auto& [hosts, per_host] : {std::pair(8, 1), {7, 1}, {16, 1}, {8, 2}}) {
       const Fabric fabric = fabric_of(hosts, per_host);
       double one = 0;
@@ -100,14 +100,14 @@ TEST(SimulateCollective, OneHostStandsForAllExactly) {
 }
 
 /// Enough segments for a pipeline over all levels, and few enough to simulate all ranks.
-constexpr CostOptions kDeep{.segment_bytes = 64 * 1024,
-                            .max_segments = 10,
-                            .max_tasks = 1 << 17,
-                            .per_segment = std::chrono::microseconds(5),
-                            .reduce_bytes_per_second = 3e9};
+constexpr schedule::CostOptions kDeep{.segment_bytes = 64 * 1024,
+                                      .max_segments = 10,
+                                      .max_tasks = 1 << 17,
+                                      .per_segment = std::chrono::microseconds(5),
+                                      .reduce_bytes_per_second = 3e9};
 
 struct Growing {
-  Collective collective;
+  schedule::Collective collective;
   const char* algorithm;
   double tolerance;  ///< Relative, of 64 kB to 1.5 MB.
 };
@@ -128,15 +128,16 @@ void expect_agreement(const Growing& what, const Fabric& fabric, double bytes) {
 
 TEST(SimulateCollective, TreesAndButterfliesGrowWithEachDoublingOfTheHosts) {
   for (const Growing& what :
-       {Growing{Collective::all_reduce, "tree", 0.05},
-        Growing{Collective::all_reduce, "double_tree", 0.05},
-        Growing{Collective::all_reduce, "halving_doubling", 0.05},
-        Growing{Collective::all_reduce, "recursive_doubling", 0.05},
-        Growing{Collective::broadcast, "tree", 0.05},
-        Growing{Collective::broadcast, "binomial", 0.05}, Growing{Collective::reduce, "tree", 0.05},
-        Growing{Collective::gather, "binomial", 0.05},
-        Growing{Collective::reduce_scatter, "recursive_halving", 0.05},
-        Growing{Collective::all_gather, "bruck", 0.05}}) {
+       {Growing{schedule::Collective::all_reduce, "tree", 0.05},
+        Growing{schedule::Collective::all_reduce, "double_tree", 0.05},
+        Growing{schedule::Collective::all_reduce, "halving_doubling", 0.05},
+        Growing{schedule::Collective::all_reduce, "recursive_doubling", 0.05},
+        Growing{schedule::Collective::broadcast, "tree", 0.05},
+        Growing{schedule::Collective::broadcast, "binomial", 0.05},
+        Growing{schedule::Collective::reduce, "tree", 0.05},
+        Growing{schedule::Collective::gather, "binomial", 0.05},
+        Growing{schedule::Collective::reduce_scatter, "recursive_halving", 0.05},
+        Growing{schedule::Collective::all_gather, "bruck", 0.05}}) {
     for (const int hosts : {300, 600, 1024}) {
       for (const double bytes : {64e3, 1.5e6}) expect_agreement(what, fabric_of(hosts), bytes);
     }
@@ -144,16 +145,16 @@ TEST(SimulateCollective, TreesAndButterfliesGrowWithEachDoublingOfTheHosts) {
 }
 
 TEST(SimulateCollective, OtherAlgorithmsGrowWithEachHost) {
-  for (const Growing& what : {Growing{Collective::all_reduce, "ring", 0.02},
-                              Growing{Collective::all_reduce, "direct", 0.02},
-                              Growing{Collective::all_reduce, "star", 0.02},
-                              Growing{Collective::all_reduce, "exchange", 0.05},
-                              Growing{Collective::all_to_all, "direct", 0.02},
-                              Growing{Collective::all_to_all, "pairwise", 0.02},
-                              Growing{Collective::all_gather, "direct", 0.02},
-                              Growing{Collective::reduce_scatter, "ring", 0.02},
-                              Growing{Collective::gather, "direct", 0.02},
-                              Growing{Collective::broadcast, "ring", 0.02}}) {
+  for (const Growing& what : {Growing{schedule::Collective::all_reduce, "ring", 0.02},
+                              Growing{schedule::Collective::all_reduce, "direct", 0.02},
+                              Growing{schedule::Collective::all_reduce, "star", 0.02},
+                              Growing{schedule::Collective::all_reduce, "exchange", 0.05},
+                              Growing{schedule::Collective::all_to_all, "direct", 0.02},
+                              Growing{schedule::Collective::all_to_all, "pairwise", 0.02},
+                              Growing{schedule::Collective::all_gather, "direct", 0.02},
+                              Growing{schedule::Collective::reduce_scatter, "ring", 0.02},
+                              Growing{schedule::Collective::gather, "direct", 0.02},
+                              Growing{schedule::Collective::broadcast, "ring", 0.02}}) {
     for (const int hosts : {128, 200, 256}) {
       for (const double bytes : {6e3, 6e4, 4e6}) expect_agreement(what, fabric_of(hosts), bytes);
     }
@@ -170,7 +171,7 @@ TEST(SimulateCollective, GrowthIncludesASlowPortAndRacks) {
                                                     {"double_tree", 512, 0.1}}) {
     Fabric fabric = fabric_of(hosts);
     fabric.port_factor = {{5, 0.5}, {7, 0.8}};
-    expect_agreement({Collective::all_reduce, algorithm, tolerance}, fabric, 1.5e6);
+    expect_agreement({schedule::Collective::all_reduce, algorithm, tolerance}, fabric, 1.5e6);
   }
   for (const auto& [algorithm, hosts, tolerance] : {std::tuple("ring", 256, 0.02),
                                                     {"direct", 256, 0.1},
@@ -179,13 +180,14 @@ TEST(SimulateCollective, GrowthIncludesASlowPortAndRacks) {
     Fabric fabric = fabric_of(hosts);
     fabric.rack_hosts = 32;
     fabric.oversubscription = 4;
-    expect_agreement({Collective::all_reduce, algorithm, tolerance}, fabric, 1.5e6);
+    expect_agreement({schedule::Collective::all_reduce, algorithm, tolerance}, fabric, 1.5e6);
   }
 }
 
 TEST(SimulateCollective, ALargeTreeKeepsItsPipelineFull) {
-  const SimulatedCollective tree = simulate_collective(
-      Collective::all_reduce, "double_tree", fabric_of(16384), 1e8, {.max_tasks = 1 << 17});
+  const SimulatedCollective tree =
+      simulate_collective(schedule::Collective::all_reduce, "double_tree", fabric_of(16384), 1e8,
+                          {.max_tasks = 1 << 17});
   EXPECT_EQ(tree.method, SimulationMethod::fewer_hosts);
   // Both directions at once, except for filling and draining.
   EXPECT_NEAR(tree.seconds, 2.05 * 1e8 / 1.25e8, 0.2);
@@ -194,34 +196,36 @@ TEST(SimulateCollective, ALargeTreeKeepsItsPipelineFull) {
 /// Algorithms for hosts and for unequal links equal others when all links are equal.
 TEST(SimulateCollective, OnEqualLinksWithOneRankAHostSomeAreTheSame) {
   const Fabric fabric = fabric_of(96);
-  const auto of = [&](const std::string& algorithm, Collective collective) {
+  const auto of = [&](const std::string& algorithm, schedule::Collective collective) {
     return simulate_collective(collective, algorithm, fabric, 2.4e6, kCosts,
                                SimulationMethod::events)
         .seconds;
   };
   const auto expect_same = [&](const char* one, const char* other, double tolerance,
-                               Collective collective = Collective::all_reduce) {
+                               schedule::Collective collective = schedule::Collective::all_reduce) {
     const double expected = of(other, collective);
     EXPECT_NEAR(of(one, collective), expected, tolerance * expected) << one << " " << other;
   };
   expect_same("uneven", "direct", 0.03);
   expect_same("hierarchical", "direct", 0.03);
   expect_same("leaders", "exchange", 0.01);
-  expect_same("host_tree", "tree", 1e-9, Collective::broadcast);
-  expect_same("host_tree", "tree", 1e-9, Collective::reduce);
+  expect_same("host_tree", "tree", 1e-9, schedule::Collective::broadcast);
+  expect_same("host_tree", "tree", 1e-9, schedule::Collective::reduce);
   for (const char* algorithm : {"uneven", "hierarchical", "leaders"}) {
-    EXPECT_GT(simulate_collective(Collective::all_reduce, algorithm, fabric_of(4096), 1e6).seconds,
+    EXPECT_GT(simulate_collective(schedule::Collective::all_reduce, algorithm, fabric_of(4096), 1e6)
+                  .seconds,
               0)
         << algorithm;
   }
 }
 
 TEST(SimulateCollective, OneHostStandsForAllInRacks) {
-  for (const auto& [collective, algorithm] : {std::pair(Collective::all_reduce, "ring"),
-                                              {Collective::all_reduce, "direct"},
-                                              {Collective::all_to_all, "direct"},
-                                              {Collective::all_reduce, "halving_doubling"},
-                                              {Collective::all_reduce, "recursive_doubling"}}) {
+  for (const auto& [collective, algorithm] :
+       {std::pair(schedule::Collective::all_reduce, "ring"),
+        {schedule::Collective::all_reduce, "direct"},
+        {schedule::Collective::all_to_all, "direct"},
+        {schedule::Collective::all_reduce, "halving_doubling"},
+        {schedule::Collective::all_reduce, "recursive_doubling"}}) {
     for (const int hosts : {16, 64}) {
       Fabric fabric = fabric_of(hosts);
       fabric.rack_hosts = 8;
@@ -239,20 +243,21 @@ TEST(SimulateCollective, OneHostStandsForAllInRacks) {
 /// which many streams meet in a port are excluded: the simulated network shares the port among
 /// them, whereas the models serve the first one first and are faster, by up to 45 % (docs/plan.md).
 TEST(SimulateCollective, AgreesWithExecutorsOverSimulatedLinks) {
-  const CostOptions costs{.segment_bytes = 64 * 1024};
+  const schedule::CostOptions costs{.segment_bytes = 64 * 1024};
   const std::size_t elements = 700'000;
   for (const std::string algorithm :
        {"ring", "tree", "recursive_doubling", "halving_doubling", "double_tree"}) {
     for (const int hosts : {4, 7}) {
       const Fabric fabric = fabric_of(hosts);
-      const Topology topology = fabric.topology();
-      const Schedule schedule =
-          value_or_throw(make_schedule({Collective::all_reduce}, algorithm, topology));
-      const ScheduleSimulation real = simulate(schedule, topology, elements, costs.segment_bytes);
+      const topology::Topology topology = fabric.topology();
+      const schedule::Schedule schedule = value_or_throw(
+          schedule::make_schedule({schedule::Collective::all_reduce}, algorithm, topology));
+      const engine::ScheduleSimulation real =
+          engine::simulate(schedule, topology, elements, costs.segment_bytes);
       ASSERT_TRUE(real.correct);
       const double expected = std::chrono::duration<double>(real.time).count();
-      const SimulatedCollective seen =
-          simulate_collective(Collective::all_reduce, algorithm, fabric, 4.0 * elements, costs);
+      const SimulatedCollective seen = simulate_collective(
+          schedule::Collective::all_reduce, algorithm, fabric, 4.0 * elements, costs);
       EXPECT_NEAR(seen.seconds, expected, 0.15 * expected) << algorithm << " on " << hosts;
     }
   }
@@ -260,11 +265,11 @@ TEST(SimulateCollective, AgreesWithExecutorsOverSimulatedLinks) {
 
 TEST(SimulateCollective, SixteenThousandRanksCostWhatTheTextbookSays) {
   const Fabric fabric = fabric_of(16384);
-  const CostOptions free{.max_tasks = 1 << 17};
+  const schedule::CostOptions free{.max_tasks = 1 << 17};
   const double bytes = 1e8, transfer = bytes / fabric.port.bytes_per_second, latency = 40e-6;
   const double p = fabric.hosts;
   const auto of = [&](const char* algorithm) {
-    return simulate_collective(Collective::all_reduce, algorithm, fabric, bytes, free);
+    return simulate_collective(schedule::Collective::all_reduce, algorithm, fabric, bytes, free);
   };
   // Chunks of 6 kB are one segment: each hop waits for all of the previous one.
   const SimulatedCollective ring = of("ring");
@@ -280,20 +285,21 @@ TEST(SimulateCollective, SixteenThousandRanksWithASlowHost) {
   fabric.port_factor = {{1000, 0.25}};
   const double transfer = 1e8 / fabric.port.bytes_per_second;
   const SimulatedCollective direct =
-      simulate_collective(Collective::all_reduce, "direct", fabric, 1e8);
+      simulate_collective(schedule::Collective::all_reduce, "direct", fabric, 1e8);
   EXPECT_EQ(direct.method, SimulationMethod::fewer_hosts);
   EXPECT_NEAR(direct.seconds, 2 * transfer / 0.25, 0.02);
 }
 
 TEST(SimulateCollective, SaysWhatItCannotDo) {
   try {
-    simulate_collective(Collective::all_reduce, "spanning_trees", fabric_of(16384), 1e6);
+    simulate_collective(schedule::Collective::all_reduce, "spanning_trees", fabric_of(16384), 1e6);
     FAIL();
   } catch (const Exception& e) {
     EXPECT_NE(std::string(e.what()).find("at most 256, as it"), std::string::npos) << e.what();
   }
-  EXPECT_THROW(simulate_collective(Collective::all_reduce, "rings", fabric_of(4), 1e6), Exception);
+  EXPECT_THROW(simulate_collective(schedule::Collective::all_reduce, "rings", fabric_of(4), 1e6),
+               Exception);
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::plan

@@ -7,7 +7,7 @@
 #include "gradwire/plan/simulate/federated_rounds.h"
 #include "gradwire/plan/simulate/server_training.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
 // --- parameter servers ---
@@ -161,4 +161,4 @@ TEST(FailureCost, IsWhatDrawnFailuresGive) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::plan

@@ -8,7 +8,7 @@
 #include "gradwire/plan/simulate/step_simulation.h"
 #include "gradwire/workload/profiles.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
 constexpr double kMs = 1e-3;
@@ -19,15 +19,15 @@ struct Layer {
 };
 
 /// Each layer has one tensor of `network` values, sent in its own bucket.
-LayerProfile profile_of(const std::vector<Layer>& layers) {
-  LayerProfile profile{.name = "drawn"};
+workload::LayerProfile profile_of(const std::vector<Layer>& layers) {
+  workload::LayerProfile profile{.name = "drawn"};
   for (const Layer& layer : layers) {
     profile.layers.push_back({.name = "layer",
                               .parameters = {{"weight", {layer.network, 1}}},
                               .forward = static_cast<double>(layer.forward),
                               .backward = static_cast<double>(layer.backward)});
   }
-  normalize_shares(profile);
+  workload::normalize_shares(profile);
   return profile;
 }
 
@@ -40,19 +40,19 @@ double compute_ms(const std::vector<Layer>& layers) {
 /// A network on which a value takes a millisecond, port included.
 ExchangeModel millisecond_a_value() {
   ExchangeModel exchange{.ranks = 4};
-  exchange.times = [](Collective, double bytes) {
+  exchange.times = [](schedule::Collective, double bytes) {
     const double seconds = bytes / sizeof(float) * kMs;
     return OperationTime{seconds, seconds, "ring"};
   };
   return exchange;
 }
 
-StepPlan one_bucket_a_layer(const LayerProfile& profile) {
-  return plan_step(profile, {.limits = {.first_bytes = 1, .bytes = 1, .last_bytes = 1}});
+step::StepPlan one_bucket_a_layer(const workload::LayerProfile& profile) {
+  return step::plan_step(profile, {.limits = {.first_bytes = 1, .bytes = 1, .last_bytes = 1}});
 }
 
-SimulatedStep simulated(const std::vector<Layer>& layers, Overlap overlap) {
-  const LayerProfile profile = profile_of(layers);
+SimulatedStep simulated(const std::vector<Layer>& layers, step::Overlap overlap) {
+  const workload::LayerProfile profile = profile_of(layers);
   const StepModel model{.compute = compute_ms(layers) * kMs, .policy = {.overlap = overlap}};
   return simulate_step(profile, one_bucket_a_layer(profile), model, millisecond_a_value());
 }
@@ -61,7 +61,7 @@ SimulatedStep simulated(const std::vector<Layer>& layers, Overlap overlap) {
 /// sends one of the bucket with the highest priority.
 class Ticks {
  public:
-  Ticks(const std::vector<Layer>& layers, Overlap overlap)
+  Ticks(const std::vector<Layer>& layers, step::Overlap overlap)
       : layers_(layers), overlap_(overlap), left_(layers.size()) {}
 
   int step() {
@@ -72,12 +72,12 @@ class Ticks {
     }
     for (std::size_t l = layers_.size(); l-- > 0;) {
       pass(layers_[l].backward);
-      if (overlap_ != Overlap::none) left_[l] = layers_[l].network;
+      if (overlap_ != step::Overlap::none) left_[l] = layers_[l].network;
     }
     for (std::size_t l = 0; l < layers_.size(); ++l) {
-      if (overlap_ == Overlap::none) left_[l] = layers_[l].network;
+      if (overlap_ == step::Overlap::none) left_[l] = layers_[l].network;
     }
-    for (std::size_t l = 0; overlap_ != Overlap::full && l < layers_.size(); ++l) await(l);
+    for (std::size_t l = 0; overlap_ != step::Overlap::full && l < layers_.size(); ++l) await(l);
     return now_ - begin;
   }
 
@@ -94,7 +94,7 @@ class Ticks {
   }
 
   const std::vector<Layer>& layers_;
-  Overlap overlap_;
+  step::Overlap overlap_;
   std::vector<int> left_;
   int now_ = 0;
 };
@@ -104,7 +104,8 @@ RC_GTEST_PROP(SimulateStep, IsWhatMillisecondAfterMillisecondGives, ()) {
   std::vector<Layer> layers;
   const int count = between(1, 6);
   for (int i = 0; i < count; ++i) layers.push_back({between(0, 9), between(1, 9), between(1, 20)});
-  for (const Overlap overlap : {Overlap::none, Overlap::backward, Overlap::full}) {
+  for (const step::Overlap overlap :
+       {step::Overlap::none, step::Overlap::backward, step::Overlap::full}) {
     Ticks ticks(layers, overlap);
     int last = 0;
     for (int i = 0; i < 4; ++i) last = ticks.step();
@@ -115,27 +116,28 @@ RC_GTEST_PROP(SimulateStep, IsWhatMillisecondAfterMillisecondGives, ()) {
 }
 
 TEST(SimulateStep, WithoutOverlapTimesAddUp) {
-  const SimulatedStep step = simulated({{10, 20, 30}, {1, 2, 3}}, Overlap::none);
+  const SimulatedStep step = simulated({{10, 20, 30}, {1, 2, 3}}, step::Overlap::none);
   EXPECT_NEAR(step.step, (33 + 33) * kMs, 1e-12);
   EXPECT_NEAR(step.efficiency(), 0.5, 1e-9);
 }
 
 TEST(SimulateStep, FullOverlapComesToTheBound) {
   // ResNet-50 at 10 GbE: T_c is 172 ms of 234. At 1 GbE the network bounds the step.
-  const LayerProfile profile = profile_named("resnet50");
+  const workload::LayerProfile profile = workload::profile_named("resnet50");
   Fabric fabric{.hosts = 4};
   fabric.port = {.latency = std::chrono::microseconds(20), .bytes_per_second = 1.17e9};
   ExchangeModel exchange{.ranks = 4, .times = fabric_times(fabric, "ring")};
   const StepModel model{.compute = 0.234};
-  EXPECT_GT(simulate_step(profile, plan_step(profile), model, exchange).efficiency(), 0.99);
+  EXPECT_GT(simulate_step(profile, step::plan_step(profile), model, exchange).efficiency(), 0.99);
   fabric.port.bytes_per_second = 1.17e8;
   exchange.times = fabric_times(fabric, "ring");
   const double t_c = 2 * 0.75 * 4 * 25'557'032 / 1.17e8;
-  EXPECT_NEAR(simulate_step(profile, plan_step(profile), model, exchange).step, t_c, 0.03 * t_c);
+  EXPECT_NEAR(simulate_step(profile, step::plan_step(profile), model, exchange).step, t_c,
+              0.03 * t_c);
 }
 
 TEST(SimulateStep, ASlowHostSlowsAllDown) {
-  const LayerProfile profile = profile_of({{10, 20, 5}});
+  const workload::LayerProfile profile = profile_of({{10, 20, 5}});
   const StepModel model{.compute = 30 * kMs, .slowest_host = 2};
   const SimulatedStep step =
       simulate_step(profile, one_bucket_a_layer(profile), model, millisecond_a_value());
@@ -145,14 +147,14 @@ TEST(SimulateStep, ASlowHostSlowsAllDown) {
 
 TEST(SimulateStep, PassesAndLocalStepsSendLess) {
   const std::vector<Layer> layers{{10, 20, 100}};
-  const LayerProfile profile = profile_of(layers);
-  StepModel model{.compute = 30 * kMs, .accumulate = 4, .policy = {.overlap = Overlap::none}};
+  const workload::LayerProfile profile = profile_of(layers);
+  StepModel model{.compute = 30 * kMs, .accumulate = 4, .policy = {.overlap = step::Overlap::none}};
   const auto step = [&](const StepModel& m) {
     return simulate_step(profile, one_bucket_a_layer(profile), m, millisecond_a_value()).step;
   };
   EXPECT_NEAR(step(model), (4 * 30 + 100) * kMs, 1e-9);
   model = {.compute = 30 * kMs};
-  LocalStepsConfig local{.steps = 4};
+  step::LocalStepsConfig local{.steps = 4};
   model.local_steps.emplace(local);
   EXPECT_NEAR(step(model), (30 + 100 / 4.0) * kMs, 1e-9);
   local.overlap_steps = 2;
@@ -161,23 +163,24 @@ TEST(SimulateStep, PassesAndLocalStepsSendLess) {
 }
 
 TEST(SimulateStep, CodingTakesItsThreadAndSparesTheNetwork) {
-  const LayerProfile profile = profile_of({{10, 20, 1 << 20}});
-  const StepModel model{.compute = 0.1, .policy = {.overlap = Overlap::none}};
+  const workload::LayerProfile profile = profile_of({{10, 20, 1 << 20}});
+  const StepModel model{.compute = 0.1, .policy = {.overlap = step::Overlap::none}};
   ExchangeModel exchange{.ranks = 2, .codec = "int8", .speed = {1e9, 1e9, 1e9}};
   double sent = 0;
-  exchange.times = [&](Collective, double bytes) {
+  exchange.times = [&](schedule::Collective, double bytes) {
     sent += bytes;
     return OperationTime{1e-3, 1e-3, "direct"};
   };
   const SimulatedStep step =
-      simulate_step(profile, plan_step(profile, {.compress = true}), model, exchange);
+      simulate_step(profile, step::plan_step(profile, {.compress = true}), model, exchange);
   // Encode all; decode one half, add the other, encode the mean's half; decode all.
   const double coding = (1 + 0.5 + 0.5 + 0.5 + 1) * 4 * (1 << 20) / 1e9;
   EXPECT_NEAR(step.step, 0.1 + coding + 2e-3, 1e-6);
   EXPECT_LT(sent, 2.2 * (1 << 20));
   exchange.codec_slowdown = 2;
-  EXPECT_NEAR(simulate_step(profile, plan_step(profile, {.compress = true}), model, exchange).step,
-              0.1 + 2 * coding + 2e-3, 1e-6);
+  EXPECT_NEAR(
+      simulate_step(profile, step::plan_step(profile, {.compress = true}), model, exchange).step,
+      0.1 + 2 * coding + 2e-3, 1e-6);
 }
 
 TEST(SimulateStep, ReadsWhatBenchCodecWrote) {
@@ -192,4 +195,4 @@ TEST(SimulateStep, ReadsWhatBenchCodecWrote) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::plan

@@ -9,7 +9,7 @@
 
 #include "gradwire/base/error.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
 /// The case study: ResNet-50 on four nodes, 234 ms and 106 ms, no overlap.
@@ -17,7 +17,7 @@ PlanInput case_study() {
   PlanInput input{.model = model_named("resnet50"),
                   .device = device_named("cpu_32"),
                   .network = network_named("10gbe"),
-                  .strategy = {.nodes = 4, .overlap = Overlap::none},
+                  .strategy = {.nodes = 4, .overlap = step::Overlap::none},
                   .measured = {.step = 0.234, .communication = 0.106, .nodes = 4}};
   return input;
 }
@@ -53,9 +53,9 @@ TEST(Ladder, TimesAreThoseThatWereMeasured) {
 
 TEST(Ladder, OverlapHidesWhatFits) {
   PlanInput input = case_study();
-  input.strategy.overlap = Overlap::full;
+  input.strategy.overlap = step::Overlap::full;
   const StepTime full = step_time(input);
-  input.strategy.overlap = Overlap::backward;
+  input.strategy.overlap = step::Overlap::backward;
   const StepTime backward = step_time(input);
   EXPECT_GT(full.eta, 0.99);
   EXPECT_GT(backward.eta, 0.688);
@@ -173,7 +173,8 @@ TEST(StepTime, StagesTwoAndThreeReduceAfterEachPass) {
   const std::array<double, 4> halves{2, 2, 3 + 1, 3 + 2 * 3};
   for (int stage = 0; stage < 4; ++stage) {
     input.strategy.zero_stage = stage;
-    for (const Overlap overlap : {Overlap::none, Overlap::backward, Overlap::full}) {
+    for (const step::Overlap overlap :
+         {step::Overlap::none, step::Overlap::backward, step::Overlap::full}) {
       input.strategy.overlap = overlap;
       const StepTime time = step_time(input);
       EXPECT_NEAR(time.wire_bytes, halves[static_cast<std::size_t>(stage)] * half, 1) << stage;
@@ -242,4 +243,4 @@ TEST(StepTime, AProfileWithoutTimeAsksForIt) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::plan

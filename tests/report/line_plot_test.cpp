@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace gradwire {
+namespace gradwire::report {
 namespace {
 
 using ::testing::AllOf;
@@ -80,4 +80,4 @@ TEST(LinePlot, OnePointOrNoneIsAPictureToo) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::report

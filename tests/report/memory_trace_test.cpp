@@ -8,7 +8,7 @@
 #include "gradwire/trace/chrome_trace.h"
 #include "tests/trace/manual_trace.h"
 
-namespace gradwire {
+namespace gradwire::report {
 namespace {
 
 using nlohmann::json;
@@ -83,4 +83,4 @@ TEST(MemoryInASummary, IsByCategory) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::report

@@ -7,9 +7,8 @@
 
 #include "gradwire/report/histogram.h"
 #include "gradwire/report/report_data.h"
-#include "gradwire/report/spread.h"
 
-namespace gradwire {
+namespace gradwire::report {
 namespace {
 
 using ::testing::DoubleNear;
@@ -138,4 +137,4 @@ TEST(StepTimeBins, AreSharedByRunsThatCanBeCompared) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::report

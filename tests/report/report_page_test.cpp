@@ -10,10 +10,9 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
-#include "gradwire/report/chart_library.h"
 #include "gradwire/report/report_data.h"
 
-namespace gradwire {
+namespace gradwire::report {
 namespace {
 
 namespace fs = std::filesystem;
@@ -127,4 +126,4 @@ TEST(HtmlPage, TextOfUsersStaysText) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::report

@@ -7,7 +7,7 @@
 #include "gradwire/report/progress.h"
 #include "gradwire/report/training_summary.h"
 
-namespace gradwire {
+namespace gradwire::report {
 namespace {
 
 using std::chrono::milliseconds;
@@ -112,4 +112,4 @@ TEST(TrainingSummary, OfAWorldOfOneOrAnotherBackend) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::report

@@ -10,7 +10,7 @@
 
 #include "gradwire/report/step_log.h"
 
-namespace gradwire {
+namespace gradwire::report {
 namespace {
 
 using ::testing::ElementsAre;
@@ -159,4 +159,4 @@ TEST(MemoryTimeline, ThinnedKeepsPeaks) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::report

@@ -12,7 +12,7 @@
 
 /// Steps, bytes and times of the algorithms, compared with textbook formulas, which the cost model
 /// does not use. (Ring, direct, tree and recursive doubling: cost_test.cpp.)
-namespace gradwire {
+namespace gradwire::schedule {
 namespace {
 
 using std::chrono::microseconds;
@@ -211,8 +211,8 @@ INSTANTIATE_TEST_SUITE_P(OneToSeventy, AnyRanks, testing::Range(1, 71));
 INSTANTIATE_TEST_SUITE_P(More, AnyRanks, testing::Values(100, 127, 128));
 
 /// Bytes that each host sends.
-std::vector<std::size_t> bytes_out_of_hosts(const Schedule& schedule, const Topology& topology,
-                                            std::size_t bytes) {
+std::vector<std::size_t> bytes_out_of_hosts(const Schedule& schedule,
+                                            const topology::Topology& topology, std::size_t bytes) {
   const ChunkLayout layout(schedule.chunks, bytes / 4, 4);
   std::vector<std::size_t> out(static_cast<std::size_t>(topology.hosts()));
   for (Rank rank = 0; rank < schedule.ranks; ++rank) {
@@ -226,16 +226,16 @@ std::vector<std::size_t> bytes_out_of_hosts(const Schedule& schedule, const Topo
 }
 
 /// `hosts` hosts with `ranks` ranks each, assigned round-robin.
-Topology dealt_out(int hosts, int ranks) {
+topology::Topology dealt_out(int hosts, int ranks) {
   std::vector<int> host_of;
   for (int rank = 0; rank < hosts * ranks; ++rank) host_of.push_back(rank % hosts);
-  return Topology(std::vector<Host>(static_cast<std::size_t>(hosts)), host_of);
+  return topology::Topology(std::vector<topology::Host>(static_cast<std::size_t>(hosts)), host_of);
 }
 
 TEST(OnHosts, HierarchicalCrossesAsIfEachHostHadOneRank) {
   for (int hosts = 1; hosts <= 6; ++hosts) {
     for (int ranks = 1; ranks <= 5; ++ranks) {
-      const Topology topology = dealt_out(hosts, ranks);
+      const topology::Topology topology = dealt_out(hosts, ranks);
       const std::size_t bytes = 4096u * static_cast<std::size_t>(hosts * ranks);
       const Schedule schedule = hierarchical_all_reduce(topology);
       const std::size_t least =
@@ -248,7 +248,7 @@ TEST(OnHosts, HierarchicalCrossesAsIfEachHostHadOneRank) {
 }
 
 TEST(OnHosts, RingEntersAndLeavesEachHostOnce) {
-  const Topology topology = dealt_out(4, 3);
+  const topology::Topology topology = dealt_out(4, 3);
   const std::size_t bytes = 12u * 4096u;
   for (std::size_t out : bytes_out_of_hosts(ring_all_reduce(topology), topology, bytes)) {
     EXPECT_EQ(out, 2 * 11 * bytes / 12);
@@ -257,7 +257,7 @@ TEST(OnHosts, RingEntersAndLeavesEachHostOnce) {
 
 TEST(OnHosts, HostTreesCrossOnceAHost) {
   for (int hosts = 1; hosts <= 6; ++hosts) {
-    const Topology topology = dealt_out(hosts, 4);
+    const topology::Topology topology = dealt_out(hosts, 4);
     for (Rank root : {0, hosts + 1, 4 * hosts - 1}) {
       for (const Schedule& schedule :
            {host_tree_broadcast(topology, root), host_tree_reduce(topology, root)}) {
@@ -272,11 +272,11 @@ TEST(OnHosts, HostTreesCrossOnceAHost) {
 }
 
 TEST(OnHosts, LeadersSendOneMessageAcrossToEachHost) {
-  const Topology topology = dealt_out(3, 4);
+  const topology::Topology topology = dealt_out(3, 4);
   const Schedule schedule = leaders_all_reduce(topology);
   EXPECT_EQ(ScheduleCost(schedule).count({1, 1, 4}).steps, 3u);
   for (std::size_t out : bytes_out_of_hosts(schedule, topology, 4096)) EXPECT_EQ(out, 2u * 4096u);
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::schedule

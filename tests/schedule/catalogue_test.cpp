@@ -7,10 +7,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace gradwire {
+namespace gradwire::schedule {
 namespace {
 
-const Topology kFour = Topology::uniform(4);
+const topology::Topology kFour = topology::Topology::uniform(4);
 
 TEST(Catalogue, HasAnAlgorithmForEveryCollective) {
   for (Collective collective : all_collectives()) {
@@ -56,7 +56,7 @@ TEST(Catalogue, SaysWhichAlgorithmsThereAre) {
 }
 
 TEST(Catalogue, KnowsWhichAlgorithmsATopologyIsFor) {
-  const auto suiting = [](const Topology& topology) {
+  const auto suiting = [](const topology::Topology& topology) {
     std::set<std::string_view> names;
     for (const Algorithm& algorithm : algorithm_catalogue()) {
       if (algorithm.suits != nullptr && algorithm.suits(topology)) names.insert(algorithm.name);
@@ -65,12 +65,13 @@ TEST(Catalogue, KnowsWhichAlgorithmsATopologyIsFor) {
   };
   using Names = std::set<std::string_view>;
   EXPECT_EQ(suiting(kFour), Names{});
-  EXPECT_EQ(suiting(Topology({Host{}, Host{}}, {0, 0, 1})),
+  EXPECT_EQ(suiting(topology::Topology({topology::Host{}, topology::Host{}}, {0, 0, 1})),
             (Names{"hierarchical", "leaders", "host_tree"}));
-  EXPECT_EQ(suiting(Topology({Host{}}, {0, 0, 0})), Names{});
-  EXPECT_EQ(suiting(Topology({Link{}, Link{.bytes_per_second = 1e7}})),
-            (Names{"spanning_trees", "uneven"}));
-  Topology measured = kFour;
+  EXPECT_EQ(suiting(topology::Topology({topology::Host{}}, {0, 0, 0})), Names{});
+  EXPECT_EQ(
+      suiting(topology::Topology({topology::Link{}, topology::Link{.bytes_per_second = 1e7}})),
+      (Names{"spanning_trees", "uneven"}));
+  topology::Topology measured = kFour;
   measured.set_measured(1, 2, {.bytes_per_second = 1e7});
   EXPECT_EQ(suiting(measured), (Names{"spanning_trees", "uneven"}));
 }
@@ -85,4 +86,4 @@ TEST(Catalogue, RefusesRanksThatAreNone) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::schedule

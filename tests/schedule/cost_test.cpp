@@ -14,7 +14,7 @@
 #include "tests/schedule/textbook_links.h"
 
 /// Compares the cost of schedules with textbook formulas, which the cost model does not use.
-namespace gradwire {
+namespace gradwire::schedule {
 namespace {
 
 using std::chrono::microseconds;
@@ -152,26 +152,26 @@ TEST(Cost, PortsCarryOneMessageAtATime) {
 }
 
 TEST(Cost, SlowPortsSlowThePath) {
-  std::vector<Link> ports(2, {.latency = microseconds(50), .bytes_per_second = kRate});
+  std::vector<topology::Link> ports(2, {.latency = microseconds(50), .bytes_per_second = kRate});
   ports[1] = {.latency = microseconds(80), .bytes_per_second = kRate / 10};
   const Schedule message = point_to_point(links(2), 0, 1);
   const Schedule reply = point_to_point(links(2), 1, 0);
   for (const Schedule& schedule : {message, reply}) {
-    const Estimate estimate =
-        ScheduleCost(schedule).estimate(Topology(ports), layout_of(schedule, kBytes), kWhole);
+    const Estimate estimate = ScheduleCost(schedule).estimate(topology::Topology(ports),
+                                                              layout_of(schedule, kBytes), kWhole);
     EXPECT_NEAR(static_cast<double>(estimate.total.count()), 80e3 + 10 * wire(kBytes), 1);
   }
 }
 
 TEST(Cost, RanksOfAHostShareItsPort) {
-  std::vector<Host> hosts(2);
-  for (Host& host : hosts) {
+  std::vector<topology::Host> hosts(2);
+  for (topology::Host& host : hosts) {
     host.rails = {{.latency = microseconds(50), .bytes_per_second = kRate}};
     host.inside = {.latency = microseconds(2), .bytes_per_second = 4 * kRate};
   }
   const auto time = [&](const std::vector<int>& host_of) {
     const Schedule schedule = exchange_all_reduce(links(4));
-    const Estimate estimate = ScheduleCost(schedule).estimate(Topology(hosts, host_of),
+    const Estimate estimate = ScheduleCost(schedule).estimate(topology::Topology(hosts, host_of),
                                                               layout_of(schedule, kBytes), kWhole);
     return static_cast<double>(estimate.total.count());
   };
@@ -183,8 +183,9 @@ TEST(Cost, RanksOfAHostShareItsPort) {
 }
 
 TEST(Cost, RailsMakeOnePort) {
-  const Link rail{.latency = microseconds(50), .bytes_per_second = kRate};
-  const Topology topology({Host{.rails = {rail, rail}}, Host{.rails = {rail, rail}}}, {0, 1});
+  const topology::Link rail{.latency = microseconds(50), .bytes_per_second = kRate};
+  const topology::Topology topology(
+      {topology::Host{.rails = {rail, rail}}, topology::Host{.rails = {rail, rail}}}, {0, 1});
   const Schedule message = point_to_point(topology, 0, 1);
   const Estimate estimate =
       ScheduleCost(message).estimate(topology, layout_of(message, kBytes), kWhole);
@@ -192,7 +193,7 @@ TEST(Cost, RailsMakeOnePort) {
 }
 
 TEST(Cost, MeasuredPathsDelayTheirTwoHostsOnly) {
-  Topology topology = links(3);
+  topology::Topology topology = links(3);
   topology.set_measured(0, 1, {.latency = microseconds(70), .bytes_per_second = kRate / 3});
   const auto time = [&](Rank from, Rank to) {
     const Schedule message = point_to_point(topology, from, to);
@@ -214,10 +215,11 @@ TEST(Cost, RanksThatShareProcessorsTakeTurns) {
   CostOptions options = kWhole;
   options.per_segment = microseconds(5);
   options.per_segment_inside = microseconds(1);
-  const Link port{.latency = microseconds(50), .bytes_per_second = kRate};
-  Host crowded{.rails = {port}, .inside = {.latency = microseconds(2), .bytes_per_second = kRate}};
+  const topology::Link port{.latency = microseconds(50), .bytes_per_second = kRate};
+  topology::Host crowded{.rails = {port},
+                         .inside = {.latency = microseconds(2), .bytes_per_second = kRate}};
   crowded.cores = 1;
-  const Topology topology({crowded, Host{.rails = {port}}}, {0, 0, 1});
+  const topology::Topology topology({crowded, topology::Host{.rails = {port}}}, {0, 0, 1});
   const auto time = [&](Rank from, Rank to) {
     const Schedule message = point_to_point(topology, from, to);
     const Estimate estimate =
@@ -233,14 +235,14 @@ TEST(Cost, HostsOfAMachineShareItsProcessors) {
   CostOptions options = kWhole;
   options.per_segment = microseconds(100);
   const auto time = [&](int kernels) {
-    std::vector<Host> hosts;
+    std::vector<topology::Host> hosts;
     std::vector<int> host_of;
     for (int host = 0; host < 8; ++host) {
       hosts.push_back(
           {.rails = {{.bytes_per_second = kRate}}, .cores = 2, .kernel = host % kernels});
       host_of.push_back(host);
     }
-    const Topology topology(hosts, host_of);
+    const topology::Topology topology(hosts, host_of);
     const Schedule schedule = direct_all_reduce(topology);
     return static_cast<double>(
         ScheduleCost(schedule).estimate(topology, layout_of(schedule, 4), options).total.count());
@@ -264,11 +266,11 @@ TEST(Cost, FindsACriticalPathOnAnyLinks) {
                             .reduce_bytes_per_second = 3e9};
   Random random(1);
   const auto some = [&] {
-    return Link{.latency = microseconds(random.between(1, 50)),
-                .bytes_per_second = kRate * (0.1 + random.unit())};
+    return topology::Link{.latency = microseconds(random.between(1, 50)),
+                          .bytes_per_second = kRate * (0.1 + random.unit())};
   };
   for (int i = 0; i < 40; ++i) {
-    Topology topology(std::vector<Link>{some(), some(), some(), some()});
+    topology::Topology topology(std::vector<topology::Link>{some(), some(), some(), some()});
     for (int from = 0; from < 4; ++from) {
       for (int to = 0; to < 4; ++to) {
         if (to != from) topology.set_measured(from, to, some());
@@ -350,4 +352,4 @@ TEST(Cost, LargeWorldsAreEstimatedToo) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::schedule

@@ -9,16 +9,16 @@
 #include "gradwire/schedule/algorithms/algorithms.h"
 #include "gradwire/schedule/catalogue.h"
 
-namespace gradwire {
+namespace gradwire::schedule {
 namespace {
 
 using std::chrono::microseconds;
 using testing::HasSubstr;
 
-const Link kLink{.latency = microseconds(50), .bytes_per_second = 1e9};
+const topology::Link kLink{.latency = microseconds(50), .bytes_per_second = 1e9};
 
 Drawing drawing_of_ring() {
-  const Topology topology = Topology::uniform(3, kLink);
+  const topology::Topology topology = topology::Topology::uniform(3, kLink);
   const ScheduleCost cost(ring_all_reduce(topology));
   // Three chunks of 10,000 bytes, 10 us each.
   return drawing_of(cost, cost.estimate(topology, ChunkLayout(3, 7500, 4)));
@@ -101,7 +101,7 @@ TEST(Drawing, TakesEventsOfAnyOrigin) {
 TEST(Drawing, WorksForEveryAlgorithm) {
   for (const Algorithm& algorithm : algorithm_catalogue()) {
     for (int ranks : {1, 2, 5}) {
-      const Topology topology = Topology::uniform(ranks, kLink);
+      const topology::Topology topology = topology::Topology::uniform(ranks, kLink);
       const Schedule schedule = algorithm.make(topology, {algorithm.collective, 0, ranks - 1});
       const ScheduleCost cost(schedule);
       const Drawing drawing =
@@ -114,7 +114,7 @@ TEST(Drawing, WorksForEveryAlgorithm) {
 }
 
 TEST(Label, NamesRanksOwnPartByItsPlaceInTheWhole) {
-  const Topology topology = Topology::uniform(3);
+  const topology::Topology topology = topology::Topology::uniform(3);
   const Schedule gather = direct_all_gather(topology);
   const Program gathering = gather.program(2);
   EXPECT_EQ(label_of(gather, gathering, 2, gathering.ops[0]), "c2=");
@@ -127,4 +127,4 @@ TEST(Label, NamesRanksOwnPartByItsPlaceInTheWhole) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::schedule

@@ -7,22 +7,22 @@
 namespace gradwire::testing_support {
 namespace {
 
-void add_unless_there(std::vector<OpIndex>& indices, OpIndex index) {
+void add_unless_there(std::vector<schedule::OpIndex>& indices, schedule::OpIndex index) {
   if (std::ranges::find(indices, index) == indices.end()) indices.push_back(index);
 }
 
-EditableProgram editable(const Program& program) {
+EditableProgram editable(const schedule::Program& program) {
   EditableProgram result;
   result.scratch_mirrors = program.scratch_mirrors;
-  for (const Op& op : program.ops) {
+  for (const schedule::Op& op : program.ops) {
     const auto after = program.after(op);
     result.ops.push_back({op, {after.begin(), after.end()}});
   }
   return result;
 }
 
-Program runnable(const EditableProgram& program) {
-  Program result;
+schedule::Program runnable(const EditableProgram& program) {
+  schedule::Program result;
   result.scratch_mirrors = program.scratch_mirrors;
   for (const EditableOp& op : program.ops) {
     result.ops.push_back(op.op);
@@ -35,28 +35,28 @@ Program runnable(const EditableProgram& program) {
 
 }  // namespace
 
-void EditableProgram::remove(OpIndex index) {
-  const std::vector<OpIndex> inherited = ops[index].after;
+void EditableProgram::remove(schedule::OpIndex index) {
+  const std::vector<schedule::OpIndex> inherited = ops[index].after;
   ops.erase(ops.begin() + index);
   for (EditableOp& op : ops) {
     if (std::erase(op.after, index) > 0) {
-      for (OpIndex earlier : inherited) add_unless_there(op.after, earlier);
+      for (schedule::OpIndex earlier : inherited) add_unless_there(op.after, earlier);
     }
-    for (OpIndex& earlier : op.after) earlier -= earlier > index ? 1 : 0;
+    for (schedule::OpIndex& earlier : op.after) earlier -= earlier > index ? 1 : 0;
   }
 }
 
-void EditableProgram::insert(OpIndex index, EditableOp added) {
+void EditableProgram::insert(schedule::OpIndex index, EditableOp added) {
   for (EditableOp& op : ops) {
-    for (OpIndex& earlier : op.after) earlier += earlier >= index ? 1 : 0;
+    for (schedule::OpIndex& earlier : op.after) earlier += earlier >= index ? 1 : 0;
   }
   ops.insert(ops.begin() + index, std::move(added));
 }
 
-void EditableProgram::move_behind(OpIndex from, OpIndex to) {
+void EditableProgram::move_behind(schedule::OpIndex from, schedule::OpIndex to) {
   std::rotate(ops.begin() + from, ops.begin() + from + 1, ops.begin() + to + 1);
   for (EditableOp& op : ops) {
-    for (OpIndex& earlier : op.after) {
+    for (schedule::OpIndex& earlier : op.after) {
       if (earlier == from) {
         earlier = to;
       } else if (earlier > from && earlier <= to) {
@@ -66,16 +66,16 @@ void EditableProgram::move_behind(OpIndex from, OpIndex to) {
   }
 }
 
-EditableSchedule::EditableSchedule(const Schedule& schedule) : frame(schedule) {
+EditableSchedule::EditableSchedule(const schedule::Schedule& schedule) : frame(schedule) {
   for (Rank rank = 0; rank < schedule.ranks; ++rank) {
     programs.push_back(editable(schedule.program(rank)));
   }
 }
 
-Schedule EditableSchedule::build() const {
-  auto built = std::make_shared<std::vector<Program>>();
+schedule::Schedule EditableSchedule::build() const {
+  auto built = std::make_shared<std::vector<schedule::Program>>();
   for (const EditableProgram& program : programs) built->push_back(runnable(program));
-  Schedule schedule = frame;
+  schedule::Schedule schedule = frame;
   schedule.program = [built](Rank rank) { return (*built)[static_cast<std::size_t>(rank)]; };
   return schedule;
 }

@@ -8,8 +8,8 @@ namespace gradwire::testing_support {
 
 /// A program as a list of ops with their dependencies, which is easier to change than Program.
 struct EditableOp {
-  Op op;
-  std::vector<OpIndex> after;
+  schedule::Op op;
+  std::vector<schedule::OpIndex> after;
 };
 
 struct EditableProgram {
@@ -17,22 +17,22 @@ struct EditableProgram {
   std::vector<std::uint32_t> scratch_mirrors;
 
   /// Removes an op. Its dependents inherit its dependencies.
-  void remove(OpIndex index);
+  void remove(schedule::OpIndex index);
 
   /// Inserts an op at `index`; the ops from there on shift by one.
-  void insert(OpIndex index, EditableOp op);
+  void insert(schedule::OpIndex index, EditableOp op);
 
   /// Moves op `from` to position `to`.
-  void move_behind(OpIndex from, OpIndex to);
+  void move_behind(schedule::OpIndex from, schedule::OpIndex to);
 };
 
 /// A schedule with all its programs in memory.
 struct EditableSchedule {
-  explicit EditableSchedule(const Schedule& schedule);
+  explicit EditableSchedule(const schedule::Schedule& schedule);
 
-  Schedule build() const;
+  schedule::Schedule build() const;
 
-  Schedule frame;
+  schedule::Schedule frame;
   std::vector<EditableProgram> programs;
 };
 

@@ -8,7 +8,7 @@
 #include "tests/schedule/printing.h"
 
 /// Details of the verifier, on schedules written for the purpose.
-namespace gradwire {
+namespace gradwire::schedule {
 namespace {
 
 using testing::HasSubstr;
@@ -300,4 +300,4 @@ TEST(Verify, IsAStatus) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::schedule

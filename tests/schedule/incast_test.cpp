@@ -1,16 +1,15 @@
-#include "gradwire/schedule/cost/incast.h"
-
 #include <gtest/gtest.h>
 
 #include "gradwire/schedule/catalogue.h"
+#include "gradwire/schedule/cost/link_model.h"
 #include "tests/schedule/textbook_links.h"
 
-namespace gradwire {
+namespace gradwire::schedule {
 namespace {
 
 constexpr std::size_t kBytes = 100'000'000;
 
-double estimate(Collective collective, const char* algorithm, const Topology& topology,
+double estimate(Collective collective, const char* algorithm, const topology::Topology& topology,
                 const IncastCosts& incast) {
   const ScheduleCost cost(make_schedule({collective}, algorithm, topology).value());
   const ChunkLayout layout(cost.programs().schedule().chunks, kBytes, 1);
@@ -18,7 +17,7 @@ double estimate(Collective collective, const char* algorithm, const Topology& to
 }
 
 /// How much longer a collective takes because of incast.
-double factor(const char* algorithm, const Topology& topology,
+double factor(const char* algorithm, const topology::Topology& topology,
               Collective collective = Collective::all_reduce) {
   constexpr IncastCosts kCosts{.direct = 0.01, .forwarding = 0.1, .inside = 0.02};
   return estimate(collective, algorithm, topology, kCosts) /
@@ -57,14 +56,15 @@ TEST(Incast, CostsMoreWhereDataIsForwarded) {
 }
 
 TEST(Incast, OfPortsWithSpareTimeCostsLittle) {
-  std::vector<Link> ports(4, {.bytes_per_second = 1e8});
+  std::vector<topology::Link> ports(4, {.bytes_per_second = 1e8});
   ports[3].bytes_per_second = 2.5e7;  // It hears from two, and the others wait for it.
-  EXPECT_LT(factor("spanning_trees", Topology(ports)), 1.05);
+  EXPECT_LT(factor("spanning_trees", topology::Topology(ports)), 1.05);
 }
 
 TEST(Incast, InsideAHostIsOneShare) {
-  EXPECT_NEAR(factor("direct", Topology({Host{}}, {0, 0, 0, 0, 0, 0, 0, 0})), 1.02, 1e-3);
+  EXPECT_NEAR(factor("direct", topology::Topology({topology::Host{}}, {0, 0, 0, 0, 0, 0, 0, 0})),
+              1.02, 1e-3);
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::schedule

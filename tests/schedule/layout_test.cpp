@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-namespace gradwire {
+namespace gradwire::schedule {
 namespace {
 
 TEST(ChunkLayout, CutsOnElementBoundariesWithoutGaps) {
@@ -85,4 +85,4 @@ TEST(FlowsThrough, NeedsTheSameSlice) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::schedule

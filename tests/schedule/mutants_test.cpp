@@ -13,7 +13,7 @@
 #include "tests/schedule/random_execution.h"
 
 /// Tests the verifier with schedules that it must refuse: correct ones with one change.
-namespace gradwire {
+namespace gradwire::schedule {
 namespace {
 
 using testing_support::change_something;
@@ -26,7 +26,8 @@ Schedule make(const Algorithm& algorithm, int ranks, Random& random) {
   const auto any_rank = [&] {
     return static_cast<Rank>(random.below(static_cast<std::uint64_t>(ranks)));
   };
-  return algorithm.make(Topology::uniform(ranks), {algorithm.collective, any_rank(), any_rank()});
+  return algorithm.make(topology::Topology::uniform(ranks),
+                        {algorithm.collective, any_rank(), any_rank()});
 }
 
 std::string title(const Algorithm& algorithm) {
@@ -156,4 +157,4 @@ TEST(RandomExecution, FindsNothingWrongWithTheAlgorithms) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::schedule

@@ -8,10 +8,10 @@
 namespace gradwire::testing_support {
 
 std::optional<Site> pick(EditableSchedule& schedule, Random& random, const SitePredicate& fits) {
-  std::vector<std::pair<Rank, OpIndex>> sites;
+  std::vector<std::pair<Rank, schedule::OpIndex>> sites;
   for (Rank rank = 0; rank < schedule.frame.ranks; ++rank) {
     const auto ops = schedule.programs[static_cast<std::size_t>(rank)].ops.size();
-    for (OpIndex i = 0; i < ops; ++i) {
+    for (schedule::OpIndex i = 0; i < ops; ++i) {
       if (fits({schedule, rank, i})) sites.emplace_back(rank, i);
     }
   }
@@ -21,19 +21,19 @@ std::optional<Site> pick(EditableSchedule& schedule, Random& random, const SiteP
 }
 
 bool is_send(const Site& site) {
-  return sends(site.op());
+  return schedule::sends(site.op());
 }
 
 bool is_receive(const Site& site) {
-  return receives(site.op());
+  return schedule::receives(site.op());
 }
 
-bool is_kind(const Site& site, OpKind kind) {
+bool is_kind(const Site& site, schedule::OpKind kind) {
   return site.op().kind == kind;
 }
 
 bool is_reduce(const Site& site) {
-  return is_kind(site, OpKind::reduce);
+  return is_kind(site, schedule::OpKind::reduce);
 }
 
 bool has_peer(const Site& site) {
@@ -41,27 +41,28 @@ bool has_peer(const Site& site) {
 }
 
 bool is_barrier(const Site& site) {
-  return site.collective() == Collective::barrier;
+  return site.collective() == schedule::Collective::barrier;
 }
 
 bool computes(const Site& site) {
-  return is_reduce(site) || is_kind(site, OpKind::recv_reduce);
+  return is_reduce(site) || is_kind(site, schedule::OpKind::recv_reduce);
 }
 
-Slice& used_slice(const Site& site) {
+schedule::Slice& used_slice(const Site& site) {
   return is_send(site) ? site.op().src : site.op().dst;
 }
 
 bool has_other_chunk(const Site& site) {
-  const Slice& slice = used_slice(site);
-  const Schedule& frame = site.schedule.frame;
-  return slice.buffer != Buffer::scratch && slice.count == 1 &&
-         chunks_of(frame, site.rank, {}, slice.buffer) > 1;
+  const schedule::Slice& slice = used_slice(site);
+  const schedule::Schedule& frame = site.schedule.frame;
+  return slice.buffer != schedule::Buffer::scratch && slice.count == 1 &&
+         schedule::chunks_of(frame, site.rank, {}, slice.buffer) > 1;
 }
 
 void next_chunk(const Site& site) {
-  Slice& slice = used_slice(site);
-  slice.first = (slice.first + 1) % chunks_of(site.schedule.frame, site.rank, {}, slice.buffer);
+  schedule::Slice& slice = used_slice(site);
+  slice.first =
+      (slice.first + 1) % schedule::chunks_of(site.schedule.frame, site.rank, {}, slice.buffer);
 }
 
 bool remove_one(EditableSchedule& schedule, Random& random, const SitePredicate& fits) {

@@ -13,13 +13,13 @@ namespace gradwire::testing_support {
 struct Site {
   EditableSchedule& schedule;
   Rank rank;
-  OpIndex index;
+  schedule::OpIndex index;
 
   EditableProgram& program() const { return schedule.programs[static_cast<std::size_t>(rank)]; }
   EditableOp& entry() const { return program().ops[index]; }
-  Op& op() const { return entry().op; }
-  std::vector<OpIndex>& after() const { return entry().after; }
-  Collective collective() const { return schedule.frame.spec.collective; }
+  schedule::Op& op() const { return entry().op; }
+  std::vector<schedule::OpIndex>& after() const { return entry().after; }
+  schedule::Collective collective() const { return schedule.frame.spec.collective; }
 };
 
 using SitePredicate = std::function<bool(const Site&)>;
@@ -36,7 +36,7 @@ bool remove_one(EditableSchedule& schedule, Random& random, const SitePredicate&
 
 bool is_send(const Site& site);
 bool is_receive(const Site& site);
-bool is_kind(const Site& site, OpKind kind);
+bool is_kind(const Site& site, schedule::OpKind kind);
 bool is_reduce(const Site& site);
 bool has_peer(const Site& site);
 
@@ -46,7 +46,7 @@ bool computes(const Site& site);
 bool is_barrier(const Site& site);
 
 /// The slice that it sends or writes.
-Slice& used_slice(const Site& site);
+schedule::Slice& used_slice(const Site& site);
 
 /// Returns true if its slice could be another chunk of the same buffer.
 bool has_other_chunk(const Site& site);

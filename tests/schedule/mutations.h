@@ -13,7 +13,7 @@ namespace gradwire::testing_support {
 /// change if it has none. The result always has one of `faults`.
 struct Mutation {
   std::string_view name;
-  std::vector<Fault> faults;
+  std::vector<schedule::Fault> faults;
   bool (*apply)(EditableSchedule& schedule, Random& random);
 };
 

@@ -8,7 +8,7 @@
 namespace gradwire::testing_support {
 namespace {
 
-using enum Fault;
+using enum schedule::Fault;
 
 bool drop_send(EditableSchedule& s, Random& r) {
   return remove_one(s, r, is_send);
@@ -23,7 +23,7 @@ bool drop_reduce(EditableSchedule& s, Random& r) {
 }
 
 bool drop_copy(EditableSchedule& s, Random& r) {
-  return remove_one(s, r, [](const Site& site) { return is_kind(site, OpKind::copy); });
+  return remove_one(s, r, [](const Site& site) { return is_kind(site, schedule::OpKind::copy); });
 }
 
 /// Repeats an op right after the original; dependents of the original depend on both.
@@ -31,7 +31,7 @@ void duplicate(const Site& site) {
   EditableOp again = site.entry();
   again.after.push_back(site.index);
   site.program().insert(site.index + 1, again);
-  for (OpIndex i = site.index + 2; i < site.program().ops.size(); ++i) {
+  for (schedule::OpIndex i = site.index + 2; i < site.program().ops.size(); ++i) {
     auto& after = site.program().ops[i].after;
     if (std::ranges::find(after, site.index) != after.end()) after.push_back(site.index + 1);
   }
@@ -103,7 +103,10 @@ bool send_other_chunk(EditableSchedule& s, Random& r) {
 
 bool receive_other_chunk(EditableSchedule& s, Random& r) {
   return change_one(
-      s, r, [](const Site& site) { return is_kind(site, OpKind::recv) && has_other_chunk(site); },
+      s, r,
+      [](const Site& site) {
+        return is_kind(site, schedule::OpKind::recv) && has_other_chunk(site);
+      },
       next_chunk);
 }
 
@@ -111,7 +114,7 @@ bool write_to_input(EditableSchedule& s, Random& r) {
   return change_one(
       s, r, [](const Site& site) { return !is_send(site) && !is_barrier(site); },
       [](const Site& site) {
-        site.op().dst = {Buffer::input, 0, 1};
+        site.op().dst = {schedule::Buffer::input, 0, 1};
       });
 }
 
@@ -133,9 +136,9 @@ bool postscale_a_send(EditableSchedule& s, Random& r) {
 
 bool overwrite_instead_of_adding(EditableSchedule& s, Random& r) {
   return change_one(
-      s, r, [](const Site& site) { return is_kind(site, OpKind::recv_reduce); },
+      s, r, [](const Site& site) { return is_kind(site, schedule::OpKind::recv_reduce); },
       [](const Site& site) {
-        site.op().kind = OpKind::recv;
+        site.op().kind = schedule::OpKind::recv;
         site.op().src = {};
         site.op().postscale = false;
       });
@@ -143,9 +146,10 @@ bool overwrite_instead_of_adding(EditableSchedule& s, Random& r) {
 
 bool add_instead_of_overwriting(EditableSchedule& s, Random& r) {
   return change_one(
-      s, r, [](const Site& site) { return is_kind(site, OpKind::recv) && !is_barrier(site); },
+      s, r,
+      [](const Site& site) { return is_kind(site, schedule::OpKind::recv) && !is_barrier(site); },
       [](const Site& site) {
-        site.op().kind = OpKind::recv_reduce;
+        site.op().kind = schedule::OpKind::recv_reduce;
         site.op().src = site.op().dst;
       });
 }
@@ -155,32 +159,35 @@ bool swap_operands(EditableSchedule& s, Random& r) {
   const std::string& name = s.frame.name;
   if (name != "recursive_doubling" && name != "exchange" && name != "leaders") return false;
   return change_one(s, r, is_reduce, [](const Site& site) {
-    OperandOrder& order = site.op().order;
-    order = order == OperandOrder::local_first ? OperandOrder::incoming_first
-                                               : OperandOrder::local_first;
+    schedule::OperandOrder& order = site.op().order;
+    order = order == schedule::OperandOrder::local_first ? schedule::OperandOrder::incoming_first
+                                                         : schedule::OperandOrder::local_first;
   });
 }
 
 /// Sends this rank's input in place of computed or received data.
 bool forward_the_input(EditableSchedule& s, Random& r) {
-  if (s.frame.spec.collective != Collective::all_reduce) return false;
+  if (s.frame.spec.collective != schedule::Collective::all_reduce) return false;
   const auto forwards = [](const Site& site) {
-    return is_send(site) && site.op().src.buffer == Buffer::output &&
-           std::ranges::any_of(site.after(), [&](OpIndex earlier) {
-             return site.program().ops[earlier].op.kind != OpKind::copy;
+    return is_send(site) && site.op().src.buffer == schedule::Buffer::output &&
+           std::ranges::any_of(site.after(), [&](schedule::OpIndex earlier) {
+             return site.program().ops[earlier].op.kind != schedule::OpKind::copy;
            });
   };
-  return change_one(s, r, forwards, [](const Site& site) { site.op().src.buffer = Buffer::input; });
+  return change_one(s, r, forwards,
+                    [](const Site& site) { site.op().src.buffer = schedule::Buffer::input; });
 }
 
 bool exchange_messages(EditableSchedule& s, Random& r) {
   const auto first = pick(s, r, is_send);
   if (!first) return false;
   auto& ops = first->program().ops;
-  for (OpIndex i = first->index + 1; i < ops.size(); ++i) {
-    Op& later = ops[i].op;
-    if (!sends(later) || later.peer != first->op().peer || later.src == first->op().src) continue;
-    if (later.src.buffer != Buffer::scratch && later.src.first == first->op().src.first) continue;
+  for (schedule::OpIndex i = first->index + 1; i < ops.size(); ++i) {
+    schedule::Op& later = ops[i].op;
+    if (!schedule::sends(later) || later.peer != first->op().peer || later.src == first->op().src)
+      continue;
+    if (later.src.buffer != schedule::Buffer::scratch && later.src.first == first->op().src.first)
+      continue;
     std::swap(later.src, first->op().src);
     return true;
   }
@@ -190,16 +197,16 @@ bool exchange_messages(EditableSchedule& s, Random& r) {
 bool keep_to_oneself(EditableSchedule& s, Random& r) {
   const auto fits = [](const Site& site) { return is_send(site) && !is_barrier(site); };
   return change_one(s, r, fits, [](const Site& site) {
-    site.op().kind = OpKind::copy;
+    site.op().kind = schedule::OpKind::copy;
     site.op().peer = -1;
-    site.op().dst = {Buffer::output, 0, 1};
+    site.op().dst = {schedule::Buffer::output, 0, 1};
   });
 }
 
 bool reduce_where_nothing_is(EditableSchedule& s, Random& r) {
-  if (reduces(s.frame.spec.collective)) return false;
+  if (schedule::reduces(s.frame.spec.collective)) return false;
   return change_one(s, r, is_receive,
-                    [](const Site& site) { site.op().kind = OpKind::recv_reduce; });
+                    [](const Site& site) { site.op().kind = schedule::OpKind::recv_reduce; });
 }
 
 bool local_op_with_peer(EditableSchedule& s, Random& r) {

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "gradwire/schedule/program_set.h"
-#include "gradwire/schedule/verify/precedence.h"
+#include "gradwire/schedule/verify/hazards.h"
 #include "tests/schedule/mutation_sites.h"
 #include "tests/schedule/mutations.h"
 
@@ -9,7 +9,7 @@
 namespace gradwire::testing_support {
 namespace {
 
-using enum Fault;
+using enum schedule::Fault;
 
 bool forget_to_wait(EditableSchedule& s, Random& r, bool (*fits)(const Site&)) {
   // If the number of ranks is no power of two, a barrier's last rounds are redundant. A pairwise
@@ -44,18 +44,18 @@ bool wait_for_nothing(EditableSchedule& s, Random& r) {
 struct OpOrder {
   explicit OpOrder(const EditableSchedule& schedule)
       : set(schedule.build()),
-        partner(match_messages(set)),
+        partner(schedule::match_messages(set)),
         graph(set, partner),
-        order(proof::order_ops(graph, proof::previous_in_stream(set)).order) {}
+        order(schedule::proof::order_ops(graph, schedule::proof::previous_in_stream(set)).order) {}
 
-  bool before(Rank rank, OpIndex earlier, NodeId later) const {
-    return proof::Precedence(set, graph, order, rank).bytewise(earlier, later);
+  bool before(Rank rank, schedule::OpIndex earlier, schedule::NodeId later) const {
+    return schedule::proof::Precedence(set, graph, order, rank).bytewise(earlier, later);
   }
 
-  ProgramSet set;
-  std::vector<NodeId> partner;
-  proof::WaitGraph graph;
-  std::vector<NodeId> order;
+  schedule::ProgramSet set;
+  std::vector<schedule::NodeId> partner;
+  schedule::proof::WaitGraph graph;
+  std::vector<schedule::NodeId> order;
 };
 
 /// Delays a send until a receive that cannot complete without it.
@@ -64,10 +64,10 @@ bool wait_in_a_circle(EditableSchedule& s, Random& r) {
   if (!send) return false;
   const OpOrder order(s);
   const auto& ops = send->program().ops;
-  for (OpIndex i = send->index + 1; i < ops.size(); ++i) {
+  for (schedule::OpIndex i = send->index + 1; i < ops.size(); ++i) {
     // Messages to a peer keep their order.
-    if (sends(ops[i].op) && ops[i].op.peer == send->op().peer) return false;
-    if (!receives(ops[i].op)) continue;
+    if (schedule::sends(ops[i].op) && ops[i].op.peer == send->op().peer) return false;
+    if (!schedule::receives(ops[i].op)) continue;
     if (!order.before(send->rank, send->index, order.set.node(send->rank, i))) continue;
     if (std::ranges::any_of(ops, [&](const EditableOp& op) {
           return std::ranges::find(op.after, send->index) != op.after.end();
@@ -86,9 +86,9 @@ bool make_receive_wait(EditableSchedule& s, Random& r) {
   const OpOrder order(s);
   const auto second = pick(s, r, is_receive);
   if (!second) return false;
-  const NodeId node = order.set.node(second->rank, second->index);
-  for (OpIndex i = 0; i < second->index; ++i) {
-    if (!receives(second->program().ops[i].op)) continue;
+  const schedule::NodeId node = order.set.node(second->rank, second->index);
+  for (schedule::OpIndex i = 0; i < second->index; ++i) {
+    if (!schedule::receives(second->program().ops[i].op)) continue;
     if (order.before(second->rank, i, order.partner[node])) continue;
     if (order.before(second->rank, second->index, order.set.node(second->rank, i))) continue;
     second->after().push_back(i);

@@ -7,7 +7,7 @@
 #include "tests/schedule/mutations.h"
 
 /// How GoogleTest prints our types.
-namespace gradwire {
+namespace gradwire::schedule {
 
 inline void PrintTo(Fault fault, std::ostream* out) {
   *out << name_of(fault);
@@ -17,11 +17,12 @@ inline void PrintTo(const Algorithm& algorithm, std::ostream* out) {
   *out << name_of(algorithm.collective) << ' ' << algorithm.name;
 }
 
-namespace testing_support {
+}  // namespace gradwire::schedule
+
+namespace gradwire::testing_support {
 
 inline void PrintTo(const Mutation& mutation, std::ostream* out) {
   *out << mutation.name;
 }
 
-}  // namespace testing_support
-}  // namespace gradwire
+}  // namespace gradwire::testing_support

@@ -8,9 +8,9 @@ namespace gradwire::testing_support {
 namespace {
 
 void flip(const Site& site, Random&) {
-  OperandOrder& order = site.op().order;
-  order =
-      order == OperandOrder::local_first ? OperandOrder::incoming_first : OperandOrder::local_first;
+  schedule::OperandOrder& order = site.op().order;
+  order = order == schedule::OperandOrder::local_first ? schedule::OperandOrder::incoming_first
+                                                       : schedule::OperandOrder::local_first;
 }
 
 void drop_dependency(const Site& site, Random& r) {
@@ -20,7 +20,7 @@ void drop_dependency(const Site& site, Random& r) {
 }
 
 void add_dependency(const Site& site, Random& r) {
-  if (site.index > 0) site.after().push_back(static_cast<OpIndex>(r.below(site.index)));
+  if (site.index > 0) site.after().push_back(static_cast<schedule::OpIndex>(r.below(site.index)));
 }
 
 void swap_with_next(const Site& site, Random&) {
@@ -39,8 +39,8 @@ void toggle_postscale(const Site& site, Random&) {
 }
 
 void change_buffer(const Site& site, Random& r) {
-  Slice& slice = r.one_in(2) ? site.op().src : site.op().dst;
-  slice.buffer = static_cast<Buffer>(r.below(3));
+  schedule::Slice& slice = r.one_in(2) ? site.op().src : site.op().dst;
+  slice.buffer = static_cast<schedule::Buffer>(r.below(3));
 }
 
 }  // namespace

@@ -18,16 +18,16 @@ constexpr std::size_t kBytes = 2;  // Of every chunk.
 
 /// A byte in flight: its receive, its position in it, and its value.
 struct Flying {
-  NodeId receive;
+  schedule::NodeId receive;
   std::size_t byte;
   std::string value;
 };
 
 class Execution {
  public:
-  Execution(const Schedule& schedule, bool in_place, Random& random)
+  Execution(const schedule::Schedule& schedule, bool in_place, Random& random)
       : set_(schedule),
-        partner_(match_messages(set_)),
+        partner_(schedule::match_messages(set_)),
         in_place_(in_place),
         random_(random),
         unbuffered_(random.one_in(2)),
@@ -45,7 +45,7 @@ class Execution {
       act(actions[random_.below(actions.size())]);
     }
     if (!problem_.empty()) return problem_;
-    for (NodeId node = 0; node < set_.size(); ++node) {
+    for (schedule::NodeId node = 0; node < set_.size(); ++node) {
       if (!complete_[node]) return fmt::format("rank {} is stuck", set_.ref(node).rank);
     }
     return check();
@@ -53,67 +53,74 @@ class Execution {
 
  private:
   using Stream = std::pair<Rank, Rank>;
-  using Cell = std::tuple<Rank, Buffer, std::size_t>;
+  using Cell = std::tuple<Rank, schedule::Buffer, std::size_t>;
   struct Action {
     enum { start, op, arrive } kind;
     Rank rank = 0;
-    NodeId node = 0;
+    schedule::NodeId node = 0;
     Stream stream{};
   };
 
-  const Schedule& schedule() const { return set_.schedule(); }
+  const schedule::Schedule& schedule() const { return set_.schedule(); }
 
   void fill() {
-    const CollectiveSpec& spec = schedule().spec;
-    const bool broadcast = spec.collective == Collective::broadcast;
+    const schedule::CollectiveSpec& spec = schedule().spec;
+    const bool broadcast = spec.collective == schedule::Collective::broadcast;
     for (Rank rank = 0; rank < set_.ranks(); ++rank) {
       if (broadcast && rank != spec.root) continue;
-      const Buffer buffer = broadcast ? Buffer::output : Buffer::input;
-      const std::size_t bytes = kBytes * chunks_of(schedule(), rank, set_.program(rank), buffer);
+      const schedule::Buffer buffer =
+          broadcast ? schedule::Buffer::output : schedule::Buffer::input;
+      const std::size_t bytes =
+          kBytes * schedule::chunks_of(schedule(), rank, set_.program(rank), buffer);
       for (std::size_t b = 0; b < bytes; ++b) {
         cell(rank, {buffer, 0, 0}, b) = fmt::format("<{}.{}>", rank, b);
       }
     }
   }
 
-  std::string& cell(Rank rank, const Slice& slice, std::size_t byte) {
-    const Collective collective = schedule().spec.collective;
+  std::string& cell(Rank rank, const schedule::Slice& slice, std::size_t byte) {
+    const schedule::Collective collective = schedule().spec.collective;
     std::size_t at = slice.first * kBytes + byte;
-    Buffer buffer = slice.buffer;
-    const bool has_output = collective != Collective::reduce || rank == schedule().spec.root;
-    if (in_place_ && buffer == Buffer::input && has_output) {
-      buffer = Buffer::output;
-      if (collective == Collective::all_gather) at += static_cast<std::size_t>(rank) * kBytes;
+    schedule::Buffer buffer = slice.buffer;
+    const bool has_output =
+        collective != schedule::Collective::reduce || rank == schedule().spec.root;
+    if (in_place_ && buffer == schedule::Buffer::input && has_output) {
+      buffer = schedule::Buffer::output;
+      if (collective == schedule::Collective::all_gather)
+        at += static_cast<std::size_t>(rank) * kBytes;
     }
     return memory_.try_emplace({rank, buffer, at}, "?").first->second;
   }
 
-  std::size_t size(NodeId node) const { return extent(set_.op(node)).count * kBytes; }
+  std::size_t size(schedule::NodeId node) const {
+    return schedule::extent(set_.op(node)).count * kBytes;
+  }
 
-  bool allowed(NodeId node, std::size_t byte) const {
-    const OpRef ref = set_.ref(node);
-    const Program& program = set_.program(ref.rank);
-    const Op& op = program.ops[ref.op];
-    return std::ranges::all_of(program.after(op), [&](OpIndex earlier) {
-      const NodeId other = set_.node(ref.rank, earlier);
-      return complete_[other] || (flows_through(program.ops[earlier], op) && done_[other] > byte);
+  bool allowed(schedule::NodeId node, std::size_t byte) const {
+    const schedule::OpRef ref = set_.ref(node);
+    const schedule::Program& program = set_.program(ref.rank);
+    const schedule::Op& op = program.ops[ref.op];
+    return std::ranges::all_of(program.after(op), [&](schedule::OpIndex earlier) {
+      const schedule::NodeId other = set_.node(ref.rank, earlier);
+      return complete_[other] ||
+             (schedule::flows_through(program.ops[earlier], op) && done_[other] > byte);
     });
   }
 
   bool started(Rank rank) const { return started_[static_cast<std::size_t>(rank)]; }
 
-  bool possible(NodeId node) const {
-    const Op& op = set_.op(node);
-    if (complete_[node] || receives(op) || !started(set_.ref(node).rank)) return false;
+  bool possible(schedule::NodeId node) const {
+    const schedule::Op& op = set_.op(node);
+    if (complete_[node] || schedule::receives(op) || !started(set_.ref(node).rank)) return false;
     if (!allowed(node, done_[node])) return false;
-    if (!sends(op) || !unbuffered_) return true;
+    if (!schedule::sends(op) || !unbuffered_) return true;
     const auto stream = streams_.find({set_.ref(node).rank, op.peer});
     return started(op.peer) && (stream == streams_.end() || stream->second.empty());
   }
 
   std::vector<Action> possible() const {
     std::vector<Action> actions;
-    for (NodeId node = 0; node < set_.size(); ++node) {
+    for (schedule::NodeId node = 0; node < set_.size(); ++node) {
       if (possible(node)) actions.push_back({.kind = Action::op, .node = node});
     }
     for (const auto& [stream, flying] : streams_) {
@@ -145,23 +152,23 @@ class Execution {
     check_barrier();
   }
 
-  void advance(NodeId node) {
+  void advance(schedule::NodeId node) {
     ++done_[node];
     if (done_[node] >= size(node)) complete_[node] = true;
   }
 
-  void do_byte(NodeId node) {
-    const Op& op = set_.op(node);
+  void do_byte(schedule::NodeId node) {
+    const schedule::Op& op = set_.op(node);
     const Rank rank = set_.ref(node).rank;
     const std::size_t byte = done_[node];
     const bool empty = size(node) == 0;
     const std::string src = empty ? "" : cell(rank, op.src, byte);
-    if (sends(op)) {
+    if (schedule::sends(op)) {
       if (!allowed(partner_[node], byte)) problem_ = "a receive waited";
       streams_[{rank, op.peer}].push_back({partner_[node], byte, src});
     } else {
       std::string& dst = cell(rank, op.dst, byte);
-      dst = postscaled(op, op.kind == OpKind::copy ? src : sum(op, dst, src));
+      dst = postscaled(op, op.kind == schedule::OpKind::copy ? src : sum(op, dst, src));
     }
     advance(node);
   }
@@ -169,44 +176,45 @@ class Execution {
   void arrive(std::deque<Flying>& stream) {
     const auto [node, byte, value] = std::exchange(stream.front(), {});
     stream.pop_front();
-    const Op& op = set_.op(node);
+    const schedule::Op& op = set_.op(node);
     const Rank rank = set_.ref(node).rank;
     if (size(node) > 0) {
-      const bool reduces = op.kind == OpKind::recv_reduce;
+      const bool reduces = op.kind == schedule::OpKind::recv_reduce;
       const std::string result = reduces ? sum(op, cell(rank, op.src, byte), value) : value;
       cell(rank, op.dst, byte) = postscaled(op, result);
     }
     advance(node);
   }
 
-  static std::string sum(const Op& op, const std::string& local, const std::string& incoming) {
-    return op.order == OperandOrder::local_first ? "(" + local + "+" + incoming + ")"
-                                                 : "(" + incoming + "+" + local + ")";
+  static std::string sum(const schedule::Op& op, const std::string& local,
+                         const std::string& incoming) {
+    return op.order == schedule::OperandOrder::local_first ? "(" + local + "+" + incoming + ")"
+                                                           : "(" + incoming + "+" + local + ")";
   }
 
-  static std::string postscaled(const Op& op, const std::string& value) {
+  static std::string postscaled(const schedule::Op& op, const std::string& value) {
     return op.postscale ? "F" + value : value;
   }
 
   void check_barrier() {
-    if (schedule().spec.collective != Collective::barrier || started(straggler_)) return;
+    if (schedule().spec.collective != schedule::Collective::barrier || started(straggler_)) return;
     for (Rank rank = 0; rank < set_.ranks(); ++rank) {
-      const auto ops = static_cast<OpIndex>(set_.program(rank).ops.size());
+      const auto ops = static_cast<schedule::OpIndex>(set_.program(rank).ops.size());
       bool left = rank != straggler_;
-      for (OpIndex op = 0; op < ops; ++op) left = left && complete_[set_.node(rank, op)];
+      for (schedule::OpIndex op = 0; op < ops; ++op) left = left && complete_[set_.node(rank, op)];
       if (left) problem_ = fmt::format("rank {} left before rank {} came", rank, straggler_);
     }
   }
 
   std::string check() {
-    const CollectiveSpec& spec = schedule().spec;
-    if (spec.collective == Collective::barrier) return "";
+    const schedule::CollectiveSpec& spec = schedule().spec;
+    if (spec.collective == schedule::Collective::barrier) return "";
     for (Rank rank = 0; rank < set_.ranks(); ++rank) {
-      if (spec.collective == Collective::point_to_point && rank != spec.target) continue;
-      const std::size_t bytes =
-          kBytes * chunks_of(schedule(), rank, set_.program(rank), Buffer::output);
+      if (spec.collective == schedule::Collective::point_to_point && rank != spec.target) continue;
+      const std::size_t bytes = kBytes * schedule::chunks_of(schedule(), rank, set_.program(rank),
+                                                             schedule::Buffer::output);
       for (std::size_t b = 0; b < bytes; ++b) {
-        const std::string& held = cell(rank, {Buffer::output, 0, 0}, b);
+        const std::string& held = cell(rank, {schedule::Buffer::output, 0, 0}, b);
         if (!is_right(rank, b, held)) {
           return fmt::format("rank {} has {} in byte {}", rank, held, b);
         }
@@ -216,21 +224,21 @@ class Execution {
   }
 
   bool is_right(Rank rank, std::size_t byte, const std::string& held) {
-    const CollectiveSpec& spec = schedule().spec;
+    const schedule::CollectiveSpec& spec = schedule().spec;
     const std::size_t own = static_cast<std::size_t>(rank) * kBytes;
     switch (spec.collective) {
-      case Collective::all_reduce:
-        return is_complete(held, byte) && held == cell(0, {Buffer::output, 0, 0}, byte);
-      case Collective::reduce_scatter:
+      case schedule::Collective::all_reduce:
+        return is_complete(held, byte) && held == cell(0, {schedule::Buffer::output, 0, 0}, byte);
+      case schedule::Collective::reduce_scatter:
         return is_complete(held, own + byte);
-      case Collective::reduce:
+      case schedule::Collective::reduce:
         return is_complete(held, byte);
-      case Collective::all_gather:
-      case Collective::gather:
+      case schedule::Collective::all_gather:
+      case schedule::Collective::gather:
         return held == fmt::format("<{}.{}>", byte / kBytes, byte % kBytes);
-      case Collective::scatter:
+      case schedule::Collective::scatter:
         return held == fmt::format("<{}.{}>", spec.root, own + byte);
-      case Collective::all_to_all:
+      case schedule::Collective::all_to_all:
         return held == fmt::format("<{}.{}>", byte / kBytes, own + byte % kBytes);
       default:
         return held == fmt::format("<{}.{}>", spec.root, byte);
@@ -247,8 +255,8 @@ class Execution {
            std::ranges::count(held, '<') == set_.ranks() && held.find('?') == std::string::npos;
   }
 
-  ProgramSet set_;
-  std::vector<NodeId> partner_;
+  schedule::ProgramSet set_;
+  std::vector<schedule::NodeId> partner_;
   bool in_place_;
   Random& random_;
   bool unbuffered_;  ///< A byte is sent only when the previous one to that peer has arrived.
@@ -263,7 +271,7 @@ class Execution {
 
 }  // namespace
 
-std::string execute_at_random(const Schedule& schedule, bool in_place, Random& random) {
+std::string execute_at_random(const schedule::Schedule& schedule, bool in_place, Random& random) {
   return Execution(schedule, in_place, random).run();
 }
 

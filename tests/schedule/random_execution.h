@@ -15,6 +15,6 @@ namespace gradwire::testing_support {
 /// Returns the problem, or an empty string: a deadlock, a receive that was not ready for its bytes,
 /// a barrier that was left before all had started, or an output that differs from CollectiveSpec.
 /// The schedule must be well formed, with matching messages.
-std::string execute_at_random(const Schedule& schedule, bool in_place, Random& random);
+std::string execute_at_random(const schedule::Schedule& schedule, bool in_place, Random& random);
 
 }  // namespace gradwire::testing_support

@@ -9,7 +9,7 @@
 namespace gradwire::testing_support {
 namespace {
 
-using enum Fault;
+using enum schedule::Fault;
 
 /// Merges two scratch slots.
 bool share_scratch(EditableSchedule& s, Random& r) {
@@ -22,8 +22,8 @@ bool share_scratch(EditableSchedule& s, Random& r) {
   if (programs.empty()) return false;
   EditableProgram& program = *programs[r.below(programs.size())];
   for (EditableOp& entry : program.ops) {
-    for (Slice* slice : {&entry.op.src, &entry.op.dst}) {
-      if (slice->buffer == Buffer::scratch && slice->first == 1) slice->first = 0;
+    for (schedule::Slice* slice : {&entry.op.src, &entry.op.dst}) {
+      if (slice->buffer == schedule::Buffer::scratch && slice->first == 1) slice->first = 0;
     }
   }
   return true;
@@ -39,23 +39,25 @@ bool mirror_nothing(EditableSchedule& s, Random&) {
 }
 
 bool other_root(EditableSchedule& s, Random&) {
-  const Collective collective = s.frame.spec.collective;
-  const bool has_root = collective == Collective::broadcast || collective == Collective::reduce ||
-                        collective == Collective::gather || collective == Collective::scatter;
+  const schedule::Collective collective = s.frame.spec.collective;
+  const bool has_root =
+      collective == schedule::Collective::broadcast || collective == schedule::Collective::reduce ||
+      collective == schedule::Collective::gather || collective == schedule::Collective::scatter;
   if (!has_root || s.frame.ranks < 2) return false;
   s.frame.spec.root = (s.frame.spec.root + 1) % s.frame.ranks;
   return true;
 }
 
 bool more_chunks(EditableSchedule& s, Random&) {
-  if (s.frame.spec.collective == Collective::barrier) return false;
-  if (s.frame.spec.collective == Collective::broadcast && s.frame.ranks == 1) return false;
+  if (s.frame.spec.collective == schedule::Collective::barrier) return false;
+  if (s.frame.spec.collective == schedule::Collective::broadcast && s.frame.ranks == 1)
+    return false;
   ++s.frame.chunks;
   return true;
 }
 
 bool one_rank_more(EditableSchedule& s, Random&) {
-  if (s.frame.spec.collective == Collective::point_to_point) return false;
+  if (s.frame.spec.collective == schedule::Collective::point_to_point) return false;
   ++s.frame.ranks;
   s.programs.emplace_back();
   return true;

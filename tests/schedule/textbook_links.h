@@ -10,9 +10,9 @@ namespace gradwire::test {
 inline constexpr double kLatency = 50e3;  // Nanoseconds.
 inline constexpr double kRate = 1.25e9;   // Bytes a second.
 
-inline Topology links(int ranks) {
-  return Topology::uniform(ranks,
-                           {.latency = std::chrono::microseconds(50), .bytes_per_second = kRate});
+inline topology::Topology links(int ranks) {
+  return topology::Topology::uniform(
+      ranks, {.latency = std::chrono::microseconds(50), .bytes_per_second = kRate});
 }
 
 /// T': nanoseconds that `bytes` bytes take on a link.

@@ -13,7 +13,7 @@
 #include "gradwire/schedule/cost/cost.h"
 
 /// Algorithms for hosts and links of different speed, compared with exhaustive search.
-namespace gradwire {
+namespace gradwire::schedule {
 namespace {
 
 using std::chrono::microseconds;
@@ -21,23 +21,23 @@ using std::chrono::microseconds;
 constexpr double kRate = 1.25e8;
 constexpr std::size_t kBytes = 96'000'000;
 
-Topology with_rates(const std::vector<double>& rates) {
-  std::vector<Link> ports;
+topology::Topology with_rates(const std::vector<double>& rates) {
+  std::vector<topology::Link> ports;
   for (double rate : rates) {
     ports.push_back({.latency = microseconds(30), .bytes_per_second = rate});
   }
-  return Topology(ports);
+  return topology::Topology(ports);
 }
 
 /// Estimated time in units of G/B.
-double relative_time(const Schedule& schedule, const Topology& topology) {
+double relative_time(const Schedule& schedule, const topology::Topology& topology) {
   const Estimate estimate = ScheduleCost(schedule).estimate(
       topology, ChunkLayout(schedule.chunks, kBytes / 4, 4), {.max_segments = 64});
   return static_cast<double>(estimate.total.count()) / (1e9 * kBytes / kRate);
 }
 
 TEST(Uneven, IsNearTheBoundWhereOneHostHasHalfTheBandwidth) {
-  const Topology topology = with_rates({kRate, kRate, kRate, kRate / 2});
+  const topology::Topology topology = with_rates({kRate, kRate, kRate, kRate / 2});
   EXPECT_NEAR(relative_time(ring_all_reduce(topology), topology), 3.0, 0.02);
   EXPECT_NEAR(relative_time(direct_all_reduce(topology), topology), 3.0, 0.02);
   EXPECT_LT(relative_time(uneven_all_reduce(topology), topology), 2.1);
@@ -46,7 +46,7 @@ TEST(Uneven, IsNearTheBoundWhereOneHostHasHalfTheBandwidth) {
 }
 
 TEST(Uneven, HostsWithSeveralRanksShareOutTheWorkToo) {
-  std::vector<Host> hosts(4);
+  std::vector<topology::Host> hosts(4);
   std::vector<int> host_of;
   for (int host = 0; host < 4; ++host) {
     const double rate = host == 2 ? kRate / 2 : kRate;
@@ -54,7 +54,7 @@ TEST(Uneven, HostsWithSeveralRanksShareOutTheWorkToo) {
         {.latency = microseconds(30), .bytes_per_second = rate}};
     host_of.insert(host_of.end(), {host, host, host});
   }
-  const Topology topology(hosts, host_of);
+  const topology::Topology topology(hosts, host_of);
   EXPECT_LT(relative_time(hierarchical_all_reduce(topology), topology), 2.1);
   EXPECT_GT(relative_time(ring_all_reduce(topology), topology), 3.5);
 }
@@ -111,7 +111,7 @@ TEST(Uneven, SchedulesComeNearTheBoundForAnyPorts) {
   for (int repetition = 0; repetition < 30; ++repetition) {
     std::vector<double> rates(static_cast<std::size_t>(random.between(2, 9)));
     for (double& rate : rates) rate = kRate * static_cast<double>(random.between(2, 10)) / 10;
-    const Topology topology = with_rates(rates);
+    const topology::Topology topology = with_rates(rates);
     std::vector<double> relative;
     for (double rate : rates) relative.push_back(rate / kRate);
     const double time = relative_time(uneven_all_reduce(topology), topology);
@@ -162,7 +162,7 @@ std::vector<HostTree> all_trees_of_four() {
 }
 
 /// Minimum time over all sets of one to four trees.
-double best_time(const Topology& topology) {
+double best_time(const topology::Topology& topology) {
   const std::vector<HostTree> all = all_trees_of_four();
   double best = 1e9;
   const auto n = all.size();
@@ -188,11 +188,11 @@ TEST(SpanningTrees, AreNearlyTheBestOfAllFourTreesOverFourHosts) {
   for (int repetition = 0; repetition < 40; ++repetition) {
     std::vector<double> rates(4);
     for (double& rate : rates) rate = static_cast<double>(random.between(2, 10));
-    Topology topology = with_rates(rates);
+    topology::Topology topology = with_rates(rates);
     for (int from = 0; from < 4; ++from) {
       for (int to = from + 1; to < 4; ++to) {
         if (repetition % 2 == 0 || random.one_in(3)) continue;
-        const Link wire{.bytes_per_second = static_cast<double>(random.between(1, 8))};
+        const topology::Link wire{.bytes_per_second = static_cast<double>(random.between(1, 8))};
         topology.set_measured(from, to, wire);
         topology.set_measured(to, from, wire);
       }
@@ -207,7 +207,7 @@ TEST(SpanningTrees, AreNearlyTheBestOfAllFourTreesOverFourHosts) {
 
 TEST(SpanningTrees, AvoidASlowWire) {
   // For example a ring of four hosts whose two other links are slow.
-  Topology topology = with_rates({kRate, kRate, kRate, kRate});
+  topology::Topology topology = with_rates({kRate, kRate, kRate, kRate});
   for (const auto& [a, b] : {std::pair(0, 2), std::pair(1, 3)}) {
     topology.set_measured(a, b, {.bytes_per_second = kRate / 20});
     topology.set_measured(b, a, {.bytes_per_second = kRate / 20});
@@ -223,4 +223,4 @@ TEST(SpanningTrees, AvoidASlowWire) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::schedule

@@ -12,7 +12,7 @@
 #include "gradwire/schedule/describe.h"
 #include "tests/schedule/printing.h"
 
-namespace gradwire {
+namespace gradwire::schedule {
 namespace {
 
 /// One spec for each sensible root and target, if the collective has them.
@@ -38,7 +38,7 @@ TEST_P(EveryAlgorithm, IsRightForAnyNumberOfRanks) {
   const Algorithm& algorithm = GetParam();
   for (int ranks = 1; ranks <= 64; ++ranks) {
     for (const CollectiveSpec& spec : specs_of(algorithm.collective, ranks)) {
-      const Schedule schedule = algorithm.make(Topology::uniform(ranks), spec);
+      const Schedule schedule = algorithm.make(topology::Topology::uniform(ranks), spec);
       const auto finding = find_fault(schedule);
       ASSERT_FALSE(finding) << finding->message;
       EXPECT_EQ(schedule.name, algorithm.name);
@@ -50,7 +50,7 @@ TEST_P(EveryAlgorithm, IsRightForAnyNumberOfRanks) {
 TEST_P(EveryAlgorithm, IsRightBeyondSixtyFourRanks) {
   for (int ranks : {65, 96}) {
     const Schedule schedule =
-        GetParam().make(Topology::uniform(ranks), {GetParam().collective, ranks - 1, 0});
+        GetParam().make(topology::Topology::uniform(ranks), {GetParam().collective, ranks - 1, 0});
     const auto finding = find_fault(schedule);
     ASSERT_FALSE(finding) << finding->message;
   }
@@ -59,7 +59,7 @@ TEST_P(EveryAlgorithm, IsRightBeyondSixtyFourRanks) {
 TEST_P(EveryAlgorithm, IsRightForHundredsOfRanks) {
   constexpr int kRanks = 300;
   const Schedule schedule =
-      GetParam().make(Topology::uniform(kRanks), {GetParam().collective, 150, 0});
+      GetParam().make(topology::Topology::uniform(kRanks), {GetParam().collective, 150, 0});
   // Algorithms in which all ranks send to all would take minutes.
   const std::size_t ops = schedule.program(0).ops.size() + schedule.program(150).ops.size();
   if (ops > 100) {
@@ -71,8 +71,8 @@ TEST_P(EveryAlgorithm, IsRightForHundredsOfRanks) {
 }
 
 /// The properties of a topology that affect schedules: placement of ranks, and fast ports.
-Topology random_hosts(Random& random) {
-  std::vector<Host> hosts(random.between(1, 5));
+topology::Topology random_hosts(Random& random) {
+  std::vector<topology::Host> hosts(random.between(1, 5));
   std::vector<int> host_of;
   for (int number = 0; number < static_cast<int>(hosts.size()); ++number) {
     hosts[static_cast<std::size_t>(number)].rails = {
@@ -82,7 +82,7 @@ Topology random_hosts(Random& random) {
   for (std::size_t i = host_of.size() - 1; i > 0; --i) {
     std::swap(host_of[i], host_of[random.below(i + 1)]);
   }
-  Topology topology(hosts, host_of);
+  topology::Topology topology(hosts, host_of);
   for (int from = 0; from < topology.hosts(); ++from) {
     for (int to = 0; to < topology.hosts(); ++to) {
       if (from == to || !random.one_in(4)) continue;
@@ -96,7 +96,7 @@ Topology random_hosts(Random& random) {
 TEST_P(EveryAlgorithm, IsRightWhoeverIsWhereAndHoweverFast) {
   Random random(23);
   for (int repetition = 0; repetition < 60; ++repetition) {
-    const Topology topology = random_hosts(random);
+    const topology::Topology topology = random_hosts(random);
     const auto any_rank = [&] {
       return static_cast<Rank>(random.below(static_cast<std::uint64_t>(topology.ranks())));
     };
@@ -113,10 +113,10 @@ TEST_P(EveryAlgorithm, IsRightWhoeverIsWhereAndHoweverFast) {
 TEST_P(EveryAlgorithm, MakesTheSameScheduleOfEqualTopologies) {
   Random random(29);
   for (int repetition = 0; repetition < 20; ++repetition) {
-    const Topology topology = random_hosts(random);
+    const topology::Topology topology = random_hosts(random);
     const CollectiveSpec spec{GetParam().collective};
     const Schedule once = GetParam().make(topology, spec);
-    const Schedule again = GetParam().make(Topology(topology), spec);
+    const Schedule again = GetParam().make(topology::Topology(topology), spec);
     ASSERT_EQ(once.chunks, again.chunks);
     for (Rank rank = 0; rank < topology.ranks(); ++rank) {
       const Program a = once.program(rank);
@@ -139,4 +139,4 @@ INSTANTIATE_TEST_SUITE_P(Catalogue, EveryAlgorithm,
                          test_name);
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::schedule

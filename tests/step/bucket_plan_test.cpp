@@ -6,7 +6,7 @@
 
 #include "gradwire/base/random.h"
 
-namespace gradwire {
+namespace gradwire::step {
 namespace {
 
 using Plan = std::vector<std::vector<std::size_t>>;
@@ -71,4 +71,4 @@ TEST(BucketPlan, HoldsEachParameterOnceWithinTheLimits) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::step

@@ -5,9 +5,9 @@
 
 #include <gtest/gtest.h>
 
-namespace gradwire {
+namespace gradwire::step {
 
-class IdealExchange::IdealTransfer final : public UnitTransfer {
+class IdealExchange::IdealTransfer final : public exchange::UnitTransfer {
  public:
   IdealTransfer(IdealExchange& exchange, Key key) : exchange_(exchange), key_(key) {}
   bool done() override { return exchange_.done(key_); }
@@ -19,8 +19,8 @@ class IdealExchange::IdealTransfer final : public UnitTransfer {
   Key key_;
 };
 
-std::unique_ptr<UnitTransfer> IdealExchange::start(Key key, std::size_t count, int priority,
-                                                   InFlight operation) {
+std::unique_ptr<exchange::UnitTransfer> IdealExchange::start(Key key, std::size_t count,
+                                                             int priority, InFlight operation) {
   advance();
   EXPECT_FALSE(in_flight_.contains(key)) << key.first << key.second << " twice";
   const double share = static_cast<double>(ranks_ - 1) / ranks_ * (key.first == 'a' ? 2 : 1);
@@ -33,18 +33,20 @@ std::unique_ptr<UnitTransfer> IdealExchange::start(Key key, std::size_t count, i
   return std::make_unique<IdealTransfer>(*this, key);
 }
 
-std::unique_ptr<UnitTransfer> IdealExchange::all_reduce(std::size_t unit, LentSpan data,
-                                                        int priority) {
+std::unique_ptr<exchange::UnitTransfer> IdealExchange::all_reduce(std::size_t unit, LentSpan data,
+                                                                  int priority) {
   return start({'a', unit}, data.count, priority, {});
 }
 
-std::unique_ptr<UnitTransfer> IdealExchange::reduce_scatter(std::size_t unit, LentSpan data,
-                                                            LentSpan, int priority) {
+std::unique_ptr<exchange::UnitTransfer> IdealExchange::reduce_scatter(std::size_t unit,
+                                                                      LentSpan data, LentSpan,
+                                                                      int priority) {
   return start({'r', unit}, data.count, priority, {});
 }
 
-std::unique_ptr<UnitTransfer> IdealExchange::all_gather(std::size_t unit, LentConstSpan shard,
-                                                        LentSpan data, int priority) {
+std::unique_ptr<exchange::UnitTransfer> IdealExchange::all_gather(std::size_t unit,
+                                                                  LentConstSpan shard,
+                                                                  LentSpan data, int priority) {
   InFlight operation;
   if (data.data != nullptr) {
     operation.gathered = std::span(static_cast<float*>(data.data), data.count);
@@ -96,4 +98,4 @@ void IdealExchange::advance() {
   }
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::step

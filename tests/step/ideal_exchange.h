@@ -12,10 +12,10 @@
 #include "gradwire/emulation/emulated_device.h"
 #include "gradwire/exchange/exchange.h"
 
-namespace gradwire {
+namespace gradwire::step {
 
 /// A clock that advances when a thread waits.
-class TestAlarm final : public Alarm {
+class TestAlarm final : public emulation::Alarm {
  public:
   Time now() const override { return now_; }
   void await(Time time) override { now_ = std::max(now_, time); }
@@ -34,17 +34,19 @@ struct StartedOperation {
 /// This rank's view of an ideal network with identical ranks. It carries one operation at a time,
 /// highest priority first, and can be interrupted anywhere. A completed gather fills the other
 /// ranks' parts with copies of this rank's own.
-class IdealExchange final : public Exchange {
+class IdealExchange final : public exchange::Exchange {
  public:
-  IdealExchange(TestAlarm& alarm, double bytes_per_second, int ranks, ExchangeTraits traits = {})
+  IdealExchange(TestAlarm& alarm, double bytes_per_second, int ranks,
+                exchange::ExchangeTraits traits = {})
       : alarm_(alarm), rate_(bytes_per_second), ranks_(ranks), traits_(traits) {}
 
-  std::unique_ptr<UnitTransfer> all_reduce(std::size_t unit, LentSpan data, int priority) override;
-  std::unique_ptr<UnitTransfer> reduce_scatter(std::size_t unit, LentSpan data, LentSpan shard,
-                                               int priority) override;
-  std::unique_ptr<UnitTransfer> all_gather(std::size_t unit, LentConstSpan shard, LentSpan data,
-                                           int priority) override;
-  ExchangeTraits traits() const override { return traits_; }
+  std::unique_ptr<exchange::UnitTransfer> all_reduce(std::size_t unit, LentSpan data,
+                                                     int priority) override;
+  std::unique_ptr<exchange::UnitTransfer> reduce_scatter(std::size_t unit, LentSpan data,
+                                                         LentSpan shard, int priority) override;
+  std::unique_ptr<exchange::UnitTransfer> all_gather(std::size_t unit, LentConstSpan shard,
+                                                     LentSpan data, int priority) override;
+  exchange::ExchangeTraits traits() const override { return traits_; }
   void end_pass() override;
   std::string describe() const override { return "ideal"; }
 
@@ -65,7 +67,8 @@ class IdealExchange final : public Exchange {
   };
   class IdealTransfer;
 
-  std::unique_ptr<UnitTransfer> start(Key key, std::size_t count, int priority, InFlight operation);
+  std::unique_ptr<exchange::UnitTransfer> start(Key key, std::size_t count, int priority,
+                                                InFlight operation);
   bool is_forgotten(Key key) const { return key.first == 'g' && forgets == key.second; }
   bool done(Key key);
   void wait(Key key);
@@ -75,9 +78,9 @@ class IdealExchange final : public Exchange {
   TestAlarm& alarm_;
   double rate_;
   int ranks_;
-  ExchangeTraits traits_;
+  exchange::ExchangeTraits traits_;
   Time last_{};
   std::map<Key, InFlight> in_flight_;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::step

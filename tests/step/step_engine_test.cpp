@@ -11,7 +11,7 @@
 #include "gradwire/emulation/emulated_training.h"
 #include "tests/step/ideal_exchange.h"
 
-namespace gradwire {
+namespace gradwire::step {
 namespace {
 
 using std::chrono::milliseconds;
@@ -43,7 +43,7 @@ class RecordingHost final : public StepHost {
 
 /// An engine of three units on two ranks.
 struct Bench {
-  explicit Bench(StepPolicy policy, ExchangeTraits traits = {})
+  explicit Bench(StepPolicy policy, exchange::ExchangeTraits traits = {})
       : network(alarm, kRate, 2, traits),
         engine(units(), with_two_ranks(policy), network, host, alarm) {}
 
@@ -159,7 +159,7 @@ TEST(StepEngine, HoldsNoMoreShardedGradientsThanItMay) {
 }
 
 TEST(StepEngine, GathersUnitsInTheOrderOfForwardAfterAStep) {
-  Bench bench({.stage = 1}, {.order = OperationOrder::by_kind});
+  Bench bench({.stage = 1}, {.order = exchange::OperationOrder::by_kind});
   bench.forward();
   bench.backward();
   bench.engine.begin_step();
@@ -210,7 +210,7 @@ TEST(StepEngine, ConsolidatedParametersStayUntilTheNextForwardInTraining) {
 
 /// A random model: units of one to three layers each, some of them root units.
 struct Model {
-  LayerProfile profile{.name = "random"};
+  workload::LayerProfile profile{.name = "random"};
   StepPlan plan;
 };
 
@@ -223,7 +223,7 @@ Model random_model(Random& random, int stage) {
                                     .forward = 1.0 + static_cast<double>(random.below(9)),
                                     .backward = 1.0 + static_cast<double>(random.below(9))});
   }
-  normalize_shares(model.profile);
+  workload::normalize_shares(model.profile);
   for (std::size_t layer = layers; layer > 0;) {
     const bool root = stage == 3 && random.below(4) == 0;
     const std::size_t span =
@@ -240,12 +240,12 @@ Model random_model(Random& random, int stage) {
 
 /// Runs steps on a network of that rate. Returns the operations, as "kind unit".
 std::vector<StartedOperation> operations_of(const Model& model,
-                                            const EmulatedTrainingOptions& options,
-                                            ExchangeTraits traits, double rate) {
+                                            const emulation::EmulatedTrainingOptions& options,
+                                            exchange::ExchangeTraits traits, double rate) {
   TestAlarm alarm;
   IdealExchange network(alarm, rate, options.policy.ranks, traits);
-  UnitsInMemory units(model.plan, options.policy.stage, 1, options.policy.ranks, 1);
-  EmulatedTraining training(model.profile, model.plan, options, units, network, alarm);
+  emulation::UnitsInMemory units(model.plan, options.policy.stage, 1, options.policy.ranks, 1);
+  emulation::EmulatedTraining training(model.profile, model.plan, options, units, network, alarm);
   for (int step = 0; step < 4; ++step) training.step();
   training.finish();
   return network.started;
@@ -253,12 +253,12 @@ std::vector<StartedOperation> operations_of(const Model& model,
 
 /// Splits operations into the sequences that must be the same on all ranks.
 std::map<std::string, std::vector<std::string>> sequences(
-    const std::vector<StartedOperation>& operations, OperationOrder order) {
+    const std::vector<StartedOperation>& operations, exchange::OperationOrder order) {
   std::map<std::string, std::vector<std::string>> found;
   for (const auto& [kind, unit, at] : operations) {
     std::string sequence;
-    if (order != OperationOrder::all) sequence += kind;
-    if (order == OperationOrder::by_unit && kind == 'g') sequence += std::to_string(unit);
+    if (order != exchange::OperationOrder::all) sequence += kind;
+    if (order == exchange::OperationOrder::by_unit && kind == 'g') sequence += std::to_string(unit);
     found[sequence].push_back(kind + std::to_string(unit));
   }
   return found;
@@ -271,8 +271,8 @@ TEST(StepEngine, RanksOfDifferentSpeedStartTheSameOperationsInTheSameOrder) {
     Random random(seed);
     const int stage = static_cast<int>(random.below(4));
     const Model model = random_model(random, stage);
-    const auto order = static_cast<OperationOrder>(random.below(3));
-    const EmulatedTrainingOptions options{
+    const auto order = static_cast<exchange::OperationOrder>(random.below(3));
+    const emulation::EmulatedTrainingOptions options{
         .compute = milliseconds(10 + random.below(100)),
         .accumulate = stage == 0 ? static_cast<int>(1 + random.below(2)) : 1,
         .policy = {.stage = stage,
@@ -281,7 +281,7 @@ TEST(StepEngine, RanksOfDifferentSpeedStartTheSameOperationsInTheSameOrder) {
                    .max_reductions = 1 + random.below(4),
                    .prefetch_units = random.below(3),
                    .prefetch_elements = random.below(2) * 4000}};
-    const ExchangeTraits traits{.order = order, .has_state = random.below(2) == 0};
+    const exchange::ExchangeTraits traits{.order = order, .has_state = random.below(2) == 0};
     const auto slow = operations_of(model, options, traits, 2e5);
     for (const double rate : {1e6, 1e9}) {
       EXPECT_EQ(sequences(operations_of(model, options, traits, rate), order),
@@ -292,4 +292,4 @@ TEST(StepEngine, RanksOfDifferentSpeedStartTheSameOperationsInTheSameOrder) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::step

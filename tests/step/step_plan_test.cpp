@@ -6,22 +6,23 @@
 
 #include <gtest/gtest.h>
 
-#include "gradwire/step/streaming_schedule.h"
+#include "gradwire/step/local_steps.h"
 #include "gradwire/workload/profiles.h"
 
-namespace gradwire {
+namespace gradwire::step {
 namespace {
 
-ProfileLayer layer(const std::string& name, std::vector<std::vector<std::int64_t>> shapes) {
-  ProfileLayer result{.name = name, .forward = 1, .backward = 2};
+workload::ProfileLayer layer(const std::string& name,
+                             std::vector<std::vector<std::int64_t>> shapes) {
+  workload::ProfileLayer result{.name = name, .forward = 1, .backward = 2};
   for (std::size_t i = 0; i < shapes.size(); ++i)
     result.parameters.push_back({name + "." + std::to_string(i), shapes[i]});
   return result;
 }
 
-LayerProfile profile_of(std::vector<ProfileLayer> layers) {
-  LayerProfile profile{.name = "test", .layers = std::move(layers)};
-  normalize_shares(profile);
+workload::LayerProfile profile_of(std::vector<workload::ProfileLayer> layers) {
+  workload::LayerProfile profile{.name = "test", .layers = std::move(layers)};
+  workload::normalize_shares(profile);
   return profile;
 }
 
@@ -31,16 +32,16 @@ StepPlanOptions roomy() {
 }
 
 TEST(StepPlan, HoldsEveryTensorOnceInReverse) {
-  const LayerProfile profile = profile_named("resnet50");
+  const workload::LayerProfile profile = workload::profile_named("resnet50");
   for (const bool compress : {false, true}) {
     StepPlanOptions options;
     options.compress = compress;
     const StepPlan plan = plan_step(profile, options);
     EXPECT_EQ(plan.elements(), profile.parameters());
     std::map<std::string, int> seen;
-    for (const UnitShape& bucket : plan.buckets) {
+    for (const exchange::UnitShape& bucket : plan.buckets) {
       std::size_t offset = 0;
-      for (const UnitTensor& tensor : bucket.tensors) {
+      for (const exchange::UnitTensor& tensor : bucket.tensors) {
         ++seen[tensor.name];
         EXPECT_EQ(tensor.offset, offset);
         offset += tensor.rows * tensor.columns;
@@ -54,7 +55,7 @@ TEST(StepPlan, HoldsEveryTensorOnceInReverse) {
 }
 
 TEST(StepPlan, KnowsWhatEachLayerNeeds) {
-  const LayerProfile profile =
+  const workload::LayerProfile profile =
       profile_of({layer("a", {{4}}), layer("b", {{4}}), layer("none", {}), layer("c", {{4}, {4}})});
   StepPlanOptions options;
   options.limits = {.first_bytes = 32, .bytes = 32, .last_bytes = 32};
@@ -78,9 +79,9 @@ TEST(StepPlan, SeparatesUncompressedTensors) {
   const StepPlan plan =
       plan_step(profile_of({layer("a", {{2, 3}, {100}}), layer("b", {{5, 1}, {3, 3}})}), options);
   ASSERT_EQ(plan.buckets.size(), 2u);
-  for (const UnitShape& bucket : plan.buckets) {
+  for (const exchange::UnitShape& bucket : plan.buckets) {
     std::vector<std::string> names;
-    for (const UnitTensor& tensor : bucket.tensors) names.push_back(tensor.name);
+    for (const exchange::UnitTensor& tensor : bucket.tensors) names.push_back(tensor.name);
     EXPECT_EQ(names, bucket.skip_compression ? (std::vector<std::string>{"b.0", "a.1"})
                                              : (std::vector<std::string>{"b.1", "a.0"}));
   }
@@ -95,7 +96,7 @@ TEST(StepPlan, CutsTensorsBetweenRows) {
   const StepPlan plan = plan_step(profile_of({layer("a", {{5, 3}})}), options);
   std::vector<std::string> names;
   std::size_t rows = 0;
-  for (const UnitShape& bucket : plan.buckets) {
+  for (const exchange::UnitShape& bucket : plan.buckets) {
     ASSERT_EQ(bucket.tensors.size(), 1u);
     names.push_back(bucket.tensors[0].name);
     EXPECT_EQ(bucket.tensors[0].columns, 3u);
@@ -111,7 +112,7 @@ TEST(StepPlan, LeavesASmallBucketToTheFirstLayer) {
     for (const bool compress : {false, true}) {
       StepPlanOptions options;
       options.compress = compress;
-      const StepPlan plan = plan_step(profile_named(std::string(name)), options);
+      const StepPlan plan = plan_step(workload::profile_named(std::string(name)), options);
       std::size_t bytes = 0;  // Bytes that the first forward layer waits for.
       for (const std::size_t bucket : plan.needs[0]) bytes += plan.buckets[bucket].count * 4;
       EXPECT_LE(bytes, 100u << 10) << name << compress;
@@ -120,11 +121,11 @@ TEST(StepPlan, LeavesASmallBucketToTheFirstLayer) {
 }
 
 TEST(LocalStepsPlan, DealsTensorsOutAsTheTrainerDoes) {
-  const LayerProfile profile = profile_named("resnet50");
+  const workload::LayerProfile profile = workload::profile_named("resnet50");
   std::vector<std::int64_t> sizes;
   std::map<std::string, std::size_t> number;
-  for (const ProfileLayer& layer : profile.layers) {
-    for (const ProfileTensor& tensor : layer.parameters) {
+  for (const workload::ProfileLayer& layer : profile.layers) {
+    for (const workload::ProfileTensor& tensor : layer.parameters) {
       number[tensor.name] = sizes.size();
       sizes.push_back(static_cast<std::int64_t>(tensor.count()));
     }
@@ -134,7 +135,7 @@ TEST(LocalStepsPlan, DealsTensorsOutAsTheTrainerDoes) {
     EXPECT_EQ(plan.elements(), profile.parameters());
     const auto fragment_of = plan_fragments(sizes, fragments);
     for (std::size_t i = 0; i < plan.buckets.size(); ++i) {
-      for (const UnitTensor& tensor : plan.buckets[i].tensors)
+      for (const exchange::UnitTensor& tensor : plan.buckets[i].tensors)
         EXPECT_EQ(plan.fragment_of[i], fragment_of[number.at(tensor.name)]) << tensor.name;
     }
     EXPECT_TRUE(std::ranges::is_sorted(plan.fragment_of));
@@ -151,4 +152,4 @@ TEST(LocalStepsPlan, SeparatesUncompressedTensors) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::step

@@ -1,5 +1,3 @@
-#include "gradwire/step/streaming_schedule.h"
-
 #include <numeric>
 
 #include <gmock/gmock.h>
@@ -7,8 +5,9 @@
 
 #include "gradwire/base/error.h"
 #include "gradwire/base/random.h"
+#include "gradwire/step/local_steps.h"
 
-namespace gradwire {
+namespace gradwire::step {
 namespace {
 
 using ::testing::ElementsAre;
@@ -87,4 +86,4 @@ TEST(PlanFragments, CutsInOrderIntoAboutEqualParts) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::step

@@ -42,7 +42,7 @@ HOST_TYPES = re.compile(r"\b(SteadyClock|KernelNetwork)\b")
 ENTRY_POINTS = re.compile(
     r"^src/gradwire/(base/clock\.|net/host_network\.|comm/communicator\.cpp$"
     # Commands, and processes that one starts.
-    r"|cli/.*_command\.cpp$|cli/launch/(launch|watcher)\.cpp$|cli/bench/captured\.cpp$"
+    r"|cli/.*_command\.cpp$|cli/launch/(launch|watcher)\.cpp$|cli/bench/peers\.cpp$"
     r"|cli/bench/collective_bench\.cpp$"
     # Calls by PyTorch and Python; options of the classes that users construct.
     r"|torch/|recipe/|emulation/emulated_device\.h$|exchange/auto_exchange\.cpp$"

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace gradwire {
+namespace gradwire::topology {
 namespace {
 
 using std::chrono::microseconds;
@@ -116,4 +116,4 @@ TEST(ClusterTest, ABlackHoleIsWhatBothEndsMaySendAndDoesNotArrive) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::topology

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace gradwire {
+namespace gradwire::topology {
 namespace {
 
 using testing::AllOf;
@@ -94,4 +94,4 @@ TEST(ListInterfaces, FindsTheLoopback) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::topology

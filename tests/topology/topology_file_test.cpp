@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-namespace gradwire {
+namespace gradwire::topology {
 namespace {
 
 using std::chrono::microseconds;
@@ -127,4 +127,4 @@ TEST(TopologyFileTest, GoesThroughAFile) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::topology

@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace gradwire {
+namespace gradwire::topology {
 namespace {
 
 using std::chrono::microseconds;
@@ -73,4 +73,4 @@ TEST(TopologyDeathTest, RefusesRanksOnNoHostAndHostsWithoutRanks) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::topology

@@ -27,7 +27,7 @@ inline void run_on_loopback(
     for (int rank = 0; rank < ranks; ++rank) {
       threads.emplace_back([&, rank] {
         try {
-          Job job;
+          bootstrap::Job job;
           job.rank = job.local_rank = rank;
           job.world_size = job.local_world_size = ranks;
           job.secret = "for this test only";

@@ -287,7 +287,7 @@ TEST(ProcessGroup, AbortFailsTheOthers) {
 }
 
 TEST(Init, AWorldOfOneNeedsNoLauncher) {
-  const auto group = init(Job{});
+  const auto group = init(bootstrap::Job{});
   EXPECT_EQ(group->getSize(), 1);
   Tensors tensors{torch::full({2}, 4.0)};
   group->allreduce(tensors)->wait();

@@ -39,7 +39,7 @@ void meet_and_add(std::uint16_t port) {
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < 3; ++rank) {
     threads.emplace_back([=] {
-      Job job;
+      bootstrap::Job job;
       job.rank = rank;
       job.world_size = 3;
       job.master_port = port;
@@ -65,7 +65,7 @@ TEST(LauncherStore, RanksMeetThroughTheStoreThatTorchrunServes) {
 }
 
 TEST(LauncherStore, NobodyThereIsAnErrorThatSaysWhere) {
-  Job job;
+  bootstrap::Job job;
   job.world_size = 2;
   job.master_port = 1;
   job.launcher_store = true;

@@ -9,7 +9,6 @@
 #include <nlohmann/json.hpp>
 
 #include "gradwire/base/random.h"
-#include "gradwire/trace/trace_lanes.h"
 #include "tests/trace/manual_trace.h"
 
 namespace gradwire {

@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/base/random.h"
-#include "gradwire/trace/trace_intervals.h"
 #include "tests/trace/manual_trace.h"
 
 namespace gradwire {

@@ -1,7 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "gradwire/trace/bottleneck.h"
 #include "gradwire/trace/trace_summary.h"
 
 namespace gradwire {

@@ -1,5 +1,3 @@
-#include "gradwire/trace/trace_flows.h"
-
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 

@@ -113,7 +113,7 @@ Snapshots snapshots_of(int stage, bool accelerator) {
     Zero model(module, {.process_group = group,
                         .stage = stage,
                         .optimizer = make_adam,
-                        .overlap = Overlap::backward,
+                        .overlap = step::Overlap::backward,
                         .min_block_elements = 0});
     for (int step = 0; step < 2; ++step) {
       model(there(torch::ones({5, 30}))).sum().backward();

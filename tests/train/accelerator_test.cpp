@@ -5,12 +5,11 @@
 
 #include "gradwire/base/error.h"
 #include "gradwire/train/activation/activation_checkpoint.h"
-#include "gradwire/train/activation/random_state.h"
 #include "gradwire/train/checkpoint/checkpoint.h"
 #include "gradwire/train/checkpoint/replicated.h"
 #include "gradwire/train/local_sgd/local_sgd.h"
 #include "gradwire/train/memory/mapped_tensor.h"
-#include "gradwire/train/optim/lamb.h"
+#include "gradwire/train/optim/layerwise.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/torch/error_of.h"
 #include "tests/torch/loopback.h"
@@ -31,7 +30,7 @@ constexpr int kStepsThere = 4;
 struct Way {
   int stage = 0;  ///< 0: DataParallel.
   std::string codec = "none";
-  Overlap overlap = Overlap::backward;
+  step::Overlap overlap = step::Overlap::backward;
   torch::ScalarType type = torch::kFloat32;
   double max_grad_norm = 0;
   OptimizerFactory optimizer = make_adam;
@@ -124,12 +123,12 @@ TEST_P(OnAnAccelerator, TrainsTheBitsOfTheCpu) {
 
 INSTANTIATE_TEST_SUITE_P(Ways, OnAnAccelerator,
                          ::testing::Values(Way{.stage = 0},
-                                           Way{.stage = 0, .overlap = Overlap::full},
-                                           Way{.stage = 0, .overlap = Overlap::none},
+                                           Way{.stage = 0, .overlap = step::Overlap::full},
+                                           Way{.stage = 0, .overlap = step::Overlap::none},
                                            Way{.stage = 0, .codec = "int8"}, Way{.stage = 1},
-                                           Way{.stage = 2, .overlap = Overlap::full},
+                                           Way{.stage = 2, .overlap = step::Overlap::full},
                                            Way{.stage = 2, .codec = "int8"}, Way{.stage = 3},
-                                           Way{.stage = 3, .overlap = Overlap::full},
+                                           Way{.stage = 3, .overlap = step::Overlap::full},
                                            Way{.stage = 3, .type = torch::kBFloat16},
                                            Way{.stage = 2, .optimizer = make_lamb},
                                            Way{.stage = 3, .max_grad_norm = 0.5}));

@@ -14,7 +14,7 @@
 namespace gradwire::test {
 namespace {
 
-ModelConfig small_resnet(std::int64_t checkpoints) {
+recipe::ModelConfig small_resnet(std::int64_t checkpoints) {
   return {.name = "resnet", .channels = 4, .groups = 2, .checkpoints = checkpoints};
 }
 
@@ -25,9 +25,9 @@ struct Outcome {
   torch::Tensor next_random;
 };
 
-Outcome step(const ModelConfig& config, Precision precision = Precision::fp32) {
+Outcome step(const recipe::ModelConfig& config, Precision precision = Precision::fp32) {
   torch::manual_seed(11);
-  auto model = make_model(config);
+  auto model = recipe::make_model(config);
   const auto inputs = byte_samples(4);
   Outcome outcome;
   {
@@ -61,8 +61,8 @@ TEST(ActivationCheckpoint, GivesTheSameBitsUnderAutocast) {
 }
 
 TEST(ActivationCheckpoint, KeepsTheNamesOfParameters) {
-  const auto names = [](const ModelConfig& config) {
-    auto model = make_model(config);
+  const auto names = [](const recipe::ModelConfig& config) {
+    auto model = recipe::make_model(config);
     return model->named_parameters().keys();
   };
   EXPECT_EQ(names(small_gpt(0)), names(small_gpt(2)));
@@ -131,9 +131,9 @@ TEST(ActivationCheckpoint, FindsOutThatAnInputWasChanged) {
   EXPECT_THROW(y.sum().backward(), c10::Error);
 }
 
-std::int64_t activations_after_forward(const ModelConfig& config) {
+std::int64_t activations_after_forward(const recipe::ModelConfig& config) {
   torch::manual_seed(1);
-  auto model = make_model(config);
+  auto model = recipe::make_model(config);
   const auto inputs = torch::randn({8, 1, 28, 28});
   const SteadyClock clock;
   MemoryTracker tracker(clock);

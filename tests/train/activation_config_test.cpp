@@ -13,8 +13,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-TrainConfig parse(const std::string& text) {
-  return parse_train_config(nlohmann::json::parse(text));
+recipe::TrainConfig parse(const std::string& text) {
+  return recipe::parse_train_config(nlohmann::json::parse(text));
 }
 
 std::string refusal(const std::string& text) {

@@ -27,14 +27,14 @@ std::vector<torch::Tensor> train_two_steps(Parallel& model, const ProcessGroup& 
   return model->parameters();
 }
 
-torch::nn::Sequential seeded(const ModelConfig& config) {
+torch::nn::Sequential seeded(const recipe::ModelConfig& config) {
   static std::mutex mutex;  // Ranks are threads that share one generator.
   const std::lock_guard lock(mutex);
   torch::manual_seed(5);
-  return make_model(config);
+  return recipe::make_model(config);
 }
 
-std::vector<torch::Tensor> parameters_after(Overlap overlap, std::int64_t checkpoints) {
+std::vector<torch::Tensor> parameters_after(step::Overlap overlap, std::int64_t checkpoints) {
   std::vector<torch::Tensor> parameters;
   run_on_threads(2, [&](const ProcessGroup& group) {
     DataParallel model(
@@ -61,13 +61,13 @@ std::vector<torch::Tensor> trained_by_zero(int stage, std::int64_t checkpoints) 
 }
 
 TEST(ActivationCheckpoint, TrainsTheSameInDataParallel) {
-  for (const auto overlap : {Overlap::none, Overlap::backward, Overlap::full}) {
+  for (const auto overlap : {step::Overlap::none, step::Overlap::backward, step::Overlap::full}) {
     expect_equal(parameters_after(overlap, 0), parameters_after(overlap, 3));
   }
 }
 
 TEST(ActivationCheckpoint, TrainsTheSameInZero) {
-  const auto without = parameters_after(Overlap::none, 0);
+  const auto without = parameters_after(step::Overlap::none, 0);
   for (const int stage : {1, 2, 3}) expect_equal(without, trained_by_zero(stage, 3));
 }
 
@@ -78,15 +78,15 @@ std::pair<std::int64_t, std::int64_t> after_steps(int steps) {
   std::pair<std::int64_t, std::int64_t> bytes;
   run_on_threads(1, [&](const ProcessGroup& group) {
     torch::manual_seed(1);
-    const ModelConfig config{.name = "gpt",
-                             .dropout = 0.1,
-                             .width = 8,
-                             .layers = 2,
-                             .heads = 2,
-                             .context = 4,
-                             .checkpoints = 1};
+    const recipe::ModelConfig config{.name = "gpt",
+                                     .dropout = 0.1,
+                                     .width = 8,
+                                     .layers = 2,
+                                     .heads = 2,
+                                     .context = 4,
+                                     .checkpoints = 1};
     DataParallel model(
-        make_model(config),
+        recipe::make_model(config),
         {.process_group = group, .optimizer = [](std::vector<torch::Tensor> parameters) {
            return std::make_unique<torch::optim::Adam>(std::move(parameters));
          }});

@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 
 TEST_F(CheckpointTest, DamageIsTheSameErrorOnAllRanks) {
   save_on(4);
-  const auto file = find_checkpoint(place) / shard_name(2, 4);
+  const auto file = checkpoint::find_checkpoint(place) / checkpoint::shard_name(2, 4);
   {
     std::fstream bytes(file, std::ios::in | std::ios::out | std::ios::binary);
     bytes.seekp(-20, std::ios::end);
@@ -38,21 +38,21 @@ TEST_F(CheckpointTest, ADamagedManifestIsNotPassedOverOnAnyRank) {
   save_on(3);
   const auto older = place / "step-000003";
   const auto newest = place / "step-000003.2";
-  ASSERT_EQ(find_checkpoint(place), newest);
-  std::filesystem::resize_file(newest / kManifestName, 700);
+  ASSERT_EQ(checkpoint::find_checkpoint(place), newest);
+  std::filesystem::resize_file(newest / checkpoint::kManifestName, 700);
   EXPECT_THAT(errors_of_loading(3),
-              Each(AllOf(HasSubstr("rank 0: " + (newest / kManifestName).string()),
+              Each(AllOf(HasSubstr("rank 0: " + (newest / checkpoint::kManifestName).string()),
                          HasSubstr("remove " + newest.string()), HasSubstr(older.string()))));
   place = older;  // As the message suggests.
   EXPECT_THAT(errors_of_loading(3), Each(""));
 }
 
 /// Loses a file of the checkpoint when it is renamed, as a failing disk of another saver.
-class LosingDisk final : public Disk {
+class LosingDisk final : public checkpoint::Disk {
  public:
   void rename(const std::filesystem::path& from, const std::filesystem::path& to) override {
-    Disk::rename(from, to);
-    if (from.extension() == ".partial") std::filesystem::remove(to / shard_name(1, 2));
+    checkpoint::Disk::rename(from, to);
+    if (from.extension() == ".partial") std::filesystem::remove(to / checkpoint::shard_name(1, 2));
   }
 };
 
@@ -65,25 +65,25 @@ TEST_F(CheckpointTest, LostFilesAreAnErrorAndKeepOlderCheckpoints) {
   });
   EXPECT_THAT(errors,
               Each(AllOf(HasSubstr("step-000004/rank-1-of-2"), HasSubstr("is incomplete"))));
-  EXPECT_NO_THROW(CheckpointReader(place / "step-000003").verify());
+  EXPECT_NO_THROW(checkpoint::CheckpointReader(place / "step-000003").verify());
   run_on_threads(2, [&](const auto& group) {
     const auto model = trained(group, adam(), 5);
     save_checkpoint(model->run(), 5, {.folder = place, .keep = 2});
   });
   EXPECT_TRUE(std::filesystem::exists(place / "step-000003")) << "step 4 does not count";
-  EXPECT_NO_THROW(CheckpointReader(place / "step-000005").verify());
+  EXPECT_NO_THROW(checkpoint::CheckpointReader(place / "step-000005").verify());
 }
 
 /// Records flushes and removals, in order.
-class TellingDisk final : public Disk {
+class TellingDisk final : public checkpoint::Disk {
  public:
   void flush_folder(const std::filesystem::path& path) override {
     told.push_back("flush " + path.filename().string());
-    Disk::flush_folder(path);
+    checkpoint::Disk::flush_folder(path);
   }
   void remove(const std::filesystem::path& path) override {
     if (path.parent_path().extension() == ".old") told.push_back("remove from an .old");
-    Disk::remove(path);
+    checkpoint::Disk::remove(path);
   }
   std::vector<std::string> told;
 };
@@ -115,7 +115,7 @@ TEST_F(CheckpointTest, AFullDiskOnOneRankIsAnErrorOnAllAndLeavesTheOldOne) {
     save_checkpoint(model->run(), 4, {.folder = place, .keep = 1, .disk = disk});
   });
   EXPECT_THAT(errors, Each(AllOf(HasSubstr("rank 1"), HasSubstr("the disk is full"))));
-  EXPECT_EQ(list_checkpoints(place).size(), 1u);
+  EXPECT_EQ(checkpoint::list_checkpoints(place).size(), 1u);
   const auto entries = std::filesystem::directory_iterator(place);
   EXPECT_EQ(std::distance(begin(entries), end(entries)), 1) << "nothing is left over";
 }
@@ -153,15 +153,15 @@ TEST_F(CheckpointTest, KilledAtTwoHundredRandomPointsTheLastCompleteOneIsWhole) 
     // Either rank may create the folder, so the number of calls varies by a few.
     const auto call = random.between(0, calls - 5);
     ASSERT_EQ(save_until_killed(here, call), -SIGKILL) << "call " << call;
-    for (const auto& found : list_checkpoints(here)) {
+    for (const auto& found : checkpoint::list_checkpoints(here)) {
       ASSERT_EQ(found.damage, "") << "call " << call;
-      const CheckpointReader reader(found.path);
+      const checkpoint::CheckpointReader reader(found.path);
       ASSERT_NO_THROW(reader.verify());
       std::vector<float> weights(8100);
       reader.read(reader.manifest().tensors.at(0), 0, std::as_writable_bytes(std::span(weights)));
       EXPECT_THAT(weights, Each(static_cast<float>(found.step))) << "call " << call;
     }
-    with_some += list_checkpoints(here).empty() ? 0 : 1;
+    with_some += checkpoint::list_checkpoints(here).empty() ? 0 : 1;
     std::filesystem::remove_all(here);
     if (HasFailure()) return;
   }

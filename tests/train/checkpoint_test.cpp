@@ -10,8 +10,7 @@
 #include "gradwire/checkpoint/consolidate.h"
 #include "gradwire/train/checkpoint/optimizer_state.h"
 #include "gradwire/train/checkpoint/safetensors.h"
-#include "gradwire/train/optim/lamb.h"
-#include "gradwire/train/optim/lars.h"
+#include "gradwire/train/optim/layerwise.h"
 #include "tests/train/checkpoint_fixture.h"
 #include "tests/train/subprocess.h"
 
@@ -39,7 +38,7 @@ TEST_F(CheckpointTest, OfFourRanksIsLoadedOnAnyNumber) {
 
 TEST_F(CheckpointTest, EachRankWritesAboutAsMuch) {
   save_on(4);
-  const auto manifest = read_manifest(find_checkpoint(place));
+  const auto manifest = checkpoint::read_manifest(checkpoint::find_checkpoint(place));
   std::uint64_t least = ~0ull;
   std::uint64_t most = 0;
   for (const auto& file : manifest.files) {
@@ -85,10 +84,10 @@ TEST_F(CheckpointTest, HostsThatSeeOnlyTheirOwnFilesReadThemToEachOther) {
   });
   for (const int host : {0, 1}) {
     const auto here = of_host(host) / "step-000003";
-    EXPECT_TRUE(std::filesystem::exists(here / kManifestName));
+    EXPECT_TRUE(std::filesystem::exists(here / checkpoint::kManifestName));
     EXPECT_FALSE(std::filesystem::exists(of_host(host) / "step-000002"));
-    EXPECT_EQ(std::filesystem::exists(here / shard_name(1, 4)), host == 0);
-    EXPECT_EQ(std::filesystem::exists(here / shard_name(2, 4)), host == 1);
+    EXPECT_EQ(std::filesystem::exists(here / checkpoint::shard_name(1, 4)), host == 0);
+    EXPECT_EQ(std::filesystem::exists(here / checkpoint::shard_name(2, 4)), host == 1);
   }
   for (const int ranks : {2, 4}) {
     run_on_threads(ranks, [&](const auto& group) {
@@ -142,7 +141,8 @@ TEST_F(CheckpointTest, PythonReadsAllOfIt) {
   std::vector<NamedTensor> tensors;
   for (const auto& [name, tensor] : saved) tensors.push_back({name, tensor});
   save_safetensors(folder / "expected.safetensors", tensors);
-  consolidate(CheckpointReader(find_checkpoint(place)), folder / "one.safetensors", true);
+  checkpoint::consolidate(checkpoint::CheckpointReader(checkpoint::find_checkpoint(place)),
+                          folder / "one.safetensors", true);
   const auto finished =
       run({python, GRADWIRE_SOURCE "/tests/train/programs/read_checkpoint.py", folder.path()},
           {{"PYTHONPATH", GRADWIRE_PYTHON_PATH}});

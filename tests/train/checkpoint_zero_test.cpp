@@ -25,12 +25,12 @@ constexpr int kReplicated = 0;  ///< Used as a stage: DataParallel.
 using Content = std::map<std::string, std::vector<std::byte>>;
 
 Content content_of(const std::filesystem::path& folder) {
-  const CheckpointReader reader(find_checkpoint(folder));
+  const checkpoint::CheckpointReader reader(checkpoint::find_checkpoint(folder));
   Content content;
   for (const auto& tensor : reader.manifest().tensors) {
     auto& bytes = content[tensor.name];
-    bytes.resize(static_cast<std::size_t>(elements_of(tensor.shape)) *
-                 stored_type_bytes(tensor.type));
+    bytes.resize(static_cast<std::size_t>(checkpoint::elements_of(tensor.shape)) *
+                 checkpoint::stored_type_bytes(tensor.type));
     reader.read(tensor, 0, bytes);
   }
   return content;

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/base/error.h"
-#include "gradwire/train/checkpoint/exchange_state.h"
+#include "gradwire/train/checkpoint/local_state.h"
 #include "gradwire/train/data_parallel/data_parallel.h"
 #include "tests/torch/loopback.h"
 #include "tests/train/thread_group.h"
@@ -30,7 +30,7 @@ torch::nn::Sequential small_net() {
 }
 
 DataParallelOptions options_for(const ProcessGroup& group, const std::string& codec,
-                                Overlap overlap = Overlap::full) {
+                                step::Overlap overlap = step::Overlap::full) {
   return {.process_group = group,
           .bucket_cap_mb = 0.0005,
           .optimizer = sgd,
@@ -78,7 +78,7 @@ TEST_P(CodecTraining, LearnsAndLeavesAllRanksWithTheSameBits) {
 
 TEST_P(CodecTraining, IsTheSameWhateverOverlaps) {
   std::vector<torch::Tensor> results;
-  for (const auto overlap : {Overlap::none, Overlap::backward, Overlap::full}) {
+  for (const auto overlap : {step::Overlap::none, step::Overlap::backward, step::Overlap::full}) {
     run_on_loopback(2, [&](const auto& group) {
       DataParallel model(small_net(), options_for(group, GetParam(), overlap));
       fit(model, 10);

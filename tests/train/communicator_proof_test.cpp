@@ -19,8 +19,8 @@ TEST_P(CommunicatorProof, RanksWithPartsOfABatchEqualOneProcessWithAll) {
     together[static_cast<std::size_t>(group->getRank())] = train_proof_net(group, rule, 50);
   });
   for (const auto& parameters : together) {
-    EXPECT_LT(largest_difference(alone, parameters), 1e-6);
-    EXPECT_EQ(largest_difference(together[0], parameters), 0) << "ranks must not drift apart";
+    EXPECT_LT(test::largest_difference(alone, parameters), 1e-6);
+    EXPECT_EQ(test::largest_difference(together[0], parameters), 0) << "ranks must not drift apart";
   }
 }
 

@@ -31,8 +31,8 @@ TEST_P(Proof, RanksWithPartsOfABatchEqualOneProcessWithAll) {
     together[static_cast<std::size_t>(group->getRank())] = train_proof_net(group, rule, 50);
   });
   for (const auto& parameters : together) {
-    EXPECT_LT(largest_difference(alone, parameters), 1e-6);
-    EXPECT_EQ(largest_difference(together[0], parameters), 0) << "ranks must not drift apart";
+    EXPECT_LT(test::largest_difference(alone, parameters), 1e-6);
+    EXPECT_EQ(test::largest_difference(together[0], parameters), 0) << "ranks must not drift apart";
   }
 }
 
@@ -47,7 +47,7 @@ TEST(ProofNet, LearnsSomethingIn50Steps) {
     before = train_proof_net(group, Rule::adam, 0);
     after = train_proof_net(group, Rule::adam, 50);
   });
-  EXPECT_GT(largest_difference(before, after), 1e-3);
+  EXPECT_GT(test::largest_difference(before, after), 1e-3);
   EXPECT_TRUE(before["never.weight"].equal(after["never.weight"]));
 }
 

@@ -44,7 +44,7 @@ TEST(Evaluate, EveryRankRunsTheModelEquallyOftenOnNoMoreThanItsPartOfABatch) {
   run_on_threads(kRanks, [&](const auto& group) {
     torch::nn::Sequential module(torch::nn::Identity{});
     Given own;
-    const Evaluation found = evaluate(
+    const recipe::Evaluation found = recipe::evaluate(
         *module,
         [&](const torch::Tensor& inputs) {
           EXPECT_FALSE(module->is_training());

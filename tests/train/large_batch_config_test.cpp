@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gradwire/base/error.h"
-#include "gradwire/recipe/learning_rate.h"
+#include "gradwire/recipe/optimizers.h"
 #include "gradwire/recipe/train_config.h"
 
 namespace gradwire::test {
@@ -12,8 +12,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-TrainConfig parsed(const char* text) {
-  return parse_train_config(nlohmann::json::parse(text));
+recipe::TrainConfig parsed(const char* text) {
+  return recipe::parse_train_config(nlohmann::json::parse(text));
 }
 
 std::string error_of(const char* text) {
@@ -44,8 +44,9 @@ TEST(LargeBatchConfig, ReadsLarsAndLamb) {
 
 TEST(LargeBatchConfig, TheRateGrowsWithTheBatchAsItIsTold) {
   const auto rate = [](const char* scaling, std::int64_t batch) {
-    OptimizerConfig config{.learning_rate = 0.1, .scaling = scaling, .base_batch_size = 128};
-    return scaled_learning_rate(config, batch);
+    recipe::OptimizerConfig config{
+        .learning_rate = 0.1, .scaling = scaling, .base_batch_size = 128};
+    return recipe::scaled_learning_rate(config, batch);
   };
   EXPECT_DOUBLE_EQ(rate("none", 512), 0.1);
   EXPECT_DOUBLE_EQ(rate("linear", 512), 0.4);
@@ -72,12 +73,12 @@ TEST(LargeBatchConfig, TheExamplesTakeSixteenTimesTheBatch) {
   for (const auto& [name, scaling, rate] :
        {Example{"sgd", "linear", 0.16}, Example{"lars", "sqrt", 2},
         Example{"lamb", "sqrt", 0.02}}) {
-    const auto config = load_train_config(
+    const auto config = recipe::load_train_config(
         std::string(GRADWIRE_SOURCE "/examples/large_batch_") + name + ".json", {});
     EXPECT_EQ(config.optimizer.name, name);
     EXPECT_EQ(config.optimizer.scaling, scaling);
     EXPECT_EQ(config.batch_size, 16 * config.optimizer.base_batch_size);
-    EXPECT_DOUBLE_EQ(scaled_learning_rate(config.optimizer, config.batch_size), rate);
+    EXPECT_DOUBLE_EQ(recipe::scaled_learning_rate(config.optimizer, config.batch_size), rate);
     EXPECT_GT(config.schedule.warmup_epochs, 0);
   }
 }
@@ -87,14 +88,14 @@ TEST(LocalStepsConfig, ReadsEveryKey) {
       "outer_momentum": 0.9, "fragments": 2, "overlap_steps": 3, "mixing": 0.2,
       "codec": "int8"}})")
                           .local_steps;
-  EXPECT_EQ(config, (LocalStepsConfig{.steps = 20,
-                                      .outer_learning_rate = 0.7,
-                                      .outer_momentum = 0.9,
-                                      .fragments = 2,
-                                      .overlap_steps = 3,
-                                      .mixing = 0.2,
-                                      .codec = "int8",
-                                      .enabled = true}));
+  EXPECT_EQ(config, (step::LocalStepsConfig{.steps = 20,
+                                            .outer_learning_rate = 0.7,
+                                            .outer_momentum = 0.9,
+                                            .fragments = 2,
+                                            .overlap_steps = 3,
+                                            .mixing = 0.2,
+                                            .codec = "int8",
+                                            .enabled = true}));
   EXPECT_FALSE(parsed("{}").local_steps.enabled);
 }
 

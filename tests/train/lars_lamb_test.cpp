@@ -5,8 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/base/error.h"
-#include "gradwire/train/optim/lamb.h"
-#include "gradwire/train/optim/lars.h"
+#include "gradwire/train/optim/layerwise.h"
 
 namespace gradwire::test {
 namespace {

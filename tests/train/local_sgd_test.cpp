@@ -7,7 +7,7 @@
 #include "tests/torch/loopback.h"
 #include "tests/train/thread_group.h"
 
-namespace gradwire {
+namespace gradwire::step {
 
 /// For the names of tests.
 inline void PrintTo(const LocalStepsConfig& config, std::ostream* out) {
@@ -16,7 +16,7 @@ inline void PrintTo(const LocalStepsConfig& config, std::ostream* out) {
        << config.overlap_steps << ", mixing " << config.mixing << ", codec " << config.codec;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::step
 
 namespace gradwire::test {
 namespace {
@@ -58,7 +58,7 @@ std::vector<NamedTensor> named(const std::vector<torch::Tensor>& parameters) {
   return list;
 }
 
-LocalSgdOptions options_with(const LocalStepsConfig& steps) {
+LocalSgdOptions options_with(const step::LocalStepsConfig& steps) {
   LocalSgdOptions options;
   options.steps = steps;
   return options;
@@ -69,11 +69,11 @@ using Ranks = std::vector<std::vector<torch::Tensor>>;
 
 /// The papers' algorithm for all ranks at once, one parameter after the other: the expected result
 /// of LocalSgd without synchronize().
-Ranks reference(const LocalStepsConfig& config, int ranks, std::int64_t steps) {
+Ranks reference(const step::LocalStepsConfig& config, int ranks, std::int64_t steps) {
   Ranks own(static_cast<std::size_t>(ranks));
   for (auto& parameters : own) parameters = first_parameters();
   const std::vector<std::int64_t> sizes{20, 5, 18, 20};
-  const auto fragments = plan_fragments(sizes, config.fragments);
+  const auto fragments = step::plan_fragments(sizes, config.fragments);
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     auto outer = first_parameters()[i];
     auto velocity = torch::zeros_like(outer);
@@ -102,7 +102,7 @@ Ranks reference(const LocalStepsConfig& config, int ranks, std::int64_t steps) {
 }
 
 /// As reference(), by LocalSgd on threads.
-Ranks trained_locally(const LocalStepsConfig& config, int ranks, std::int64_t steps,
+Ranks trained_locally(const step::LocalStepsConfig& config, int ranks, std::int64_t steps,
                       bool synchronize) {
   Ranks result(static_cast<std::size_t>(ranks));
   run_on_threads(ranks, [&](const auto& group) {
@@ -141,7 +141,7 @@ TEST(LocalSgd, WithOneStepIsSynchronousSgd) {
   EXPECT_EQ(difference(ours[0], ours[2]), 0);
 }
 
-struct Definition : ::testing::TestWithParam<LocalStepsConfig> {};
+struct Definition : ::testing::TestWithParam<step::LocalStepsConfig> {};
 
 TEST_P(Definition, LocalSgdIsThePapersAlgorithm) {
   const auto expected = reference(GetParam(), kRanks, 31);
@@ -155,25 +155,25 @@ TEST_P(Definition, LocalSgdIsThePapersAlgorithm) {
 INSTANTIATE_TEST_SUITE_P(
     Of, Definition,
     ::testing::Values(
-        LocalStepsConfig{.steps = 4},
-        LocalStepsConfig{.steps = 5, .outer_learning_rate = 0.7, .outer_momentum = 0.9},
-        LocalStepsConfig{.steps = 6, .outer_momentum = 0.5, .fragments = 3},
-        LocalStepsConfig{.steps = 7, .fragments = 2, .overlap_steps = 2, .mixing = 0.5},
-        LocalStepsConfig{.steps = 9,
-                         .outer_learning_rate = 0.7,
-                         .outer_momentum = 0.9,
-                         .fragments = 3,
-                         .overlap_steps = 1,
-                         .mixing = 0.25},
-        LocalStepsConfig{.steps = 8, .overlap_steps = 5, .mixing = 0}));
+        step::LocalStepsConfig{.steps = 4},
+        step::LocalStepsConfig{.steps = 5, .outer_learning_rate = 0.7, .outer_momentum = 0.9},
+        step::LocalStepsConfig{.steps = 6, .outer_momentum = 0.5, .fragments = 3},
+        step::LocalStepsConfig{.steps = 7, .fragments = 2, .overlap_steps = 2, .mixing = 0.5},
+        step::LocalStepsConfig{.steps = 9,
+                               .outer_learning_rate = 0.7,
+                               .outer_momentum = 0.9,
+                               .fragments = 3,
+                               .overlap_steps = 1,
+                               .mixing = 0.25},
+        step::LocalStepsConfig{.steps = 8, .overlap_steps = 5, .mixing = 0}));
 
 TEST(LocalSgd, RanksAreEqualAfterAFullSynchronization) {
-  const LocalStepsConfig streaming{.steps = 6,
-                                   .outer_learning_rate = 0.7,
-                                   .outer_momentum = 0.9,
-                                   .fragments = 2,
-                                   .overlap_steps = 2,
-                                   .mixing = 0.5};
+  const step::LocalStepsConfig streaming{.steps = 6,
+                                         .outer_learning_rate = 0.7,
+                                         .outer_momentum = 0.9,
+                                         .fragments = 2,
+                                         .overlap_steps = 2,
+                                         .mixing = 0.5};
   for (const std::int64_t steps : {0, 1, 13, 14, 15, 18}) {
     const auto ranks = trained_locally(streaming, kRanks, steps, true);
     EXPECT_EQ(difference(ranks[0], ranks[1]), 0) << steps;
@@ -240,7 +240,7 @@ TEST(LocalSgd, SendsAnHthOfTheBytes) {
 
 /// Trains over loopback; if `stop`, through a checkpoint at half time. Returns each rank's
 /// parameters.
-Ranks trained_with_codec(const LocalStepsConfig& config, bool stop) {
+Ranks trained_with_codec(const step::LocalStepsConfig& config, bool stop) {
   Ranks result(2);
   run_on_loopback(2, [&](const auto& group) {
     const int rank = group->getRank();
@@ -265,7 +265,7 @@ Ranks trained_with_codec(const LocalStepsConfig& config, bool stop) {
   return result;
 }
 
-struct Saving : ::testing::TestWithParam<LocalStepsConfig> {};
+struct Saving : ::testing::TestWithParam<step::LocalStepsConfig> {};
 
 TEST_P(Saving, GoesOnWithTheSameBits) {
   const auto straight = trained_with_codec(GetParam(), false);
@@ -276,12 +276,12 @@ TEST_P(Saving, GoesOnWithTheSameBits) {
 
 INSTANTIATE_TEST_SUITE_P(
     Of, Saving,
-    ::testing::Values(LocalStepsConfig{.steps = 5, .outer_momentum = 0.9},
+    ::testing::Values(step::LocalStepsConfig{.steps = 5, .outer_momentum = 0.9},
                       // In flight when it is saved, after step 13.
-                      LocalStepsConfig{
+                      step::LocalStepsConfig{
                           .steps = 6, .outer_momentum = 0.9, .overlap_steps = 3, .mixing = 0.5},
-                      LocalStepsConfig{.steps = 3, .fragments = 2, .codec = "int8"},
-                      LocalStepsConfig{.steps = 6, .overlap_steps = 3, .codec = "one_bit"}));
+                      step::LocalStepsConfig{.steps = 3, .fragments = 2, .codec = "int8"},
+                      step::LocalStepsConfig{.steps = 6, .overlap_steps = 3, .codec = "one_bit"}));
 
 TEST(LocalSgd, ThroughACodecRanksStayEqualAndNearTheExactMean) {
   const auto exact = trained_with_codec({.steps = 3}, false);

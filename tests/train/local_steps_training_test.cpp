@@ -20,16 +20,16 @@ struct LocalStepsTraining : ::testing::Test {
     config.checkpoint = "";
   }
 
-  std::vector<TrainingResult> train_on(int ranks) {
-    std::vector<TrainingResult> results(static_cast<std::size_t>(ranks));
+  std::vector<recipe::TrainingResult> train_on(int ranks) {
+    std::vector<recipe::TrainingResult> results(static_cast<std::size_t>(ranks));
     run_on_threads(ranks, [&](const auto& group) {
       results[static_cast<std::size_t>(group->getRank())] =
-          train(config, {.group = group, .clock = &clock});
+          recipe::train(config, {.group = group, .clock = &clock});
     });
     return results;
   }
 
-  static double difference(const TrainingResult& a, const TrainingResult& b) {
+  static double difference(const recipe::TrainingResult& a, const recipe::TrainingResult& b) {
     double largest = 0;
     const auto first = a.model->parameters();
     const auto second = b.model->parameters();
@@ -41,7 +41,7 @@ struct LocalStepsTraining : ::testing::Test {
 
   TemporaryFolder folder;
   SteadyClock clock;
-  TrainConfig config;
+  recipe::TrainConfig config;
 };
 
 TEST_F(LocalStepsTraining, OneStepWithMomentumIsSynchronousTraining) {

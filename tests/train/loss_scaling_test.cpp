@@ -9,8 +9,8 @@
 #include "gradwire/base/error.h"
 #include "gradwire/recipe/models.h"
 #include "gradwire/recipe/train_config.h"
-#include "gradwire/recipe/training_step.h"
-#include "gradwire/train/optim/loss_scaler.h"
+#include "gradwire/recipe/trainer.h"
+#include "gradwire/train/optim/mixed_precision.h"
 #include "tests/train/thread_group.h"
 
 namespace gradwire::test {
@@ -21,8 +21,8 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-TrainConfig scaled_config_of(const std::string& text) {
-  return parse_train_config(json::parse(text));
+recipe::TrainConfig scaled_config_of(const std::string& text) {
+  return recipe::parse_train_config(json::parse(text));
 }
 
 /// Options for `fp16` in a configuration of that precision.
@@ -166,15 +166,16 @@ TEST(LossScaling, GoesOnFromItsStateAsFarAsItsOptionsAllow) {
 
 /// At each step '-', one rank's batch has a number that exceeds fp16.
 std::vector<double> scales_in_training(int stage, const json& fp16, std::string_view steps) {
-  const auto config = parse_train_config({{"model", {{"name", "mlp"}, {"hidden", 8}}},
-                                          {"precision", "fp16"},
-                                          {"zero", {{"stage", stage}}},
-                                          {"fp16", fp16}});
+  const auto config = recipe::parse_train_config({{"model", {{"name", "mlp"}, {"hidden", 8}}},
+                                                  {"precision", "fp16"},
+                                                  {"zero", {{"stage", stage}}},
+                                                  {"fp16", fp16}});
   std::vector<std::vector<double>> found(2);
   run_on_threads(2, [&](const auto& group) {
     const auto rank = static_cast<std::size_t>(group->getRank());
-    const auto model = make_trained_model(config, make_model(config.model), group, nullptr);
-    TrainingStep step(config, *model, nullptr);
+    const auto model =
+        recipe::make_trained_model(config, recipe::make_model(config.model), group, nullptr);
+    recipe::TrainingStep step(config, *model, nullptr);
     for (const auto kind : steps) {
       Batch batch{torch::full({4, 1, 28, 28}, 0.1), torch::zeros({4}, torch::kInt64), 4};
       if (kind == '-' && rank == 1) batch.inputs[0][0][0][0] = 1e30;

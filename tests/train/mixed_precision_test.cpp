@@ -1,3 +1,5 @@
+#include "gradwire/train/optim/mixed_precision.h"
+
 #include <cmath>
 #include <limits>
 
@@ -6,9 +8,8 @@
 
 #include "gradwire/base/error.h"
 #include "gradwire/recipe/models.h"
-#include "gradwire/recipe/training_step.h"
+#include "gradwire/recipe/trainer.h"
 #include "gradwire/train/data_parallel/accumulate.h"
-#include "gradwire/train/optim/loss_scaler.h"
 #include "tests/train/thread_group.h"
 
 namespace gradwire::test {
@@ -83,15 +84,15 @@ TEST(Autocast, SeesParametersThatHaveChanged) {
   EXPECT_TRUE(outputs[1].allclose(outputs[0] + 1, 0.02, 0.02));
 }
 
-TrainConfig half_precision(const char* model, Precision precision) {
-  TrainConfig config;
+recipe::TrainConfig half_precision(const char* model, Precision precision) {
+  recipe::TrainConfig config;
   config.model.name = model;
   config.model.channels = 4;
   config.model.hidden = 16;
   config.optimizer.learning_rate = 0.02;
   config.optimizer.momentum = 0;
   config.precision = precision;
-  config.parallel.overlap = Overlap::backward;
+  config.parallel.overlap = step::Overlap::backward;
   return config;
 }
 
@@ -113,8 +114,9 @@ std::pair<double, double> losses_of(const char* name, Precision precision) {
   run_on_threads(1, [&](const auto& group) {
     const auto config = half_precision(name, precision);
     torch::manual_seed(3);
-    const auto model = make_trained_model(config, make_model(config.model), group, nullptr);
-    TrainingStep step(config, *model, nullptr);
+    const auto model =
+        recipe::make_trained_model(config, recipe::make_model(config.model), group, nullptr);
+    recipe::TrainingStep step(config, *model, nullptr);
     losses.first = step.run(batch_of(0, 64), 0.05);
     for (int i = 1; i < 60; ++i) step.run(batch_of(i, 64), 0.05);
     losses.second = step.run(batch_of(0, 64), 0.05);
@@ -140,8 +142,9 @@ TEST(MixedPrecision, AnInfinityOnOneRankMakesAllSkipTheStep) {
   const auto config = half_precision("mlp", Precision::fp16);
   std::vector<torch::Tensor> results(2);
   run_on_threads(2, [&](const auto& group) {
-    const auto model = make_trained_model(config, make_model(config.model), group, nullptr);
-    TrainingStep step(config, *model, nullptr);
+    const auto model =
+        recipe::make_trained_model(config, recipe::make_model(config.model), group, nullptr);
+    recipe::TrainingStep step(config, *model, nullptr);
     const auto first = model->module()->parameters()[0];
     const auto before = first.detach().clone();
     auto batch = batch_of(1, 4);

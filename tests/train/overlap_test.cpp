@@ -27,19 +27,19 @@ struct OverlapProof : ::testing::TestWithParam<std::tuple<Rule, int>> {
   }
 
   void expect_same(const std::vector<Parameters>& all, const Parameters& expected) {
-    for (const auto& parameters : all) EXPECT_EQ(largest_difference(parameters, expected), 0);
+    for (const auto& parameters : all) EXPECT_EQ(test::largest_difference(parameters, expected), 0);
   }
 };
 
 constexpr ProofOptions kWays[] = {
-    {.optimizer_per_bucket = true, .overlap = Overlap::none},
-    {.optimizer_per_bucket = true, .overlap = Overlap::backward},
-    {.optimizer_per_bucket = true, .overlap = Overlap::full},
-    {.optimizer_per_bucket = true, .overlap = Overlap::full, .forward_awaits = true},
+    {.optimizer_per_bucket = true, .overlap = step::Overlap::none},
+    {.optimizer_per_bucket = true, .overlap = step::Overlap::backward},
+    {.optimizer_per_bucket = true, .overlap = step::Overlap::full},
+    {.optimizer_per_bucket = true, .overlap = step::Overlap::full, .forward_awaits = true},
 };
 
 TEST_P(OverlapProof, ParametersAreTheSameBitsWhateverOverlaps) {
-  const auto expected = train({.overlap = Overlap::none})[0];
+  const auto expected = train({.overlap = step::Overlap::none})[0];
   for (const auto& way : kWays) expect_same(train(way), expected);
 }
 
@@ -54,7 +54,7 @@ TEST_P(OverlapProof, AlsoWithAccumulation) {
   Parameters alone;
   run_on_threads(
       1, [&](const auto& group) { alone = train_proof_net(group, std::get<0>(GetParam()), 20); });
-  EXPECT_LT(largest_difference(alone, expected), 1e-6);
+  EXPECT_LT(test::largest_difference(alone, expected), 1e-6);
 }
 
 INSTANTIATE_TEST_SUITE_P(OverLoopback, OverlapProof,
@@ -80,7 +80,7 @@ DataParallelOptions full_overlap(const ProcessGroup& group) {
   return {.process_group = group,
           .bucket_cap_mb = 1e-6,  // A bucket for each parameter.
           .optimizer = plain_sgd,
-          .overlap = Overlap::full};
+          .overlap = step::Overlap::full};
 }
 
 TEST(FullOverlap, EachChildWaitsForItsOwnParametersAlone) {
@@ -214,7 +214,7 @@ TEST(FullOverlap, RequiresAnOptimizer) {
   auto options = full_overlap(mirror_group(std::make_shared<Mirror>()));
   options.optimizer = nullptr;
   EXPECT_THROW(DataParallel(torch::nn::Linear(1, 1), options), Exception);
-  options.overlap = Overlap::backward;
+  options.overlap = step::Overlap::backward;
   DataParallel model(torch::nn::Linear(1, 1), options);
   EXPECT_THROW(model.step(), Exception);
 }
@@ -232,7 +232,7 @@ TEST(FullOverlap, AWorldOfOneStepsAtOnce) {
 }
 
 /// Number of all-reduces launched by the time that the first layer's gradient is computed.
-int launched_in_backward(Overlap overlap) {
+int launched_in_backward(step::Overlap overlap) {
   const auto mirror = std::make_shared<Mirror>();
   auto options = full_overlap(mirror_group(mirror));
   options.overlap = overlap;
@@ -249,9 +249,9 @@ int launched_in_backward(Overlap overlap) {
 }
 
 TEST(Overlap, SaysWhenGradientsLeave) {
-  EXPECT_EQ(launched_in_backward(Overlap::none), 0);
-  EXPECT_GE(launched_in_backward(Overlap::backward), 2);
-  EXPECT_GE(launched_in_backward(Overlap::full), 2);
+  EXPECT_EQ(launched_in_backward(step::Overlap::none), 0);
+  EXPECT_GE(launched_in_backward(step::Overlap::backward), 2);
+  EXPECT_GE(launched_in_backward(step::Overlap::full), 2);
 }
 
 }  // namespace

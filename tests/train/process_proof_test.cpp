@@ -20,9 +20,9 @@ TEST_P(ProcessProof, FourProcessesWithPartsOfABatchEqualOneWithAll) {
   Parameters alone;
   run_on_threads(1, [&](const auto& group) { alone = train_proof_net(group, GetParam(), 50); });
   const auto first = load_safetensors(folder / "0.safetensors").tensors;
-  EXPECT_LT(largest_difference(alone, first), 1e-6);
+  EXPECT_LT(test::largest_difference(alone, first), 1e-6);
   for (const auto* file : {"1.safetensors", "2.safetensors", "3.safetensors"}) {
-    EXPECT_EQ(largest_difference(first, load_safetensors(folder / file).tensors), 0);
+    EXPECT_EQ(test::largest_difference(first, load_safetensors(folder / file).tensors), 0);
   }
 }
 

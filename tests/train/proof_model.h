@@ -46,7 +46,7 @@ inline void PrintTo(Rule rule, std::ostream* out) {
 struct ProofOptions {
   bool optimizer_per_bucket = false;  ///< If true, DataParallel steps; otherwise one optimizer for
                                       ///< all.
-  Overlap overlap = Overlap::backward;
+  step::Overlap overlap = step::Overlap::backward;
   bool forward_awaits = false;
   int accumulation_steps = 1;  ///< This changes the last bits.
 };

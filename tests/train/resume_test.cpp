@@ -58,10 +58,10 @@ struct ResumeTest : ::testing::Test {
     const bool crashes = readings < kForEver;
     run_on_loopback(ranks, [&](const auto& group) {
       const CrashingClock clock(readings);
-      train(config, {.group = group,
-                     .clock = &clock,
-                     .progress = group->getRank() == 0 && !crashes ? &progress : nullptr,
-                     .output = folder / output});
+      recipe::train(config, {.group = group,
+                             .clock = &clock,
+                             .progress = group->getRank() == 0 && !crashes ? &progress : nullptr,
+                             .output = folder / output});
     });
   }
 
@@ -93,10 +93,10 @@ struct ResumeTest : ::testing::Test {
   }
 
   /// Edits the rank-specific tensors of a checkpoint.
-  void edit_rank_tensors(const std::function<void(std::vector<RankTensor>&)>& edit) {
-    auto manifest = read_manifest(kept());
+  void edit_rank_tensors(const std::function<void(std::vector<checkpoint::RankTensor>&)>& edit) {
+    auto manifest = checkpoint::read_manifest(kept());
     for (auto& tensors : manifest.rank_tensors) edit(tensors);
-    std::ofstream(kept() / kManifestName) << manifest_text(manifest);
+    std::ofstream(kept() / checkpoint::kManifestName) << checkpoint::manifest_text(manifest);
   }
 
   void crash_after_step_16() { EXPECT_THROW(train_to("killed", 16 * 3), std::exception); }
@@ -113,8 +113,8 @@ struct ResumeTest : ::testing::Test {
 
   TemporaryFolder folder;
   std::ostringstream shown;
-  ProgressPrinter progress{shown, false};
-  TrainConfig config;
+  report::ProgressPrinter progress{shown, false};
+  recipe::TrainConfig config;
 };
 
 TEST_F(ResumeTest, InTheMiddleOfAnEpochWithTheSameBits) {
@@ -131,7 +131,7 @@ TEST_F(ResumeTest, InTheMiddleOfAnEpochWithTheSameBits) {
 
 TEST_F(ResumeTest, AdamsStatesAndTheLossScaleGoOnWithTheSameBits) {
   config.parallel.codec = "none";
-  config.parallel.overlap = Overlap::backward;
+  config.parallel.overlap = step::Overlap::backward;
   config.precision = Precision::fp16;
   config.optimizer = {.name = "adam", .learning_rate = 0.003};
   train_to("whole");
@@ -222,14 +222,14 @@ TEST_F(ResumeTest, AutoDoesNotGoOnFromAnOlderOneUnasked) {
   crash_after_step_16();
   const auto older = folder / "killed" / "checkpoints" / "step-000007";
   ASSERT_TRUE(std::filesystem::exists(older));
-  std::filesystem::resize_file(kept() / kManifestName, 700);
+  std::filesystem::resize_file(kept() / checkpoint::kManifestName, 700);
   config.resume = "auto";
   try {
     train_to("killed");
     FAIL() << "it went on: " << shown.str();
   } catch (const Exception& error) {
     EXPECT_THAT(error.what(),
-                AllOf(HasSubstr((kept() / kManifestName).string()),
+                AllOf(HasSubstr((kept() / checkpoint::kManifestName).string()),
                       HasSubstr("remove " + kept().string()), HasSubstr(older.string())));
   }
   std::filesystem::remove_all(kept());  // As the message suggests.
@@ -240,18 +240,18 @@ TEST_F(ResumeTest, AutoDoesNotGoOnFromAnOlderOneUnasked) {
 TEST_F(ResumeTest, ARunThatNobodyOfOursHasWrittenIsRefused) {
   crash_after_step_16();
   config.resume = folder / "killed";
-  const auto text = read_manifest(kept()).run;
+  const auto text = checkpoint::read_manifest(kept()).run;
   for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
            {R"("batches":10)", R"("batches":0)"},
            {R"("batches":10)", R"("batches":9223372036854775807)"},
            {R"("batch":4)", R"("batch":"4")"},
            {R"("epoch":1)", R"("epoch":-1)"}}) {
-    auto manifest = read_manifest(kept());
+    auto manifest = checkpoint::read_manifest(kept());
     manifest.run = text;
     const auto at = manifest.run.find(from);
     ASSERT_NE(at, std::string::npos) << manifest.run;
     manifest.run.replace(at, from.size(), to);
-    std::ofstream(kept() / kManifestName) << manifest_text(manifest);
+    std::ofstream(kept() / checkpoint::kManifestName) << checkpoint::manifest_text(manifest);
     EXPECT_THAT(error_of_resuming(), HasSubstr("must be a whole number")) << to;
   }
 }

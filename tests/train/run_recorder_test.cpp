@@ -10,14 +10,14 @@ using std::chrono::milliseconds;
 using ::testing::ElementsAre;
 
 TEST(RunRecorder, KeepsStepsAndTheTimesOfWholeEpochs) {
-  RunRecorder recorder;
+  recipe::RunRecorder recorder;
   recorder.begin_epoch(Time(milliseconds(1000)));
   recorder.step(7, 2.5, {.compute = 0.25, .exposed = 0.125, .data = 0.5});
   recorder.end_epoch(Time(milliseconds(1500)), false);  // Resumed in the middle of the epoch.
   recorder.begin_epoch(Time(milliseconds(2000)));
   recorder.step(8, 2, {.compute = 0.5});
   recorder.end_epoch(Time(milliseconds(3250)), true);
-  const auto record = recorder.record(TrainConfig{}, {.ranks = 4, .steps = 2});
+  const auto record = recorder.record(recipe::TrainConfig{}, {.ranks = 4, .steps = 2});
   EXPECT_EQ(record.strategy, "DDP x4");
   EXPECT_EQ(record.summary.steps, 2);
   EXPECT_EQ(record.every, 1);
@@ -30,13 +30,13 @@ TEST(RunRecorder, KeepsStepsAndTheTimesOfWholeEpochs) {
 }
 
 TEST(RunRecorder, NamesTheStrategy) {
-  TrainConfig config;
-  EXPECT_EQ(strategy_of(config, 1), "1 rank");
+  recipe::TrainConfig config;
+  EXPECT_EQ(recipe::strategy_of(config, 1), "1 rank");
   config.zero.stage = 3;
-  EXPECT_EQ(strategy_of(config, 2), "ZeRO-3 x2");
+  EXPECT_EQ(recipe::strategy_of(config, 2), "ZeRO-3 x2");
   config.zero.stage = 0;
   config.local_steps.enabled = true;
-  EXPECT_EQ(strategy_of(config, 8), "local SGD x8");
+  EXPECT_EQ(recipe::strategy_of(config, 8), "local SGD x8");
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 
 namespace gradwire::test {
 
-ModelConfig small_gpt(std::int64_t checkpoints, double dropout) {
+recipe::ModelConfig small_gpt(std::int64_t checkpoints, double dropout) {
   return {.name = "gpt",
           .dropout = dropout,
           .width = 16,

@@ -8,7 +8,7 @@
 namespace gradwire::test {
 
 /// Three layers over contexts of eight bytes.
-ModelConfig small_gpt(std::int64_t checkpoints, double dropout = 0.2);
+recipe::ModelConfig small_gpt(std::int64_t checkpoints, double dropout = 0.2);
 
 /// Deterministic input bytes for small_gpt: samples x context.
 torch::Tensor byte_samples(std::int64_t samples, std::int64_t context = 8);

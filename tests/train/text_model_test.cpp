@@ -1,5 +1,3 @@
-#include "gradwire/recipe/text_model.h"
-
 #include <gtest/gtest.h>
 
 #include "gradwire/recipe/models.h"
@@ -11,13 +9,13 @@
 namespace gradwire::test {
 namespace {
 
-ModelConfig small() {
+recipe::ModelConfig small() {
   return {.name = "transformer", .width = 16, .layers = 2, .heads = 2, .context = 12};
 }
 
 TEST(TextModel, GivesLogProbabilitiesOfEveryByte) {
   const torch::NoGradGuard no_grad;
-  auto model = make_model(small());
+  auto model = recipe::make_model(small());
   const auto output = model->forward(torch::randint(256, {3, 12}, torch::kInt64));
   ASSERT_EQ(output.sizes(), (at::IntArrayRef{3, 256, 12}));
   EXPECT_TRUE(output.exp().sum(1).allclose(torch::ones({3, 12})));
@@ -25,7 +23,7 @@ TEST(TextModel, GivesLogProbabilitiesOfEveryByte) {
 
 TEST(TextModel, LooksAtNothingThatComesLater) {
   const torch::NoGradGuard no_grad;
-  auto model = make_model(small());
+  auto model = recipe::make_model(small());
   for (auto& parameter : model->parameters()) parameter.add_(torch::randn_like(parameter), 0.3);
   const auto text = torch::randint(256, {1, 12}, torch::kInt64);
   const auto before = model->forward(text);
@@ -36,7 +34,7 @@ TEST(TextModel, LooksAtNothingThatComesLater) {
 }
 
 TEST(TextModel, TrainsOnAShorterTextThanItsContext) {
-  auto model = make_model(small());
+  auto model = recipe::make_model(small());
   const auto output = model->forward(torch::randint(256, {2, 5}, torch::kInt64));
   EXPECT_EQ(output.sizes(), (at::IntArrayRef{2, 256, 5}));
   output.sum().backward();
@@ -48,7 +46,7 @@ TEST(TextModel, LearnsATextByHeart) {
   std::string text;
   for (int i = 0; i < 400; ++i) text += "to be, or not; ";
   write_file(folder / "text", text);
-  TrainConfig config;
+  recipe::TrainConfig config;
   config.data = {.name = "text", .path = folder / "text", .context = 12};
   config.model = small();
   config.optimizer = {.name = "adam", .learning_rate = 0.01};
@@ -57,7 +55,7 @@ TEST(TextModel, LearnsATextByHeart) {
   config.checkpoint = "";
   const SteadyClock clock;
   run_on_threads(2, [&](const auto& group) {
-    const auto summary = train(config, {.group = group, .clock = &clock}).summary;
+    const auto summary = recipe::train(config, {.group = group, .clock = &clock}).summary;
     EXPECT_EQ(summary.test_images, 12 * (6000 / 12 / 10 - 1)) << "bytes with a target";
     EXPECT_LT(summary.test_loss, 0.5);
     EXPECT_GT(summary.test_accuracy, 0.8);

@@ -1,10 +1,9 @@
-#include "gradwire/train/trace_group.h"
-
 #include <optional>
 
 #include <gtest/gtest.h>
 
 #include "gradwire/trace/trace_session.h"
+#include "gradwire/train/group.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/torch/loopback.h"
 

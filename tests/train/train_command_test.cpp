@@ -221,7 +221,7 @@ TEST_F(TrainCommand, RecordsAProfile) {
   const auto finished = train({"--output", folder / "out", "--set", "epochs=1", "--record-profile",
                                folder / "profile.json"});
   ASSERT_EQ(finished.status, 0) << finished.output;
-  const auto profile = read_profile(folder / "profile.json");
+  const auto profile = workload::read_profile(folder / "profile.json");
   EXPECT_EQ(profile.name, "mlp");
   EXPECT_EQ(profile.parameters(), 784u * 16 + 16 + 16 * 10 + 10);
   ASSERT_EQ(profile.layers.size(), 5u);

@@ -28,15 +28,15 @@ std::string error_of(const std::function<void()>& action) {
 }
 
 std::string error_of(const char* text) {
-  return error_of([&] { parse_train_config(json::parse(text)); });
+  return error_of([&] { recipe::parse_train_config(json::parse(text)); });
 }
 
 TEST(TrainConfig, EverythingHasADefault) {
-  const auto config = parse_train_config(json::object());
+  const auto config = recipe::parse_train_config(json::object());
   EXPECT_EQ(config.model.name, "convnet");
   EXPECT_EQ(config.optimizer.momentum, 0.9);
   // The defaults of `gradwire bench step`.
-  const StepPlanOptions measured;
+  const step::StepPlanOptions measured;
   EXPECT_EQ(config.parallel.bucket_cap_mb * (1 << 20), static_cast<double>(measured.limits.bytes));
   EXPECT_EQ(config.parallel.codec_min_elements,
             static_cast<std::int64_t>(measured.codec_min_elements));
@@ -44,7 +44,7 @@ TEST(TrainConfig, EverythingHasADefault) {
 }
 
 TEST(TrainConfig, ReadsEveryKey) {
-  const auto config = parse_train_config(json::parse(R"({
+  const auto config = recipe::parse_train_config(json::parse(R"({
     "model": {"name": "convnet", "channels": 4, "hidden": 32, "dropout": 0.5},
     "data": {"path": "somewhere", "limit": 100, "uneven": "pad", "prefetch": 2},
     "optimizer": {"name": "adam", "learning_rate": 0.01, "beta1": 0.8, "beta2": 0.9,
@@ -66,7 +66,7 @@ TEST(TrainConfig, ReadsEveryKey) {
   EXPECT_EQ(config.schedule.final_fraction, 0.1);
   EXPECT_TRUE(config.parallel.find_unused_parameters);
   EXPECT_FALSE(config.parallel.broadcast_buffers);
-  EXPECT_EQ(config.parallel.overlap, Overlap::none);
+  EXPECT_EQ(config.parallel.overlap, step::Overlap::none);
   EXPECT_EQ(config.parallel.codec, "top_k:0.02");
   EXPECT_EQ(config.parallel.codec_min_elements, 10);
   EXPECT_EQ(config.parallel.codec_warmup_steps, 5);
@@ -117,13 +117,13 @@ TEST(TrainConfig, AnUnknownCodecListsTheKnownWithALineOnEach) {
               AllOf(HasSubstr("parallel.codec"), HasSubstr("int9"), HasSubstr("\n"),
                     HasSubstr("int8"), HasSubstr("power_sgd")));
   EXPECT_THAT(error_of(R"({"parallel": {"codec": "top_k:2"}})"), HasSubstr("parallel.codec"));
-  EXPECT_EQ(
-      parse_train_config(json::parse(R"({"parallel": {"codec": "auto:int4"}})")).parallel.codec,
-      "auto:int4");
+  EXPECT_EQ(recipe::parse_train_config(json::parse(R"({"parallel": {"codec": "auto:int4"}})"))
+                .parallel.codec,
+            "auto:int4");
 }
 
 TEST(TrainConfig, ACodecMayAlsoStandAboveParallel) {
-  const auto config = parse_train_config(
+  const auto config = recipe::parse_train_config(
       json::parse(R"({"codec": "top_k:0.02", "parallel": {"codec_min_elements": 10}})"));
   EXPECT_EQ(config.parallel.codec, "top_k:0.02");
   EXPECT_EQ(config.parallel.codec_min_elements, 10);
@@ -134,9 +134,9 @@ TEST(TrainConfig, ACodecMayAlsoStandAboveParallel) {
 }
 
 TEST(TrainConfig, Fp16DoesNotOverlapTheNextForward) {
-  EXPECT_EQ(parse_train_config(json::object()).parallel.overlap, Overlap::full);
-  const auto half = parse_train_config(json::parse(R"({"precision": "fp16"})"));
-  EXPECT_EQ(half.parallel.overlap, Overlap::backward);
+  EXPECT_EQ(recipe::parse_train_config(json::object()).parallel.overlap, step::Overlap::full);
+  const auto half = recipe::parse_train_config(json::parse(R"({"precision": "fp16"})"));
+  EXPECT_EQ(half.parallel.overlap, step::Overlap::backward);
   EXPECT_THAT(error_of(R"({"precision": "fp16", "parallel": {"overlap": "full"}})"),
               AllOf(HasSubstr("fp16"), HasSubstr("\"backward\"")));
   EXPECT_THAT(error_of(R"({"precision": "fp16", "parallel": {"check_finite": true}})"),
@@ -153,7 +153,7 @@ TEST(TrainConfig, CheckpointsToGoOnFromNeedAFile) {
 TEST(TrainConfig, SettingsGoBeforeTheFile) {
   const TemporaryFolder folder;
   write_file(folder / "c.json", "{\"epochs\": 3, // as in C++\n \"model\": {\"hidden\": 5}}");
-  const auto config = load_train_config(
+  const auto config = recipe::load_train_config(
       folder / "c.json", {"epochs=4", "optimizer.learning_rate=0.5", "data.path=/a b", "epochs=5"});
   EXPECT_EQ(config.epochs, 5);
   EXPECT_EQ(config.model.hidden, 5);
@@ -165,7 +165,7 @@ TEST(TrainConfig, WrongSettingsAndFilesAreRefused) {
   const TemporaryFolder folder;
   write_file(folder / "c.json", "{}");
   const auto with = [&](const std::string& setting) {
-    return error_of([&] { load_train_config(folder / "c.json", {setting}); });
+    return error_of([&] { recipe::load_train_config(folder / "c.json", {setting}); });
   };
   EXPECT_THAT(with("epochs"), HasSubstr("key.sub=value"));
   EXPECT_THAT(with("=3"), HasSubstr("key.sub=value"));
@@ -174,7 +174,8 @@ TEST(TrainConfig, WrongSettingsAndFilesAreRefused) {
   EXPECT_THAT(with("epochs=1"), HasSubstr("is not JSON"));
   write_file(folder / "c.json", "{\"epochs\": 3}");
   EXPECT_THAT(with("epochs.of=1"), HasSubstr("where an object is expected"));
-  EXPECT_THAT(error_of([&] { load_train_config(folder / "none.json"); }), HasSubstr("cannot read"));
+  EXPECT_THAT(error_of([&] { recipe::load_train_config(folder / "none.json"); }),
+              HasSubstr("cannot read"));
 }
 
 /// Command lines and paths may contain any bytes.
@@ -182,21 +183,22 @@ TEST(TrainConfig, SettingsNeedNotBeUtf8) {
   const TemporaryFolder folder;
   write_file(folder / "c.json", "{}");
   const auto with = [&](const std::string& setting) {
-    return error_of([&] { load_train_config(folder / "c.json", {setting}); });
+    return error_of([&] { recipe::load_train_config(folder / "c.json", {setting}); });
   };
   EXPECT_THAT(with("epochs=\xff"), HasSubstr("epochs is"));
   EXPECT_THAT(with("model=\xff"), HasSubstr("model is"));
   EXPECT_THAT(with("model.name=\xff"), HasSubstr("model.name"));
-  EXPECT_EQ(load_train_config(folder / "c.json", {"data.path=/\xff"}).data.path, "/\xff");
-  EXPECT_THAT(configuration_text(folder / "c.json", {"data.path=/\xff"}), HasSubstr("\"path\""));
+  EXPECT_EQ(recipe::load_train_config(folder / "c.json", {"data.path=/\xff"}).data.path, "/\xff");
+  EXPECT_THAT(recipe::configuration_text(folder / "c.json", {"data.path=/\xff"}),
+              HasSubstr("\"path\""));
 }
 
 TEST(TrainConfig, ABatchMustDivide) {
-  TrainConfig config;
+  recipe::TrainConfig config;
   config.batch_size = 128;
-  EXPECT_EQ(batch_size_per_rank(config, 4), 32);
+  EXPECT_EQ(recipe::batch_size_per_rank(config, 4), 32);
   config.accumulation_steps = 3;
-  EXPECT_THAT(error_of([&] { batch_size_per_rank(config, 4); }),
+  EXPECT_THAT(error_of([&] { recipe::batch_size_per_rank(config, 4); }),
               HasSubstr("batch_size 128 is not divisible by 4 ranks times 3 accumulation_steps"));
 }
 

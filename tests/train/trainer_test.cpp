@@ -5,8 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "gradwire/recipe/learning_rate.h"
-#include "gradwire/recipe/step_meter.h"
+#include "gradwire/recipe/optimizers.h"
+#include "gradwire/recipe/run_recorder.h"
 #include "gradwire/train/checkpoint/safetensors.h"
 #include "tests/data/idx_files.h"
 #include "tests/data/temporary_folder.h"
@@ -30,13 +30,13 @@ struct TrainerTest : ::testing::Test {
   }
 
   /// Trains on threads as ranks; returns the result of rank 0.
-  TrainingResult train_on(int ranks, const std::string& output) {
-    TrainingResult result;
+  recipe::TrainingResult train_on(int ranks, const std::string& output) {
+    recipe::TrainingResult result;
     run_on_threads(ranks, [&](const auto& group) {
-      auto mine = train(config, {.group = group,
-                                 .clock = &clock,
-                                 .progress = group->getRank() == 0 ? &progress : nullptr,
-                                 .output = folder / output});
+      auto mine = recipe::train(config, {.group = group,
+                                         .clock = &clock,
+                                         .progress = group->getRank() == 0 ? &progress : nullptr,
+                                         .output = folder / output});
       if (group->getRank() == 0) result = std::move(mine);
     });
     return result;
@@ -56,8 +56,8 @@ struct TrainerTest : ::testing::Test {
   TemporaryFolder folder;
   SteadyClock clock;
   std::ostringstream shown;
-  ProgressPrinter progress{shown, false};
-  TrainConfig config;
+  report::ProgressPrinter progress{shown, false};
+  recipe::TrainConfig config;
 };
 
 TEST_F(TrainerTest, LearnsAndSaysHowItWent) {
@@ -97,7 +97,7 @@ TEST_F(TrainerTest, PadsTheLastBatchWhenToldTo) {
 }
 
 TEST(StepMeter, CountsWaitingForDataByItself) {
-  StepMeter meter;
+  recipe::StepMeter meter;
   const Time begin{};
   meter.begin(begin, {}, 0);
   meter.on_data(begin + milliseconds(4));
@@ -108,7 +108,7 @@ TEST(StepMeter, CountsWaitingForDataByItself) {
 }
 
 TEST(StepMeter, SaysHowLongALongRunWillTake) {
-  StepMeter meter;
+  recipe::StepMeter meter;
   Time now{};
   for (int step = 0; step < 1000; ++step) {
     meter.begin(now, {}, -1);
@@ -118,20 +118,21 @@ TEST(StepMeter, SaysHowLongALongRunWillTake) {
 }
 
 TEST(LearningRate, WarmsUpThenFollowsTheCosine) {
-  const ScheduleConfig schedule{.warmup_epochs = 1, .decay = "cosine", .final_fraction = 0.1};
-  EXPECT_DOUBLE_EQ(learning_rate_factor(schedule, 0, 50, 10), 0.1);
-  EXPECT_DOUBLE_EQ(learning_rate_factor(schedule, 9, 50, 10), 1.0);
-  EXPECT_DOUBLE_EQ(learning_rate_factor(schedule, 10, 50, 10), 1.0);
-  EXPECT_DOUBLE_EQ(learning_rate_factor(schedule, 30, 50, 10), 0.55);
-  EXPECT_NEAR(learning_rate_factor(schedule, 50, 50, 10), 0.1, 1e-12);
-  EXPECT_DOUBLE_EQ(learning_rate_factor({}, 49, 50, 10), 1.0);
-  EXPECT_DOUBLE_EQ(learning_rate_factor({.warmup_epochs = 9, .decay = "cosine"}, 9, 10, 10),
+  const recipe::ScheduleConfig schedule{
+      .warmup_epochs = 1, .decay = "cosine", .final_fraction = 0.1};
+  EXPECT_DOUBLE_EQ(recipe::learning_rate_factor(schedule, 0, 50, 10), 0.1);
+  EXPECT_DOUBLE_EQ(recipe::learning_rate_factor(schedule, 9, 50, 10), 1.0);
+  EXPECT_DOUBLE_EQ(recipe::learning_rate_factor(schedule, 10, 50, 10), 1.0);
+  EXPECT_DOUBLE_EQ(recipe::learning_rate_factor(schedule, 30, 50, 10), 0.55);
+  EXPECT_NEAR(recipe::learning_rate_factor(schedule, 50, 50, 10), 0.1, 1e-12);
+  EXPECT_DOUBLE_EQ(recipe::learning_rate_factor({}, 49, 50, 10), 1.0);
+  EXPECT_DOUBLE_EQ(recipe::learning_rate_factor({.warmup_epochs = 9, .decay = "cosine"}, 9, 10, 10),
                    10. / 90);
 }
 
 TEST(StepMeter, SeparatesComputeFromWaiting) {
-  StepMeter meter;
-  StepStats stats;
+  recipe::StepMeter meter;
+  step::StepStats stats;
   Time now{};
   double sent = 5;
   for (const int waited : {1, 3, 2}) {
@@ -154,8 +155,8 @@ TEST(StepMeter, SeparatesComputeFromWaiting) {
 }
 
 TEST(Trainer, SharesTheCores) {
-  EXPECT_EQ(threads_per_rank(16, 4), 4);
-  EXPECT_EQ(threads_per_rank(2, 4), 1);
+  EXPECT_EQ(recipe::threads_per_rank(16, 4), 4);
+  EXPECT_EQ(recipe::threads_per_rank(2, 4), 1);
 }
 
 }  // namespace

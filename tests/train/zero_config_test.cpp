@@ -1,5 +1,3 @@
-#include "gradwire/recipe/zero_config.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -14,8 +12,8 @@ using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-TrainConfig config_of(const char* text) {
-  return parse_train_config(json::parse(text));
+recipe::TrainConfig config_of(const char* text) {
+  return recipe::parse_train_config(json::parse(text));
 }
 
 std::string error_of(const char* text) {
@@ -50,7 +48,8 @@ TEST(ZeroConfig, ReadsEveryKey) {
   EXPECT_EQ(config.gradient_clipping, 1.5);
   EXPECT_EQ(config.parameters, Precision::fp16);
   EXPECT_EQ(config.precision, Precision::fp16) << "what parameters are in is computed in";
-  EXPECT_EQ(config.parallel.overlap, Overlap::full) << "ZeRO need not wait for all parameters";
+  EXPECT_EQ(config.parallel.overlap, step::Overlap::full)
+      << "ZeRO need not wait for all parameters";
 }
 
 TEST(ZeroConfig, TakesDeepSpeedsNames) {
@@ -68,7 +67,7 @@ TEST(ZeroConfig, TakesDeepSpeedsNames) {
 TEST(ZeroConfig, TakesThreeNamesForAccumulationOneAtATime) {
   for (const auto* name :
        {"accumulation_steps", "gradient_accumulation_steps", "gradient_accumulation"}) {
-    EXPECT_EQ(parse_train_config(json::object({{name, 4}})).accumulation_steps, 4) << name;
+    EXPECT_EQ(recipe::parse_train_config(json::object({{name, 4}})).accumulation_steps, 4) << name;
   }
   EXPECT_THAT(error_of(R"({"gradient_accumulation": 2, "accumulation_steps": 2})"),
               HasSubstr("accumulation_steps and gradient_accumulation are the same"));
@@ -114,7 +113,7 @@ TEST(ZeroConfig, RefusesWhatDoesNotGoTogether) {
 }
 
 TEST(GradientClipping, WithoutZeroWaitsForAllGradients) {
-  EXPECT_EQ(config_of(R"({"gradient_clipping": 1})").parallel.overlap, Overlap::backward);
+  EXPECT_EQ(config_of(R"({"gradient_clipping": 1})").parallel.overlap, step::Overlap::backward);
   EXPECT_THAT(error_of(R"({"gradient_clipping": 1, "parallel": {"overlap": "full"}})"),
               AllOf(HasSubstr("gradient_clipping"), HasSubstr("backward")));
 }

@@ -1,8 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "gradwire/train/optim/lamb.h"
-#include "gradwire/train/optim/lars.h"
+#include "gradwire/train/optim/layerwise.h"
 #include "tests/torch/loopback.h"
 #include "tests/train/thread_group.h"
 #include "tests/train/zero_model.h"
@@ -41,7 +40,7 @@ struct Way {
   int stage = 0;  ///< 0: DataParallel.
   int parts = 1;
   double max_norm = 0;
-  Overlap overlap = Overlap::full;
+  step::Overlap overlap = step::Overlap::full;
   bool in_backward = false;  ///< Of ZeRO: steps in backward.
   /// float64 where additions have another order: rounding errors, which training amplifies, are
   /// then small enough for 1e-6 to detect different arithmetic.
@@ -60,7 +59,7 @@ Values train_data_parallel(const ProcessGroup& group, const Way& way) {
   DataParallel model(net, {.process_group = group,
                            .find_unused_parameters = true,
                            .optimizer = factory_of(way.optimizer),
-                           .overlap = Overlap::backward});
+                           .overlap = step::Overlap::backward});
   train_on_tasks(model, kSteps, way.parts, [&] {
     if (way.max_norm > 0) torch::nn::utils::clip_grad_norm_(parameters, way.max_norm);
     model.step();
@@ -142,7 +141,8 @@ TEST_P(ZeroStage, StepsInBackwardWithTheSameBits) {
   const RunOnRanks over_tcp = [](int ranks, const auto& body) { run_on_loopback(ranks, body); };
   for (const RunOnRanks& run : {RunOnRanks(run_on_threads), over_tcp}) {
     for (const int parts : {1, 2}) {
-      for (const Overlap overlap : {Overlap::none, Overlap::backward, Overlap::full}) {
+      for (const step::Overlap overlap :
+           {step::Overlap::none, step::Overlap::backward, step::Overlap::full}) {
         Way way{.stage = GetParam(), .parts = parts, .overlap = overlap};
         const auto expected = train(3, way, run)[0];
         way.in_backward = true;
@@ -193,7 +193,7 @@ TEST_P(ZeroStage, PartsOfABatchAccumulate) {
 
 TEST_P(ZeroStage, OverlapChangesNothing) {
   const auto expected = train(2, {.stage = GetParam()})[0];
-  for (const auto overlap : {Overlap::none, Overlap::backward}) {
+  for (const auto overlap : {step::Overlap::none, step::Overlap::backward}) {
     const auto result = train(2, {.stage = GetParam(), .overlap = overlap})[0];
     EXPECT_EQ(difference(result, expected), 0);
   }

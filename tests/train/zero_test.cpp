@@ -57,7 +57,7 @@ TEST_P(ZeroEachStage, KeepsTheBytesOfTheFormula) {
     run_on_threads(ranks, [&](const auto& group) {
       auto options = options_of(group, stage);
       options.parameters = torch::kBFloat16;
-      options.overlap = Overlap::backward;
+      options.overlap = step::Overlap::backward;
       Zero model(layers(4, 64), options);
       const auto input = torch::ones({2, 64}, torch::kBFloat16);
       model(input).sum().backward();

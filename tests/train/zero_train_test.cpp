@@ -31,7 +31,8 @@ struct ZeroTrain : ::testing::TestWithParam<int> {
     config.zero.stage = stage;
     const auto output = folder / std::to_string(stage);
     const auto run = [&](const auto& group) {
-      const auto result = train(config, {.group = group, .clock = &clock, .output = output});
+      const auto result =
+          recipe::train(config, {.group = group, .clock = &clock, .output = output});
       EXPECT_GT(result.summary.test_accuracy, 0.3);
     };
     config.parallel.codec == "none" ? run_on_threads(2, run) : run_on_loopback(2, run);
@@ -60,7 +61,7 @@ struct ZeroTrain : ::testing::TestWithParam<int> {
 
   TemporaryFolder folder;
   SteadyClock clock;
-  TrainConfig config;
+  recipe::TrainConfig config;
 };
 
 INSTANTIATE_TEST_SUITE_P(Stages, ZeroTrain, ::testing::Values(1, 2, 3));
@@ -72,7 +73,7 @@ TEST_P(ZeroTrain, MakesTheModelOfStage0) {
 TEST_P(ZeroTrain, WithClippingAndAccumulationToo) {
   config.gradient_clipping = 0.5;
   config.accumulation_steps = 2;
-  config.parallel.overlap = Overlap::backward;
+  config.parallel.overlap = step::Overlap::backward;
   expect_data_parallels(1e-6);
 }
 
@@ -88,15 +89,15 @@ TEST_P(ZeroTrain, WithACodecComesAsNearAsStage0) {
 }
 
 TEST(ZeroOptionsOfAConfiguration, AreWhatItsKeysSay) {
-  const auto config = parse_train_config(nlohmann::json::parse(R"({
+  const auto config = recipe::parse_train_config(nlohmann::json::parse(R"({
     "zero": {"stage": 2, "reduce_bucket_size": 2097152, "overlap_comm": false,
              "stage3_prefetch_bucket_size": 7, "stage3_param_persistence_threshold": 8},
     "gradient_clipping": 1.5, "parallel": {"codec": "int8", "codec_min_elements": 9}
   })"));
-  const auto options = zero_options(config, {}, nullptr);
+  const auto options = recipe::zero_options(config, {}, nullptr);
   EXPECT_EQ(options.stage, 2);
   EXPECT_EQ(options.bucket_cap_mb, 8) << "of elements that have four bytes";
-  EXPECT_EQ(options.overlap, Overlap::none);
+  EXPECT_EQ(options.overlap, step::Overlap::none);
   EXPECT_EQ(options.prefetch_elements, 7);
   EXPECT_EQ(options.min_block_elements, 8);
   EXPECT_EQ(options.max_grad_norm, 1.5);
@@ -106,21 +107,21 @@ TEST(ZeroOptionsOfAConfiguration, AreWhatItsKeysSay) {
 }
 
 TEST(ZeroOptionsOfAConfiguration, CountElementsOfTheirOwnBytes) {
-  const auto config = parse_train_config(nlohmann::json::parse(R"({
+  const auto config = recipe::parse_train_config(nlohmann::json::parse(R"({
     "zero": {"stage": 1, "reduce_bucket_size": 1048576}, "precision": {"parameters": "bf16"}
   })"));
-  const auto options = zero_options(config, {}, nullptr);
+  const auto options = recipe::zero_options(config, {}, nullptr);
   EXPECT_EQ(options.bucket_cap_mb, 2);
   EXPECT_EQ(options.parameters, torch::kBFloat16);
 }
 
 TEST(ZeroOptionsOfAConfiguration, AreThoseOfParallelUnlessZeroSaysOtherwise) {
-  const auto config = parse_train_config(nlohmann::json::parse(R"({
+  const auto config = recipe::parse_train_config(nlohmann::json::parse(R"({
     "zero": {"stage": 3}, "parallel": {"bucket_cap_mb": 3, "overlap": "backward"}
   })"));
-  const auto options = zero_options(config, {}, nullptr);
+  const auto options = recipe::zero_options(config, {}, nullptr);
   EXPECT_EQ(options.bucket_cap_mb, 3);
-  EXPECT_EQ(options.overlap, Overlap::backward);
+  EXPECT_EQ(options.overlap, step::Overlap::backward);
   EXPECT_EQ(options.prefetch_elements, 1'000'000);
   EXPECT_EQ(options.min_block_elements, 10'000);
 }

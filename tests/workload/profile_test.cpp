@@ -7,7 +7,7 @@
 #include "gradwire/base/error.h"
 #include "gradwire/workload/profiles.h"
 
-namespace gradwire {
+namespace gradwire::workload {
 namespace {
 
 using ::testing::HasSubstr;
@@ -137,4 +137,4 @@ TEST(LayerProfile, RefusesWhatIsNone) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::workload

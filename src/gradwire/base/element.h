@@ -53,4 +53,10 @@ std::optional<ReduceOp> reduce_op_named(std::string_view name);
 std::span<const DataType> all_data_types();
 std::span<const ReduceOp> all_reduce_ops();
 
+/// Stores one element of a type at any address, or loads it. Storing rounds to the nearest value of
+/// the type, ties to even; integer types truncate, and the value must be in range. Loading is
+/// exact. For single elements, not for bulk data.
+void store_element(std::byte* at, DataType type, double value);
+double load_element(const std::byte* at, DataType type);
+
 }  // namespace gradwire

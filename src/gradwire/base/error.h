@@ -44,6 +44,26 @@ inline tl::unexpected<Error> failure(ErrorKind kind, std::string message) {
   return tl::unexpected<Error>(Error{kind, std::move(message)});
 }
 
+/// Evaluates a Result or Status, and returns its error from the enclosing function if it has one.
+#define GRADWIRE_RETURN_IF_ERROR(...)                                   \
+  do {                                                                  \
+    if (auto gradwire_result = (__VA_ARGS__); !gradwire_result) {       \
+      return tl::unexpected<Error>(std::move(gradwire_result).error()); \
+    }                                                                   \
+  } while (false)
+
+/// Declares a variable with the value of a Result, or returns the error from the enclosing
+/// function: GRADWIRE_ASSIGN_OR_RETURN(const auto port, parse_port(text));
+#define GRADWIRE_ASSIGN_OR_RETURN(declaration, ...) \
+  GRADWIRE_ASSIGN_OR_RETURN_AT(__LINE__, declaration, __VA_ARGS__)
+#define GRADWIRE_ASSIGN_OR_RETURN_AT(line, ...) GRADWIRE_ASSIGN_OR_RETURN_TO(line, __VA_ARGS__)
+#define GRADWIRE_ASSIGN_OR_RETURN_TO(line, declaration, ...)                 \
+  auto gradwire_result_##line = (__VA_ARGS__);                               \
+  if (!gradwire_result_##line) {                                             \
+    return tl::unexpected<Error>(std::move(gradwire_result_##line).error()); \
+  }                                                                          \
+  declaration = *std::move(gradwire_result_##line)
+
 /// The only exception class, thrown from Work::wait() upward and by configuration code.
 class Exception : public std::runtime_error {
  public:

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <memory>
 #include <mutex>
-#include <utility>
 
 #include <fcntl.h>
 #include <pthread.h>

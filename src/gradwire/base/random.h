@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace gradwire {
 
@@ -36,5 +38,9 @@ class Random {
  private:
   std::uint64_t state_;
 };
+
+/// Returns `bytes` random bytes as 2 * bytes hexadecimal digits, from the operating system's
+/// generator: fit for secrets. Throws Exception(system) if that fails.
+std::string random_hex(std::size_t bytes);
 
 }  // namespace gradwire

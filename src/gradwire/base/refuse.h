@@ -1,6 +1,9 @@
 #pragma once
 
 #include <string>
+#include <utility>
+
+#include <fmt/format.h>
 
 #include "gradwire/base/error.h"
 
@@ -10,6 +13,12 @@ namespace gradwire {
 /// invalid, and nothing was done. `message` as Error::message.
 [[noreturn]] inline void refuse(const std::string& message) {
   throw Exception(ErrorKind::invalid_argument, message);
+}
+
+/// The same, with the message formatted as by fmt::format().
+template <class... Args>
+[[noreturn]] void refuse(fmt::format_string<Args...> text, Args&&... args) {
+  refuse(fmt::format(text, std::forward<Args>(args)...));
 }
 
 }  // namespace gradwire

@@ -2,9 +2,9 @@
 
 #include <charconv>
 
-#include <fmt/format.h>
+#include "gradwire/base/refuse.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 
 std::optional<std::string> EnvironmentVariables::text(std::string_view name) const {
   std::optional<std::string> value = environment_(name);
@@ -24,10 +24,10 @@ std::optional<int> EnvironmentVariables::number(std::string_view name, int low, 
   const char* end = value->data() + value->size();
   const auto [parsed_to, error] = std::from_chars(value->data(), end, result);
   if (error != std::errc() || parsed_to != end || result < low || result > high) {
-    throw Exception(ErrorKind::invalid_argument,
-                    fmt::format("{}=\"{}\" in the environment: expected a whole number from {} to "
-                                "{}{}{}",
-                                name, *value, low, high, why.empty() ? "" : ", ", why));
+    refuse(
+        "{}=\"{}\" in the environment: expected a whole number from {} to "
+        "{}{}{}",
+        name, *value, low, high, why.empty() ? "" : ", ", why);
   }
   return result;
 }
@@ -36,18 +36,16 @@ std::optional<bool> EnvironmentVariables::on_or_off(std::string_view name) const
   const std::optional<std::string> value = given(name);
   if (!value) return std::nullopt;
   if (*value == "on" || *value == "off") return *value == "on";
-  throw Exception(ErrorKind::invalid_argument,
-                  fmt::format("{}=\"{}\" in the environment: expected on or off", name, *value));
+  refuse("{}=\"{}\" in the environment: expected on or off", name, *value);
 }
 
 int EnvironmentVariables::required_number(std::string_view name, int low, int high,
                                           std::string_view why, std::string_view remedy) const {
   const std::optional<int> value = number(name, low, high, why);
   if (!value) {
-    throw Exception(ErrorKind::invalid_argument,
-                    fmt::format("{} is not set in the environment: {}", name, remedy));
+    refuse("{} is not set in the environment: {}", name, remedy);
   }
   return *value;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

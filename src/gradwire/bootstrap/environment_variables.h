@@ -8,7 +8,7 @@
 #include "gradwire/base/error.h"
 #include "gradwire/bootstrap/job.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 
 /// Reads and validates variables of an Environment. Every error is an Exception(invalid_argument)
 /// that names the variable, its value and the value expected.
@@ -43,4 +43,4 @@ class EnvironmentVariables {
   const Environment& environment_;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

@@ -5,9 +5,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 
-#include "gradwire/net/system_failure.h"
-
-namespace gradwire {
+namespace gradwire::bootstrap {
 namespace {
 
 constexpr std::string_view kWrongSecret = "wrong secret: give every rank the same GRADWIRE_SECRET";
@@ -39,7 +37,7 @@ std::string version_words(std::uint32_t theirs) {
 
 }  // namespace
 
-Handshake::Handshake(Socket socket, std::string other_end, SharedSecret shared)
+Handshake::Handshake(net::Socket socket, std::string other_end, SharedSecret shared)
     : socket_(std::move(socket)), other_end_(std::move(other_end)), shared_(std::move(shared)) {}
 
 void Handshake::send(ConstBytes message) {
@@ -53,7 +51,7 @@ void Handshake::fail_after_sending(ErrorKind kind, std::string message) {
 void Handshake::finish(const Transcript& transcript) {
   HandshakeMessage all = transcript.hello;
   all.insert(all.end(), transcript.answer.begin(), transcript.answer.end());
-  session_key_ = derive_session_key(shared_.secret, all);
+  session_key_ = net::derive_session_key(shared_.secret, all);
   finished_ = true;
 }
 
@@ -63,27 +61,26 @@ short Handshake::wanted_events() const {
 
 Status Handshake::advance() {
   for (;;) {
-    if (Status sent = flush(); !sent) return sent;
+    GRADWIRE_RETURN_IF_ERROR(flush());
     if (!outbox_.empty() || finished_) return {};
     if (pending_error_) return tl::unexpected<Error>(*pending_error_);
-    const Result<bool> complete = receive();
-    if (!complete) return tl::unexpected<Error>(complete.error());
-    if (!*complete) return {};
+    GRADWIRE_ASSIGN_OR_RETURN(const auto complete, receive());
+    if (!complete) return {};
     ++messages_read_;
     const HandshakeMessage message = std::exchange(inbox_, {});
-    if (Status understood = on_message(message); !understood) return understood;
+    GRADWIRE_RETURN_IF_ERROR(on_message(message));
   }
 }
 
 Status Handshake::flush() {
   while (!outbox_.empty()) {
-    const Transfer sent = send_some(socket_, outbox_);
+    const net::Transfer sent = net::send_some(socket_, outbox_);
     if (sent.ended) {
       const char* what = connected_ ? "lost the connection to " : "cannot connect to ";
-      return system_failure(what + other_end_, sent.cause, ErrorKind::disconnected);
+      return net::system_failure(what + other_end_, sent.cause, ErrorKind::disconnected);
     }
     if (sent.bytes == 0) return {};
-    if (!connected_ && connected_to_itself(socket_)) {
+    if (!connected_ && net::connected_to_itself(socket_)) {
       return failure(ErrorKind::disconnected, "no process listens at " + other_end_);
     }
     connected_ = true;
@@ -97,11 +94,11 @@ Result<bool> Handshake::receive() {
   while (inbox_.size() < expected_) {
     const std::size_t before = inbox_.size();
     inbox_.resize(expected_);
-    const Transfer received = receive_some(socket_, Bytes(inbox_).subspan(before));
+    const net::Transfer received = net::receive_some(socket_, Bytes(inbox_).subspan(before));
     inbox_.resize(before + received.bytes);
     if (received.cause != 0) {
-      return system_failure("lost the connection to " + other_end_, received.cause,
-                            ErrorKind::disconnected);
+      return net::system_failure("lost the connection to " + other_end_, received.cause,
+                                 ErrorKind::disconnected);
     }
     if (received.ended) {
       return failure(ErrorKind::disconnected,
@@ -110,7 +107,7 @@ Result<bool> Handshake::receive() {
                                  other_end_, before, messages_read_ + 1));
     }
     if (received.bytes == 0) return false;
-    if (Status ours = check_magic(); !ours) return tl::unexpected<Error>(ours.error());
+    GRADWIRE_RETURN_IF_ERROR(check_magic());
   }
   return true;
 }
@@ -124,7 +121,7 @@ Status Handshake::check_magic() const {
       fmt::format("{} does not speak gradwire's protocol: it sent {}", other_end_, quoted(inbox_)));
 }
 
-ClientHandshake::ClientHandshake(Socket socket, std::string other_end, SharedSecret shared,
+ClientHandshake::ClientHandshake(net::Socket socket, std::string other_end, SharedSecret shared,
                                  Claims claims)
     : Handshake(std::move(socket), std::move(other_end), std::move(shared)),
       claims_(claims),
@@ -191,7 +188,7 @@ Status ClientHandshake::on_refusal(ConstBytes verdict) const {
                              claims_.from, claims_.to));
 }
 
-ServerHandshake::ServerHandshake(Socket socket, std::string other_end, SharedSecret shared,
+ServerHandshake::ServerHandshake(net::Socket socket, std::string other_end, SharedSecret shared,
                                  int world_size, Admit admit)
     : Handshake(std::move(socket), std::move(other_end), std::move(shared)),
       world_size_(world_size),
@@ -273,16 +270,15 @@ void ServerHandshake::conclude(Verdict verdict) {
   }
 }
 
-Result<AuthenticatedSocket> connect_and_authenticate(const HostNetwork& network,
-                                                     const SocketAddress& to,
+Result<AuthenticatedSocket> connect_and_authenticate(const net::HostNetwork& network,
+                                                     const net::SocketAddress& to,
                                                      const SharedSecret& shared,
-                                                     const Claims& claims, Deadline deadline) {
-  Result<Socket> socket = network.start_connect(to);
-  if (!socket) return tl::unexpected<Error>(socket.error());
-  ClientHandshake handshake(std::move(*socket), to.to_string(), shared, claims);
+                                                     const Claims& claims, net::Deadline deadline) {
+  GRADWIRE_ASSIGN_OR_RETURN(auto socket, network.start_connect(to));
+  ClientHandshake handshake(std::move(socket), to.to_string(), shared, claims);
   for (;;) {
-    const bool ready = wait_for(handshake.socket(), handshake.wanted_events(), deadline);
-    if (Status moved = handshake.advance(); !moved) return tl::unexpected<Error>(moved.error());
+    const bool ready = net::wait_for(handshake.socket(), handshake.wanted_events(), deadline);
+    GRADWIRE_RETURN_IF_ERROR(handshake.advance());
     if (handshake.done())
       return AuthenticatedSocket{handshake.take_socket(), handshake.session_key()};
     if (!ready) {
@@ -294,13 +290,12 @@ Result<AuthenticatedSocket> connect_and_authenticate(const HostNetwork& network,
   }
 }
 
-Result<Socket> connect_authenticated(const HostNetwork& network, const SocketAddress& to,
-                                     const SharedSecret& shared, const Claims& claims,
-                                     Deadline deadline) {
-  Result<AuthenticatedSocket> made =
-      connect_and_authenticate(network, to, shared, claims, deadline);
-  if (!made) return tl::unexpected<Error>(made.error());
-  return std::move(made->socket);
+Result<net::Socket> connect_authenticated(const net::HostNetwork& network,
+                                          const net::SocketAddress& to, const SharedSecret& shared,
+                                          const Claims& claims, net::Deadline deadline) {
+  GRADWIRE_ASSIGN_OR_RETURN(auto made,
+                            connect_and_authenticate(network, to, shared, claims, deadline));
+  return std::move(made.socket);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

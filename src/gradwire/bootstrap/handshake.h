@@ -11,10 +11,10 @@
 #include "gradwire/bootstrap/handshake_messages.h"
 #include "gradwire/net/deadline.h"
 #include "gradwire/net/host_network.h"
-#include "gradwire/net/session_key.h"
+#include "gradwire/net/payload_checksum.h"
 #include "gradwire/net/socket.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 
 /// Maximum time that an unauthenticated peer may keep a connection open, whatever it sends.
 inline constexpr Duration kHandshakeTimeout = std::chrono::seconds(2);
@@ -36,16 +36,16 @@ class Handshake {
   short wanted_events() const;
 
   /// Key known only to the two ends of this connection. Valid once done().
-  const SessionKey& session_key() const { return session_key_; }
+  const net::SessionKey& session_key() const { return session_key_; }
 
-  const Socket& socket() const { return socket_; }
-  Socket take_socket() { return std::move(socket_); }
+  const net::Socket& socket() const { return socket_; }
+  net::Socket take_socket() { return std::move(socket_); }
 
   /// Returns true if the connection is established (some bytes were sent).
   bool connected() const { return connected_; }
 
  protected:
-  Handshake(Socket socket, std::string other_end, SharedSecret shared);
+  Handshake(net::Socket socket, std::string other_end, SharedSecret shared);
   void send(ConstBytes message);
   void expect(std::size_t size) { expected_ = size; }
   /// Completes the handshake and derives the session key from the transcript.
@@ -63,7 +63,7 @@ class Handshake {
   Result<bool> receive();
   Status check_magic() const;
 
-  Socket socket_;
+  net::Socket socket_;
   std::string other_end_;
   SharedSecret shared_;
   std::vector<std::byte> outbox_;
@@ -71,7 +71,7 @@ class Handshake {
   std::size_t expected_ = 0;
   std::size_t messages_read_ = 0;
   std::optional<Error> pending_error_;
-  SessionKey session_key_ = {};
+  net::SessionKey session_key_ = {};
   bool finished_ = false;
   bool connected_ = false;
 };
@@ -80,7 +80,7 @@ class Handshake {
 class ClientHandshake final : public Handshake {
  public:
   /// `other_end` names the server in messages.
-  ClientHandshake(Socket socket, std::string other_end, SharedSecret shared, Claims claims);
+  ClientHandshake(net::Socket socket, std::string other_end, SharedSecret shared, Claims claims);
 
  private:
   Status on_message(ConstBytes message) override;
@@ -103,7 +103,7 @@ class ServerHandshake final : public Handshake {
   using Admit = std::function<Verdict(const Claims&)>;
 
   /// If `world_size` is kAnyWorldSize, clients of any world size are passed to `admit`.
-  ServerHandshake(Socket socket, std::string other_end, SharedSecret shared, int world_size,
+  ServerHandshake(net::Socket socket, std::string other_end, SharedSecret shared, int world_size,
                   Admit admit);
 
   /// Valid once done().
@@ -128,19 +128,19 @@ class ServerHandshake final : public Handshake {
 
 /// A connection after its handshake.
 struct AuthenticatedSocket {
-  Socket socket;
-  SessionKey key = {};  ///< Handshake::session_key().
+  net::Socket socket;
+  net::SessionKey key = {};  ///< Handshake::session_key().
 };
 
 /// Connects and performs the handshake, blocking. Fails like Handshake, and with timeout.
-Result<AuthenticatedSocket> connect_and_authenticate(const HostNetwork& network,
-                                                     const SocketAddress& to,
+Result<AuthenticatedSocket> connect_and_authenticate(const net::HostNetwork& network,
+                                                     const net::SocketAddress& to,
                                                      const SharedSecret& shared,
-                                                     const Claims& claims, Deadline deadline);
+                                                     const Claims& claims, net::Deadline deadline);
 
 /// connect_and_authenticate() for callers that do not need the key.
-Result<Socket> connect_authenticated(const HostNetwork& network, const SocketAddress& to,
-                                     const SharedSecret& shared, const Claims& claims,
-                                     Deadline deadline);
+Result<net::Socket> connect_authenticated(const net::HostNetwork& network,
+                                          const net::SocketAddress& to, const SharedSecret& shared,
+                                          const Claims& claims, net::Deadline deadline);
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

@@ -10,7 +10,7 @@
 
 #include "gradwire/base/check.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 namespace {
 
 constexpr std::string_view kMagic = "GRADWIRE";
@@ -178,4 +178,4 @@ std::int32_t world_size_in(ConstBytes verdict) {
   return get_signed(verdict.data() + 4);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

@@ -11,7 +11,7 @@
 #include "gradwire/base/bytes.h"
 #include "gradwire/base/types.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 
 // Both ends of a new connection prove that they know the job's secret before anything else is read.
 // The client proves first, so a server sends nothing that depends on the secret to an
@@ -129,4 +129,4 @@ bool is_server_proof(ConstBytes verdict, const SharedSecret& shared, const Trans
 Verdict verdict_in(ConstBytes message);
 std::int32_t world_size_in(ConstBytes verdict);
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

@@ -7,7 +7,7 @@
 
 #include "gradwire/net/descriptors.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 namespace {
 
 /// Maximum accepts in one call, so that a flood of new connections does not delay pending ones.
@@ -29,12 +29,12 @@ HandshakeServer::HandshakeServer(const Clock& clock, Listeners listeners, Option
       admit_(std::move(admit)),
       on_connection_(std::move(on_connection)) {
   options_.max_unauthenticated =
-      std::min(options_.max_unauthenticated, part_of_descriptors(kUnauthenticatedPart));
+      std::min(options_.max_unauthenticated, net::part_of_descriptors(kUnauthenticatedPart));
   for (std::unique_ptr<Listener>& listener : listeners)
     listeners_.push_back({.listener = std::move(listener)});
 }
 
-Deadline HandshakeServer::watch(PollSet& set, Deadline deadline) {
+net::Deadline HandshakeServer::watch(net::PollSet& set, net::Deadline deadline) {
   const Time now = clock_.now();
   Time next = deadline.at();
   for (ListenerState& state : listeners_) {
@@ -49,24 +49,24 @@ Deadline HandshakeServer::watch(PollSet& set, Deadline deadline) {
     pending.poll_index = set.add(pending.handshake->socket(), pending.handshake->wanted_events());
   }
   if (!pending_.empty()) next = std::min(next, pending_.front().deadline.at());
-  return Deadline(clock_, next);
+  return net::Deadline(clock_, next);
 }
 
-Status HandshakeServer::advance(const PollSet& set) {
+Status HandshakeServer::advance(const net::PollSet& set) {
   for (auto it = pending_.begin(); it != pending_.end();) {
     const bool idle = set.returned_events(it->poll_index) == 0 && !it->deadline.passed();
     it = idle || advance_handshake(*it) ? std::next(it) : pending_.erase(it);
   }
   for (ListenerState& state : listeners_) {
     if (!state.poll_index || set.returned_events(*state.poll_index) == 0) continue;
-    if (Status accepted = accept_all(state); !accepted) return accepted;
+    GRADWIRE_RETURN_IF_ERROR(accept_all(state));
   }
   return {};
 }
 
 Status HandshakeServer::accept_all(ListenerState& state) {
   for (int i = 0; i < kAcceptsAtOnce; ++i) {
-    Result<std::optional<Accepted>> accepted = state.listener->accept();
+    Result<std::optional<net::Accepted>> accepted = state.listener->accept();
     if (!accepted) {
       if (!state.listener->socket().valid()) return tl::unexpected<Error>(accepted.error());
       return pause(state, accepted.error());
@@ -103,13 +103,13 @@ void HandshakeServer::make_room() {
   pending_.erase(dropped);
 }
 
-void HandshakeServer::begin(Accepted accepted) {
+void HandshakeServer::begin(net::Accepted accepted) {
   if (pending_.size() >= options_.max_unauthenticated + options_.expected) make_room();
   auto handshake =
       std::make_unique<ServerHandshake>(std::move(accepted.socket), accepted.from.to_string(),
                                         options_.shared, options_.world_size, admit_);
   pending_.push_back({.handshake = std::move(handshake),
-                      .deadline = Deadline::after(clock_, options_.timeout),
+                      .deadline = net::Deadline::after(clock_, options_.timeout),
                       .from = accepted.from});
   if (!advance_handshake(pending_.back())) pending_.pop_back();
 }
@@ -123,14 +123,14 @@ bool HandshakeServer::advance_handshake(Pending& pending) {
   }
   if (pending.handshake->done()) {
     const Claims claims = pending.handshake->claims();
-    const SessionKey key = pending.handshake->session_key();
+    const net::SessionKey key = pending.handshake->session_key();
     on_connection_({pending.handshake->take_socket(), claims, key});
     return false;
   }
   if (!pending.deadline.passed()) return true;
   refusals_.add(fmt::format("{} did not complete the handshake within {} ms",
-                            pending.from.to_string(), milliseconds_of(options_.timeout)));
+                            pending.from.to_string(), net::milliseconds_of(options_.timeout)));
   return false;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

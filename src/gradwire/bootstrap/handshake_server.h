@@ -10,13 +10,13 @@
 #include "gradwire/bootstrap/refusal_log.h"
 #include "gradwire/net/poll_set.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 
 /// An authenticated connection of the job.
 struct AuthenticatedConnection {
-  Socket socket;
+  net::Socket socket;
   Claims claims;
-  SessionKey key = {};  ///< Handshake::session_key().
+  net::SessionKey key = {};  ///< Handshake::session_key().
 };
 
 /// Handshake server: accepts the connections of several listeners and performs many handshakes
@@ -48,11 +48,11 @@ class HandshakeServer {
 
   /// Adds the sockets to the poll set. Returns the time at which advance() must be called even
   /// without events.
-  Deadline watch(PollSet& set, Deadline deadline);
+  net::Deadline watch(net::PollSet& set, net::Deadline deadline);
 
   /// Handles the events of the poll set. Fails with system if it could not accept for too long, or
   /// with the error of a listener that has closed.
-  Status advance(const PollSet& set);
+  Status advance(const net::PollSet& set);
 
  private:
   struct ListenerState {
@@ -64,15 +64,15 @@ class HandshakeServer {
 
   struct Pending {
     std::unique_ptr<ServerHandshake> handshake;
-    Deadline deadline;
-    SocketAddress from;
+    net::Deadline deadline;
+    net::SocketAddress from;
     std::size_t poll_index = 0;
   };
 
   Status accept_all(ListenerState& state);
   Status pause(ListenerState& state, const Error& error);
   void make_room();
-  void begin(Accepted accepted);
+  void begin(net::Accepted accepted);
   bool advance_handshake(Pending& pending);
 
   const Clock& clock_;
@@ -84,4 +84,4 @@ class HandshakeServer {
   RefusalLog refusals_;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

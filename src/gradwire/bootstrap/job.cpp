@@ -4,21 +4,19 @@
 
 #include <fmt/format.h>
 
-#include "gradwire/base/error.h"
+#include "gradwire/base/refuse.h"
 #include "gradwire/bootstrap/environment_variables.h"
+#include "gradwire/bootstrap/job_secret.h"
 #include "gradwire/bootstrap/launchers.h"
-#include "gradwire/bootstrap/user_key.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 namespace {
 
 [[noreturn]] void throw_missing(const LauncherInfo& launched, std::string_view name,
                                 std::string_view what) {
   const std::string how = fmt::format(fmt::runtime(launched.how_to_set), name);
-  throw Exception(
-      ErrorKind::invalid_argument,
-      fmt::format("{} is not set, and {} does not say {}: set {}", name,
-                  launched.launcher == "gradwire" ? "RANK" : launched.launcher, what, how));
+  refuse("{} is not set, and {} does not say {}: set {}", name,
+         launched.launcher == "gradwire" ? "RANK" : launched.launcher, what, how);
 }
 
 bool all_local(const LauncherInfo& launched) {
@@ -51,9 +49,9 @@ std::uint16_t master_port(const EnvironmentVariables& variables, const LauncherI
 std::optional<std::string> given_secret(const Environment& environment) {
   const std::optional<std::string> secret = environment("GRADWIRE_SECRET");
   if (secret && secret->empty()) {
-    throw Exception(ErrorKind::invalid_argument,
-                    "GRADWIRE_SECRET=\"\" in the environment: expected a secret, the same on all "
-                    "ranks, such as what `openssl rand -hex 32` prints; or unset it");
+    refuse(
+        "GRADWIRE_SECRET=\"\" in the environment: expected a secret, the same on all "
+        "ranks, such as what `openssl rand -hex 32` prints; or unset it");
   }
   return secret;
 }
@@ -64,13 +62,12 @@ std::string shared_secret(const Environment& environment, const Job& job) {
   if (is_loopback(job.master_address) && job.local_world_size == job.world_size) {
     return user_key(environment);
   }
-  throw Exception(
-      ErrorKind::invalid_argument,
-      fmt::format("GRADWIRE_SECRET is not set, and the ranks of this job (master {}) may "
-                  "be on several hosts, which must prove to each other that they belong "
-                  "together: set GRADWIRE_SECRET=$(openssl rand -hex 32), once, for all "
-                  "ranks",
-                  job.master_address));
+  refuse(
+      "GRADWIRE_SECRET is not set, and the ranks of this job (master {}) may "
+      "be on several hosts, which must prove to each other that they belong "
+      "together: set GRADWIRE_SECRET=$(openssl rand -hex 32), once, for all "
+      "ranks",
+      job.master_address);
 }
 
 Job describe(const EnvironmentVariables& variables, const LauncherInfo& launched) {
@@ -111,4 +108,4 @@ Job Job::from_environment(const Environment& environment) {
   return job;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

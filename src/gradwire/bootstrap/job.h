@@ -9,7 +9,7 @@
 
 #include "gradwire/base/types.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 
 /// Returns the value of an environment variable; nullopt if it is not set. A parameter, so that
 /// tests need not change their environment.
@@ -59,4 +59,4 @@ struct Job {
   static Job from_environment(const Environment& environment = process_environment());
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

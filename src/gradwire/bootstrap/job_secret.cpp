@@ -1,15 +1,103 @@
 #include "gradwire/bootstrap/job_secret.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <optional>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
+#include "gradwire/base/file.h"
+#include "gradwire/base/random.h"
+#include "gradwire/base/unique_fd.h"
 #include "gradwire/bootstrap/launchers.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
+namespace {
 
-Status check_secret(const std::string& secret, const SocketAddress& address,
+constexpr std::size_t kKeyBytes = 32;
+constexpr const char* kRemedy = "; or set GRADWIRE_SECRET to the same value on all ranks";
+
+Exception file_error(const std::string& what, const std::string& path) {
+  return Exception(ErrorKind::system, fmt::format("cannot {} the key file {}: {}{}", what, path,
+                                                  std::strerror(errno), kRemedy));
+}
+
+/// Returns the key in the file, or nullopt if the file does not exist.
+std::optional<std::string> read_key(const std::string& path) {
+  const auto file = read_private_file(path, 2 * kKeyBytes);
+  if (!file) {
+    throw Exception(file.error().kind,
+                    fmt::format("the key file {} {}: remove it, and a new one is created{}", path,
+                                file.error().message, kRemedy));
+  }
+  if (!file->exists) return std::nullopt;
+  if (file->content.size() < 2 * kKeyBytes) {
+    throw Exception(
+        ErrorKind::corrupted,
+        fmt::format("the key file {} is too short: remove it, and a new one is created{}", path,
+                    kRemedy));
+  }
+  return file->content;
+}
+
+/// Creates the file atomically: it gets its name only when its content is complete, and link(2)
+/// fails if another rank was first.
+void make_key(const std::string& path) {
+  const std::string draft = path + "." + random_hex(8);
+  const std::string key = random_hex(kKeyBytes);
+  bool made = false;
+  {
+    const UniqueFd file(::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+    if (file.get() < 0) throw file_error("make", draft);
+    made = ::write(file.get(), key.data(), key.size()) == static_cast<ssize_t>(key.size());
+  }
+  made = made && (::link(draft.c_str(), path.c_str()) == 0 || errno == EEXIST);
+  const int error = errno;
+  ::unlink(draft.c_str());
+  errno = error;
+  if (!made) throw file_error("make", path);
+}
+
+bool is_folder(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::is_directory(path, ignored);
+}
+
+std::string key_folder(const Environment& environment) {
+  const std::string runtime = environment("XDG_RUNTIME_DIR").value_or("");
+  if (!runtime.empty() && is_folder(runtime)) return runtime + "/gradwire";
+  const std::string cache = environment("XDG_CACHE_HOME").value_or("");
+  if (!cache.empty()) return cache + "/gradwire";
+  const std::string home = environment("HOME").value_or("");
+  if (!home.empty()) return home + "/.cache/gradwire";
+  throw Exception(ErrorKind::system,
+                  "no directory for the key that this user's jobs share: none of XDG_RUNTIME_DIR, "
+                  "XDG_CACHE_HOME and HOME is set: set one of them, or GRADWIRE_SECRET to the same "
+                  "value on all ranks");
+}
+
+}  // namespace
+
+std::string user_key_in(const std::string& path) {
+  if (std::optional<std::string> key = read_key(path)) return *key;
+  std::error_code error;
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
+  make_key(path);
+  if (std::optional<std::string> key = read_key(path)) return *key;
+  throw file_error("read", path);
+}
+
+std::string user_key(const Environment& environment) {
+  return user_key_in(key_folder(environment) + "/key");
+}
+
+Status check_secret(const std::string& secret, const net::SocketAddress& address,
                     const std::string& source) {
   if (secret.empty() || secret.size() >= kMinSecretBytes || address.is_loopback()) return {};
   return failure(
@@ -23,10 +111,10 @@ Status check_secret(const std::string& secret, const SocketAddress& address,
 Status check_secret_at(const std::string& secret, const std::string& host,
                        const std::string& source) {
   if (secret.empty() || secret.size() >= kMinSecretBytes) return {};
-  const auto addresses = resolve(host, 0);
+  const auto addresses = net::resolve(host, 0);
   if (!addresses) return {};
-  for (const SocketAddress& address : *addresses) {
-    if (Status strong = check_secret(secret, address, source); !strong) return strong;
+  for (const net::SocketAddress& address : *addresses) {
+    GRADWIRE_RETURN_IF_ERROR(check_secret(secret, address, source));
   }
   return {};
 }
@@ -46,4 +134,4 @@ void warn_of_open_store(const Job& job) {
   if (job.rank == 0 && !warning.empty()) spdlog::warn("{}", warning);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

@@ -10,7 +10,7 @@
 #include "gradwire/bootstrap/master_server.h"
 #include "gradwire/bootstrap/rank_zero.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 namespace {
 
 /// Maximum time that one request waits at the server; renewing it shows that the server is alive.
@@ -34,7 +34,8 @@ Connection stream_over(AuthenticatedSocket connection) {
 }
 
 /// Retries until rank 0 accepts the connection.
-Result<Connection> connect(const HostNetwork& network, const Job& job, Deadline deadline) {
+Result<Connection> connect(const net::HostNetwork& network, const Job& job,
+                           net::Deadline deadline) {
   const Time start = deadline.clock().now();
   for (Backoff backoff;; backoff.pause(network, deadline)) {
     auto connected = connect_once(network, rank_zero(job), deadline);
@@ -68,17 +69,14 @@ Status check(const Job& job) {
 
 /// Sends a request and waits for its response.
 Result<JobStoreResponse> exchange(MessageStream& stream, const JobStoreRequest& request,
-                                  Deadline deadline) {
-  if (Status sent = stream.send(encode(request)); !sent) {
-    return tl::unexpected<Error>(sent.error());
-  }
+                                  net::Deadline deadline) {
+  GRADWIRE_RETURN_IF_ERROR(stream.send(encode(request)));
   for (;;) {
-    if (Status sent = stream.flush(); !sent) return tl::unexpected<Error>(sent.error());
+    GRADWIRE_RETURN_IF_ERROR(stream.flush());
     std::string message;
-    const Result<bool> there = stream.receive(message);
-    if (!there) return tl::unexpected<Error>(there.error());
-    if (*there) return decode_job_store_response(message);
-    if (!wait_for(stream.socket(), stream.flushed() ? POLLIN : POLLIN | POLLOUT, deadline)) {
+    GRADWIRE_ASSIGN_OR_RETURN(const auto there, stream.receive(message));
+    if (there) return decode_job_store_response(message);
+    if (!net::wait_for(stream.socket(), stream.flushed() ? POLLIN : POLLIN | POLLOUT, deadline)) {
       return failure(ErrorKind::disconnected, "it does not respond");
     }
   }
@@ -86,26 +84,25 @@ Result<JobStoreResponse> exchange(MessageStream& stream, const JobStoreRequest& 
 
 }  // namespace
 
-Result<std::unique_ptr<JobStore>> JobStore::open(std::shared_ptr<const HostNetwork> network,
-                                                 const Job& job, Deadline deadline) {
-  if (Status usable = check(job); !usable) return tl::unexpected<Error>(usable.error());
+Result<std::unique_ptr<JobStore>> JobStore::open(std::shared_ptr<const net::HostNetwork> network,
+                                                 const Job& job, net::Deadline deadline) {
+  GRADWIRE_RETURN_IF_ERROR(check(job));
   std::unique_ptr<JobStore> store(new JobStore(network, job));
   if (job.rank == 0) {
-    auto listener = open_master_listener(*network, job, kJobStorePurpose, deadline);
-    if (!listener) return tl::unexpected<Error>(listener.error());
-    auto server = JobStoreServer::start(*network, std::move(*listener), job.secret, job.world_size);
-    if (!server) return tl::unexpected<Error>(server.error());
-    store->server_ = std::move(*server);
+    GRADWIRE_ASSIGN_OR_RETURN(auto listener,
+                              open_master_listener(*network, job, kJobStorePurpose, deadline));
+    GRADWIRE_ASSIGN_OR_RETURN(auto server, JobStoreServer::start(*network, std::move(listener),
+                                                                 job.secret, job.world_size));
+    store->server_ = std::move(server);
   }
-  auto first = connect(*network, job, deadline);
-  if (!first) return tl::unexpected<Error>(first.error());
+  GRADWIRE_ASSIGN_OR_RETURN(auto first, connect(*network, job, deadline));
   store->connections_ = 1;
-  store->idle_.push_back(std::move(*first));
+  store->idle_.push_back(std::move(first));
   store->opened_ = true;
   return store;
 }
 
-JobStore::JobStore(std::shared_ptr<const HostNetwork> network, const Job& job)
+JobStore::JobStore(std::shared_ptr<const net::HostNetwork> network, const Job& job)
     : network_(std::move(network)), job_(job) {}
 
 JobStore::~JobStore() {
@@ -125,7 +122,8 @@ void JobStore::close(bool failed) {
     idle_.clear();
   }
   given_back_.notify_all();
-  if (server_ && !failed) server_->wait_until_idle(Deadline::after(network_->clock(), kFarewell));
+  if (server_ && !failed)
+    server_->wait_until_idle(net::Deadline::after(network_->clock(), kFarewell));
   server_.reset();
 }
 
@@ -146,7 +144,7 @@ Result<Connection> JobStore::take_connection() {
   }
   ++connections_;
   lock.unlock();
-  auto made = connect(*network_, job_, Deadline::after(network_->clock(), kRankZeroPatience));
+  auto made = connect(*network_, job_, net::Deadline::after(network_->clock(), kRankZeroPatience));
   if (!made) give_back(nullptr);
   return made;
 }
@@ -184,7 +182,8 @@ Result<JobStoreResponse> JobStore::ask(const JobStoreRequest& request) {
   auto connection = take_connection();
   if (!connection) return tl::unexpected<Error>(lost(connection.error()));
   const Duration patience = std::chrono::milliseconds(request.wait_ms) + kRankZeroPatience;
-  auto response = exchange(**connection, request, Deadline::after(network_->clock(), patience));
+  auto response =
+      exchange(**connection, request, net::Deadline::after(network_->clock(), patience));
   // After a failure, requests and responses no longer match.
   give_back(response ? std::move(*connection) : nullptr);
   if (!response) return tl::unexpected<Error>(lost(response.error()));
@@ -196,79 +195,71 @@ Result<JobStoreResponse> JobStore::ask(const JobStoreRequest& request) {
 
 Result<JobStoreResponse> JobStore::await_key(StoreOperation operation, const std::string& key,
                                              Duration timeout) {
-  const Deadline deadline = Deadline::after(network_->clock(), timeout);
+  const net::Deadline deadline = net::Deadline::after(network_->clock(), timeout);
   for (;;) {
     const Duration turn = std::min(deadline.left(), kTurn);
     auto response = ask({.operation = operation,
-                         .wait_ms = static_cast<std::uint32_t>(milliseconds_of(turn)),
+                         .wait_ms = static_cast<std::uint32_t>(net::milliseconds_of(turn)),
                          .key = key});
     if (!response || response->answer == JobStoreAnswer::ok) return response;
     if (deadline.passed()) {
       return failure(
           ErrorKind::timeout,
           fmt::format("no rank has set \"{}\" in the job's store at {}:{} within {} ms", key,
-                      job_.master_address, job_.master_port, milliseconds_of(timeout)));
+                      job_.master_address, job_.master_port, net::milliseconds_of(timeout)));
     }
   }
 }
 
 Status JobStore::set(const std::string& key, const std::string& value) {
-  const auto done = ask({.operation = StoreOperation::set, .key = key, .value = value});
-  if (!done) return tl::unexpected<Error>(done.error());
+  GRADWIRE_RETURN_IF_ERROR(ask({.operation = StoreOperation::set, .key = key, .value = value}));
   return {};
 }
 
 Status JobStore::append(const std::string& key, const std::string& value) {
-  const auto done = ask({.operation = StoreOperation::append, .key = key, .value = value});
-  if (!done) return tl::unexpected<Error>(done.error());
+  GRADWIRE_RETURN_IF_ERROR(ask({.operation = StoreOperation::append, .key = key, .value = value}));
   return {};
 }
 
 Result<std::string> JobStore::get(const std::string& key, Duration timeout) {
-  auto found = await_key(StoreOperation::get, key, timeout);
-  if (!found) return tl::unexpected<Error>(found.error());
-  return std::move(found->value);
+  GRADWIRE_ASSIGN_OR_RETURN(auto found, await_key(StoreOperation::get, key, timeout));
+  return std::move(found.value);
 }
 
 Status JobStore::wait(const std::string& key, Duration timeout) {
-  const auto found = await_key(StoreOperation::wait, key, timeout);
-  if (!found) return tl::unexpected<Error>(found.error());
+  GRADWIRE_RETURN_IF_ERROR(await_key(StoreOperation::wait, key, timeout));
   return {};
 }
 
 Result<bool> JobStore::has(const std::string& key) {
-  const auto found = ask({.operation = StoreOperation::wait, .key = key});
-  if (!found) return tl::unexpected<Error>(found.error());
-  return found->answer == JobStoreAnswer::ok;
+  GRADWIRE_ASSIGN_OR_RETURN(const auto found, ask({.operation = StoreOperation::wait, .key = key}));
+  return found.answer == JobStoreAnswer::ok;
 }
 
 Result<std::int64_t> JobStore::add(const std::string& key, std::int64_t amount) {
-  const auto sum =
-      ask({.operation = StoreOperation::add, .key = key, .value = fmt::to_string(amount)});
-  if (!sum) return tl::unexpected<Error>(sum.error());
-  return std::strtoll(sum->value.c_str(), nullptr, 10);
+  GRADWIRE_ASSIGN_OR_RETURN(
+      const auto sum,
+      ask({.operation = StoreOperation::add, .key = key, .value = fmt::to_string(amount)}));
+  return std::strtoll(sum.value.c_str(), nullptr, 10);
 }
 
 Result<std::string> JobStore::compare_set(const std::string& key, const std::string& expected,
                                           const std::string& desired) {
-  auto now = ask({.operation = StoreOperation::compare_set,
-                  .key = key,
-                  .value = desired,
-                  .expected = expected});
-  if (!now) return tl::unexpected<Error>(now.error());
-  return std::move(now->value);
+  GRADWIRE_ASSIGN_OR_RETURN(auto now, ask({.operation = StoreOperation::compare_set,
+                                           .key = key,
+                                           .value = desired,
+                                           .expected = expected}));
+  return std::move(now.value);
 }
 
 Result<bool> JobStore::erase(const std::string& key) {
-  const auto done = ask({.operation = StoreOperation::erase, .key = key});
-  if (!done) return tl::unexpected<Error>(done.error());
-  return done->answer == JobStoreAnswer::ok;
+  GRADWIRE_ASSIGN_OR_RETURN(const auto done, ask({.operation = StoreOperation::erase, .key = key}));
+  return done.answer == JobStoreAnswer::ok;
 }
 
 Result<std::int64_t> JobStore::count() {
-  const auto keys = ask({.operation = StoreOperation::count});
-  if (!keys) return tl::unexpected<Error>(keys.error());
-  return std::strtoll(keys->value.c_str(), nullptr, 10);
+  GRADWIRE_ASSIGN_OR_RETURN(const auto keys, ask({.operation = StoreOperation::count}));
+  return std::strtoll(keys.value.c_str(), nullptr, 10);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

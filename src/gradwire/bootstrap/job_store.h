@@ -18,7 +18,7 @@
 #include "gradwire/net/address.h"
 #include "gradwire/net/deadline.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 
 /// A rank's client of the store that a job keeps while it runs. It provides what c10d's process
 /// groups need from a store, restricted to peers that know the job's secret. Rank 0 serves it on
@@ -29,8 +29,8 @@ class JobStore final : public Store {
  public:
   /// Fails with invalid_argument (no secret, a secret that is too short, a port in use, ...),
   /// timeout, refused, mismatch, corrupted or system.
-  static Result<std::unique_ptr<JobStore>> open(std::shared_ptr<const HostNetwork> network,
-                                                const Job& job, Deadline deadline);
+  static Result<std::unique_ptr<JobStore>> open(std::shared_ptr<const net::HostNetwork> network,
+                                                const Job& job, net::Deadline deadline);
 
   /// close(false)
   ~JobStore() override;
@@ -65,7 +65,7 @@ class JobStore final : public Store {
   std::uint16_t port() const { return job_.master_port; }
 
  private:
-  JobStore(std::shared_ptr<const HostNetwork> network, const Job& job);
+  JobStore(std::shared_ptr<const net::HostNetwork> network, const Job& job);
   Result<std::unique_ptr<MessageStream>> take_connection();
   void give_back(std::unique_ptr<MessageStream> connection);
   Result<JobStoreResponse> ask(const JobStoreRequest& request);
@@ -73,7 +73,7 @@ class JobStore final : public Store {
                                      Duration timeout);
   Error lost(const Error& error);
 
-  std::shared_ptr<const HostNetwork> network_;
+  std::shared_ptr<const net::HostNetwork> network_;
   Job job_;
   ForkGuard fork_;
   std::unique_ptr<JobStoreServer> server_;
@@ -87,4 +87,4 @@ class JobStore final : public Store {
   std::optional<Error> lost_;  ///< Set when the store is lost for good.
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

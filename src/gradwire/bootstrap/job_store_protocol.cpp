@@ -2,7 +2,7 @@
 
 #include "gradwire/base/bytes.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 namespace {
 
 constexpr std::size_t kWaitAt = 1;
@@ -70,4 +70,4 @@ Result<JobStoreResponse> decode_job_store_response(std::string_view bytes) {
                           .value = std::string(bytes.substr(1))};
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

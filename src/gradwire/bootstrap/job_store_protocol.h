@@ -7,7 +7,7 @@
 
 #include "gradwire/base/error.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 
 // Protocol between the store of a job (bootstrap/job_store.h) and its clients, each message one of
 // net/message_stream.h. A client has at most one pending request per connection; each gets a
@@ -64,4 +64,4 @@ std::string encode(const JobStoreResponse& response);
 Result<JobStoreRequest> decode_job_store_request(std::string_view bytes);
 Result<JobStoreResponse> decode_job_store_response(std::string_view bytes);
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

@@ -15,7 +15,7 @@
 #include "gradwire/bootstrap/key_table.h"
 #include "gradwire/bootstrap/message_stream.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 namespace {
 
 /// Maximum bytes of all keys and values together.
@@ -97,13 +97,13 @@ class JobStoreServer::Loop {
         left_(static_cast<std::size_t>(world_size)),
         presence_(presence) {}
 
-  void run(const Socket& stop) {
+  void run(const net::Socket& stop) {
     owner_ = &stop;
-    PollSet set;
+    net::PollSet set;
     for (;;) {
       set.clear();
       const std::size_t stop_index = set.add(stop, POLLIN);
-      const Deadline next = handshakes_.watch(set, watch_clients(set));
+      const net::Deadline next = handshakes_.watch(set, watch_clients(set));
       set.wait(next);
       if (set.returned_events(stop_index) != 0) return;
       advance_clients(set);
@@ -131,17 +131,17 @@ class JobStoreServer::Loop {
     report();
   }
 
-  Deadline watch_clients(PollSet& set) {
+  net::Deadline watch_clients(net::PollSet& set) {
     Time next = clock_.now() + std::chrono::hours(1);
     for (Client& client : clients_) {
       client.poll_index =
           set.add(client.stream.socket(), client.stream.flushed() ? POLLIN : POLLOUT);
       if (client.awaiting) next = std::min(next, client.awaiting_until);
     }
-    return Deadline(clock_, next);
+    return net::Deadline(clock_, next);
   }
 
-  void advance_clients(const PollSet& set) {
+  void advance_clients(const net::PollSet& set) {
     for (Client& client : clients_) {
       if (set.returned_events(client.poll_index) != 0) serve(client);
       if (client.awaiting && client.awaiting_until <= clock_.now()) {
@@ -208,11 +208,11 @@ class JobStoreServer::Loop {
   void report() {
     const std::lock_guard lock(presence_.mutex);
     presence_.connected = clients_.size();
-    LoopThread::notify(*owner_);
+    net::LoopThread::notify(*owner_);
   }
 
   const Clock& clock_;
-  const Socket* owner_ = nullptr;
+  const net::Socket* owner_ = nullptr;
   HandshakeServer handshakes_;
   std::list<Client> clients_;
   std::vector<bool> left_;
@@ -220,7 +220,7 @@ class JobStoreServer::Loop {
   Presence& presence_;
 };
 
-Result<std::unique_ptr<JobStoreServer>> JobStoreServer::start(const HostNetwork& network,
+Result<std::unique_ptr<JobStoreServer>> JobStoreServer::start(const net::HostNetwork& network,
                                                               std::unique_ptr<Listener> listener,
                                                               std::string secret, int world_size) {
   std::unique_ptr<JobStoreServer> server(new JobStoreServer);
@@ -228,19 +228,19 @@ Result<std::unique_ptr<JobStoreServer>> JobStoreServer::start(const HostNetwork&
   listeners.push_back(std::move(listener));
   auto loop = std::make_shared<Loop>(network.clock(), std::move(listeners), std::move(secret),
                                      world_size, server->presence_);
-  auto thread =
-      LoopThread::start(network, "cannot start the job's store",
-                        [loop = std::move(loop)](const Socket& stop) { loop->run(stop); });
-  if (!thread) return tl::unexpected<Error>(thread.error());
-  server->thread_ = std::move(*thread);
+  GRADWIRE_ASSIGN_OR_RETURN(
+      auto thread, net::LoopThread::start(
+                       network, "cannot start the job's store",
+                       [loop = std::move(loop)](const net::Socket& stop) { loop->run(stop); }));
+  server->thread_ = std::move(thread);
   return server;
 }
 
-bool JobStoreServer::wait_until_idle(Deadline deadline) {
+bool JobStoreServer::wait_until_idle(net::Deadline deadline) {
   return thread_->wait_until(deadline, [this] {
     const std::lock_guard lock(presence_.mutex);
     return presence_.connected == 0;
   });
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

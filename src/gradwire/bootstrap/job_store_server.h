@@ -9,7 +9,7 @@
 #include "gradwire/net/deadline.h"
 #include "gradwire/net/host_network.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 
 /// Server of the store that a job keeps while it runs, on rank 0: a key-value table with its own
 /// thread, for clients that prove the job's secret (bootstrap/handshake.h). A rank may have
@@ -20,7 +20,7 @@ class JobStoreServer {
   static constexpr int kMaxConnections = 16;
 
   /// Serves a job of `world_size` ranks that connect through `listener`. Fails with system.
-  static Result<std::unique_ptr<JobStoreServer>> start(const HostNetwork& network,
+  static Result<std::unique_ptr<JobStoreServer>> start(const net::HostNetwork& network,
                                                        std::unique_ptr<Listener> listener,
                                                        std::string secret, int world_size);
 
@@ -30,7 +30,7 @@ class JobStoreServer {
   JobStoreServer& operator=(const JobStoreServer&) = delete;
 
   /// Waits until no client is connected. Returns false if the deadline passes first.
-  bool wait_until_idle(Deadline deadline);
+  bool wait_until_idle(net::Deadline deadline);
 
  private:
   class Loop;
@@ -43,7 +43,7 @@ class JobStoreServer {
   JobStoreServer() = default;
 
   Presence presence_;
-  std::unique_ptr<LoopThread> thread_;
+  std::unique_ptr<net::LoopThread> thread_;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 
 const std::string* KeyTable::find(const std::string& key) const {
   const auto found = values_.find(key);
@@ -45,9 +45,7 @@ Result<std::int64_t> KeyTable::add(const std::string& key, std::int64_t amount) 
   // Wraps around, as c10d's stores do, but without undefined behavior.
   const auto sum = static_cast<std::int64_t>(static_cast<std::uint64_t>(before) +
                                              static_cast<std::uint64_t>(amount));
-  if (Status kept = set(key, fmt::to_string(sum)); !kept) {
-    return tl::unexpected<Error>(kept.error());
-  }
+  GRADWIRE_RETURN_IF_ERROR(set(key, fmt::to_string(sum)));
   return sum;
 }
 
@@ -56,7 +54,7 @@ Result<std::string> KeyTable::compare_set(const std::string& key, const std::str
   const std::string* old = find(key);
   const bool fits = old == nullptr ? expected.empty() : *old == expected;
   if (!fits) return old == nullptr ? expected : *old;
-  if (Status kept = set(key, desired); !kept) return tl::unexpected<Error>(kept.error());
+  GRADWIRE_RETURN_IF_ERROR(set(key, desired));
   return desired;
 }
 
@@ -68,4 +66,4 @@ bool KeyTable::erase(const std::string& key) {
   return true;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

@@ -8,7 +8,7 @@
 
 #include "gradwire/base/error.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 
 /// Key-value table; keys and values are arbitrary bytes, as in c10d's stores. Holds at most
 /// `max_bytes` in total: a change that would exceed that fails with invalid_argument and has no
@@ -43,4 +43,4 @@ class KeyTable {
   std::unordered_map<std::string, std::string> values_;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

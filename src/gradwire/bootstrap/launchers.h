@@ -2,11 +2,12 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "gradwire/bootstrap/environment_variables.h"
 #include "gradwire/bootstrap/job.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 
 /// A launcher's description of this process, without MASTER_ADDR, MASTER_PORT and GRADWIRE_*, which
 /// mean the same under every launcher.
@@ -39,4 +40,12 @@ bool is_loopback(std::string_view address);
 /// 29999, below Linux's ephemeral ports.
 std::uint16_t port_from_job_id(std::string_view job_id);
 
-}  // namespace gradwire
+/// Returns the first host of a Slurm host list: "n01" for "n[01-03,7],m2". Throws
+/// Exception(invalid_argument), which quotes the text, if it is malformed.
+std::string first_slurm_host(std::string_view hosts);
+
+/// Returns the number of tasks on node `node` (from 0) in a SLURM_TASKS_PER_NODE such as "2(x3),1".
+/// Returns nullopt if the text is malformed or has fewer nodes.
+std::optional<int> slurm_tasks_on_node(std::string_view tasks_per_node, int node);
+
+}  // namespace gradwire::bootstrap

@@ -7,7 +7,7 @@
 
 #include "gradwire/net/socket.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 
 /// Source of incoming connections before their handshake.
 class Listener {
@@ -15,32 +15,32 @@ class Listener {
   virtual ~Listener() = default;
 
   /// Readable (POLLIN) when accept() has work to do. May change after accept().
-  virtual const Socket& socket() const = 0;
+  virtual const net::Socket& socket() const = 0;
 
   /// Returns the next connection, or nullopt if there is none. Fails with system or an error of
   /// opening it. If socket() is not valid after a failure, the listener is closed for good.
-  virtual Result<std::optional<Accepted>> accept() = 0;
+  virtual Result<std::optional<net::Accepted>> accept() = 0;
 };
 
 /// A listening socket.
 class SocketListener final : public Listener {
  public:
-  explicit SocketListener(Socket socket) : socket_(std::move(socket)) {}
+  explicit SocketListener(net::Socket socket) : socket_(std::move(socket)) {}
 
-  const Socket& socket() const override { return socket_; }
-  Result<std::optional<Accepted>> accept() override { return accept_one(socket_); }
+  const net::Socket& socket() const override { return socket_; }
+  Result<std::optional<net::Accepted>> accept() override { return net::accept_one(socket_); }
 
  private:
-  Socket socket_;
+  net::Socket socket_;
 };
 
 using Listeners = std::vector<std::unique_ptr<Listener>>;
 
 /// Wraps one listening socket.
-inline Listeners listeners_of(Socket socket) {
+inline Listeners listeners_of(net::Socket socket) {
   Listeners listeners;
   listeners.push_back(std::make_unique<SocketListener>(std::move(socket)));
   return listeners;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

@@ -8,7 +8,7 @@
 
 #include "gradwire/topology/interfaces.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 namespace {
 
 bool is_link_local(const std::string& address) {
@@ -21,28 +21,27 @@ int rank_of(const std::string& address, int wanted_family) {
   return (family == wanted_family ? 0 : 1) + (is_link_local(address) ? 2 : 0);
 }
 
-Result<RailEndpoint> rail_on(const Interface& chosen, int wanted_family) {
+Result<RailEndpoint> rail_on(const topology::Interface& chosen, int wanted_family) {
   const auto best = std::ranges::min_element(chosen.addresses, {}, [&](const std::string& address) {
     return rank_of(address, wanted_family);
   });
-  auto address = SocketAddress::of(*best, 0);
-  if (!address) return tl::unexpected<Error>(address.error());
-  return RailEndpoint{*address, chosen.name};
+  GRADWIRE_ASSIGN_OR_RETURN(auto address, net::SocketAddress::of(*best, 0));
+  return RailEndpoint{address, chosen.name};
 }
 
-Result<std::vector<RailEndpoint>> rails_on(const std::vector<Interface>& chosen,
+Result<std::vector<RailEndpoint>> rails_on(const std::vector<topology::Interface>& chosen,
                                            const std::string& wanted, int wanted_family) {
   if (chosen.size() > kMaxRails) {
-    return failure(ErrorKind::invalid_argument,
-                   fmt::format("\"{}\" selects {} network interfaces, and {} can be used at once: "
-                               "{}",
-                               wanted, chosen.size(), kMaxRails, describe_interfaces(chosen)));
+    return failure(
+        ErrorKind::invalid_argument,
+        fmt::format("\"{}\" selects {} network interfaces, and {} can be used at once: "
+                    "{}",
+                    wanted, chosen.size(), kMaxRails, topology::describe_interfaces(chosen)));
   }
   std::vector<RailEndpoint> rails;
-  for (const Interface& one : chosen) {
-    auto rail = rail_on(one, wanted_family);
-    if (!rail) return tl::unexpected<Error>(rail.error());
-    rails.push_back(std::move(*rail));
+  for (const topology::Interface& one : chosen) {
+    GRADWIRE_ASSIGN_OR_RETURN(auto rail, rail_on(one, wanted_family));
+    rails.push_back(std::move(rail));
   }
   return rails;
 }
@@ -62,17 +61,14 @@ int ipv4_setting(const std::string& interface, const char* name) {
 }  // namespace
 
 Result<std::vector<RailEndpoint>> choose_local_rails(const std::string& wanted,
-                                                     const SocketAddress& master) {
-  const auto all = list_interfaces();
-  if (!all) return tl::unexpected<Error>(all.error());
+                                                     const net::SocketAddress& master) {
+  GRADWIRE_ASSIGN_OR_RETURN(const auto all, topology::list_interfaces());
   if (!wanted.empty()) {
-    const auto chosen = choose_interfaces(wanted, *all);
-    if (!chosen) return tl::unexpected<Error>(chosen.error());
-    return rails_on(*chosen, wanted, master.family());
+    GRADWIRE_ASSIGN_OR_RETURN(const auto chosen, topology::choose_interfaces(wanted, all));
+    return rails_on(chosen, wanted, master.family());
   }
-  const auto source = route_source(master);
-  if (!source) return tl::unexpected<Error>(source.error());
-  return std::vector{RailEndpoint{*source, interface_with_address(source->host(), *all)}};
+  GRADWIRE_ASSIGN_OR_RETURN(const auto source, net::route_source(master));
+  return std::vector{RailEndpoint{source, topology::interface_with_address(source.host(), all)}};
 }
 
 Result<std::vector<RailEndpoint>> rails_at(const std::vector<std::string>& addresses) {
@@ -81,20 +77,18 @@ Result<std::vector<RailEndpoint>> rails_at(const std::vector<std::string>& addre
                    fmt::format("{} addresses are given, and {} can be used at once: {}",
                                addresses.size(), kMaxRails, fmt::join(addresses, ", ")));
   }
-  const auto all = list_interfaces();
-  if (!all) return tl::unexpected<Error>(all.error());
+  GRADWIRE_ASSIGN_OR_RETURN(const auto all, topology::list_interfaces());
   std::vector<RailEndpoint> rails;
   for (const std::string& text : addresses) {
-    const auto address = SocketAddress::of(text, 0);
-    if (!address) return tl::unexpected<Error>(address.error());
-    rails.push_back({*address, interface_with_address(text, *all)});
+    GRADWIRE_ASSIGN_OR_RETURN(const auto address, net::SocketAddress::of(text, 0));
+    rails.push_back({address, topology::interface_with_address(text, all)});
   }
   return rails;
 }
 
-bool leaves_elsewhere(const RailEndpoint& own, const SocketAddress& other) {
+bool leaves_elsewhere(const RailEndpoint& own, const net::SocketAddress& other) {
   if (own.interface.empty() || own.address.is_loopback()) return false;
-  const auto source = route_source(other);
+  const auto source = net::route_source(other);
   return source && source->host() != own.address.host();
 }
 
@@ -105,4 +99,4 @@ bool answers_for_itself_alone(const RailEndpoint& own) {
          ipv4_setting(own.interface, "arp_announce") >= 2;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

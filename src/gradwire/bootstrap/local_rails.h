@@ -8,7 +8,7 @@
 #include "gradwire/net/address.h"
 #include "gradwire/net/socket.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 
 /// Returns the endpoints on which this rank accepts connections: an address, with port 0, of each
 /// interface that `wanted` selects (a comma-separated list of names or prefixes), in their order.
@@ -17,7 +17,7 @@ namespace gradwire {
 /// ones are avoided, because they are meaningless on other hosts. Fails with invalid_argument or
 /// system (no route).
 Result<std::vector<RailEndpoint>> choose_local_rails(const std::string& wanted,
-                                                     const SocketAddress& master);
+                                                     const net::SocketAddress& master);
 /// The rails at these addresses of this host, in their order: numeric, without a port. Error:
 /// invalid_argument (not an address, more than kMaxRails).
 Result<std::vector<RailEndpoint>> rails_at(const std::vector<std::string>& addresses);
@@ -25,11 +25,11 @@ Result<std::vector<RailEndpoint>> rails_at(const std::vector<std::string>& addre
 /// Returns true if the kernel sends packets from a local rail to `other` out of another interface.
 /// It does so if two interfaces are in one subnet, because it routes by destination alone. Binding
 /// the connection to the rail's interface avoids it (net/socket.h).
-bool leaves_elsewhere(const RailEndpoint& own, const SocketAddress& other);
+bool leaves_elsewhere(const RailEndpoint& own, const net::SocketAddress& other);
 
 /// Returns true if packets to a local rail's address are certain to arrive on its interface, so
 /// that a connection may be bound to it. By default, Linux answers ARP requests for the address of
 /// one interface on any other interface in the same subnet.
 bool answers_for_itself_alone(const RailEndpoint& own);
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

@@ -9,7 +9,7 @@
 
 #include "gradwire/bootstrap/local_rails.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 namespace {
 
 /// Enough to keep two cores busy, few enough for any listen backlog.
@@ -56,7 +56,7 @@ std::string mesh_purpose(const std::string& scope) {
   return "mesh " + scope;
 }
 
-MeshBuilder::MeshBuilder(const HostNetwork& network, Plan plan, Listeners listeners)
+MeshBuilder::MeshBuilder(const net::HostNetwork& network, Plan plan, Listeners listeners)
     : network_(network),
       clock_(network.clock()),
       plan_(std::move(plan)),
@@ -80,7 +80,7 @@ MeshBuilder::MeshBuilder(const HostNetwork& network, Plan plan, Listeners listen
   }
 }
 
-void MeshBuilder::keep(Rank rank, int rail, Socket socket, const SessionKey& key) {
+void MeshBuilder::keep(Rank rank, int rail, net::Socket socket, const net::SessionKey& key) {
   socket_to(rank, rail) = std::move(socket);
   keys_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(rail)] = key;
 }
@@ -91,35 +91,35 @@ Verdict MeshBuilder::admit(const Claims& claims) {
       claims.rail >= rails_between(endpoint_of(plan_.rank), endpoint_of(claims.from)))
     return Verdict::impossible;
   if (claims.encrypts != plan_.encrypts) return Verdict::other_encryption;
-  Socket& before = socket_to(claims.from, claims.rail);
+  net::Socket& before = socket_to(claims.from, claims.rail);
   // An earlier connection of the rank may have broken before our verdict arrived; the rank then
   // connects again.
-  if (before.valid() && has_ended(before)) before.close();
+  if (before.valid() && net::has_ended(before)) before.close();
   return before.valid() ? Verdict::duplicate : Verdict::accepted;
 }
 
 void MeshBuilder::add_connection(AuthenticatedConnection connection) {
   const Claims& claims = connection.claims;
   const std::string interface =
-      interface_for(claims.rail, claims.from, peer_address(connection.socket));
+      interface_for(claims.rail, claims.from, net::peer_address(connection.socket));
   // Without permission for that, routing decides, as in start_connect().
-  if (!interface.empty()) (void)bind_to_interface(connection.socket, interface);
+  if (!interface.empty()) (void)net::bind_to_interface(connection.socket, interface);
   keep(claims.from, claims.rail, std::move(connection.socket), connection.key);
   disconnected_.erase(claims.from);
 }
 
 bool MeshBuilder::complete() const {
-  return std::ranges::all_of(sockets_, [](const std::vector<Socket>& rails) {
-    return std::ranges::all_of(rails, &Socket::valid);
+  return std::ranges::all_of(sockets_, [](const std::vector<net::Socket>& rails) {
+    return std::ranges::all_of(rails, &net::Socket::valid);
   });
 }
 
-Status MeshBuilder::run(Deadline deadline, Duration timeout) {
-  PollSet set;
+Status MeshBuilder::run(net::Deadline deadline, Duration timeout) {
+  net::PollSet set;
   next_check_ = clock_.now() + StartWatch::kCheckInterval;
   // A failure reported before this call does not make the socket readable again.
   if (plan_.watch != nullptr && plan_.watch->socket().valid()) {
-    if (Status heard = plan_.watch->check(); !heard) return heard;
+    GRADWIRE_RETURN_IF_ERROR(plan_.watch->check());
   }
   while (!complete()) {
     if (deadline.passed()) {
@@ -132,20 +132,20 @@ Status MeshBuilder::run(Deadline deadline, Duration timeout) {
     }
     set.clear();
     set.wait(watch(set, deadline));
-    if (Status advanced = advance(set); !advanced) return advanced;
+    GRADWIRE_RETURN_IF_ERROR(advance(set));
   }
   return {};
 }
 
-Status MeshBuilder::advance(const PollSet& set) {
+Status MeshBuilder::advance(const net::PollSet& set) {
   // First, because the other errors may only be consequences of a reported failure.
-  if (Status heard = check_watch(set); !heard) return heard;
-  if (Status established = check_established(set); !established) return established;
-  if (Status called = advance_outgoing(set); !called) return called;
+  GRADWIRE_RETURN_IF_ERROR(check_watch(set));
+  GRADWIRE_RETURN_IF_ERROR(check_established(set));
+  GRADWIRE_RETURN_IF_ERROR(advance_outgoing(set));
   return handshakes_.advance(set);
 }
 
-Deadline MeshBuilder::watch(PollSet& set, Deadline deadline) {
+net::Deadline MeshBuilder::watch(net::PollSet& set, net::Deadline deadline) {
   Time next = handshakes_.watch(set, deadline).at();
   const std::size_t active = std::min(outgoing_.size(), kMaxConcurrentAttempts);
   for (std::size_t i = 0; i < active; ++i) {
@@ -158,16 +158,16 @@ Deadline MeshBuilder::watch(PollSet& set, Deadline deadline) {
   }
   for (const auto& [rank, since] : disconnected_) next = std::min(next, since + kReconnectTimeout);
   watch_established(set);
-  if (plan_.watch == nullptr) return Deadline(clock_, next);
+  if (plan_.watch == nullptr) return net::Deadline(clock_, next);
   watch_index_ = set.add(plan_.watch->socket(), POLLIN);
-  return Deadline(clock_, plan_.watch->socket().valid() ? next : std::min(next, next_check_));
+  return net::Deadline(clock_, plan_.watch->socket().valid() ? next : std::min(next, next_check_));
 }
 
 /// Reads nothing; POLLRDHUP reports only that the other end has hung up.
-void MeshBuilder::watch_established(PollSet& set) {
+void MeshBuilder::watch_established(net::PollSet& set) {
   established_.clear();
   for (Rank rank = 0; rank < ranks(); ++rank) {
-    const std::vector<Socket>& rails = sockets_[static_cast<std::size_t>(rank)];
+    const std::vector<net::Socket>& rails = sockets_[static_cast<std::size_t>(rank)];
     for (std::size_t rail = 0; rail < rails.size(); ++rail) {
       if (!rails[rail].valid()) continue;
       established_.push_back({rank, static_cast<int>(rail), set.add(rails[rail], POLLRDHUP)});
@@ -177,7 +177,7 @@ void MeshBuilder::watch_established(PollSet& set) {
 
 /// A lower rank was connected and had answered, so it is gone. A higher rank may not have received
 /// our verdict and may connect again.
-Status MeshBuilder::check_established(const PollSet& set) {
+Status MeshBuilder::check_established(const net::PollSet& set) {
   const Time now = clock_.now();
   for (const Established& connection : established_) {
     if (set.returned_events(connection.poll_index) == 0) continue;
@@ -193,7 +193,7 @@ Status MeshBuilder::check_established(const PollSet& set) {
   return {};
 }
 
-Status MeshBuilder::check_watch(const PollSet& set) {
+Status MeshBuilder::check_watch(const net::PollSet& set) {
   if (plan_.watch == nullptr) return {};
   const Time now = clock_.now();
   const bool is_time = !plan_.watch->socket().valid() && now >= next_check_;
@@ -201,7 +201,7 @@ Status MeshBuilder::check_watch(const PollSet& set) {
   return is_time || set.returned_events(watch_index_) != 0 ? plan_.watch->check() : Status();
 }
 
-Status MeshBuilder::advance_outgoing(const PollSet& set) {
+Status MeshBuilder::advance_outgoing(const net::PollSet& set) {
   const Time now = clock_.now();
   const std::size_t active = std::min(outgoing_.size(), kMaxConcurrentAttempts);
   for (std::size_t i = 0; i < active; ++i) {
@@ -209,9 +209,9 @@ Status MeshBuilder::advance_outgoing(const PollSet& set) {
     const bool begins = !attempt.handshake && attempt.not_before <= now;
     const bool moves = attempt.handshake && set.returned_events(attempt.poll_index) != 0;
     if (begins) {
-      if (Status begun = begin(attempt); !begun) return begun;
+      GRADWIRE_RETURN_IF_ERROR(begin(attempt));
     } else if (moves) {
-      if (Status moved = advance_handshake(attempt); !moved) return moved;
+      GRADWIRE_RETURN_IF_ERROR(advance_handshake(attempt));
     }
   }
   std::erase_if(outgoing_, [this](const Attempt& attempt) {
@@ -222,11 +222,11 @@ Status MeshBuilder::advance_outgoing(const PollSet& set) {
 
 Status MeshBuilder::begin(Attempt& attempt) {
   const RankEndpoint& endpoint = endpoint_of(attempt.to);
-  const SocketAddress& to = endpoint.rails[static_cast<std::size_t>(attempt.rail)].address;
+  const net::SocketAddress& to = endpoint.rails[static_cast<std::size_t>(attempt.rail)].address;
   const RailEndpoint& own = own_rail(attempt.rail);
   const bool same_family = own.address.family() == to.family();
-  Result<Socket> socket =
-      network_.start_connect(to, same_family ? own.address.with_port(0) : SocketAddress(),
+  Result<net::Socket> socket =
+      network_.start_connect(to, same_family ? own.address.with_port(0) : net::SocketAddress(),
                              same_family ? interface_for(attempt.rail, attempt.to, to) : "");
   if (!socket && socket.error().kind == ErrorKind::system) {
     return wait_for_descriptors(attempt, socket.error());
@@ -254,7 +254,7 @@ Status MeshBuilder::wait_for_descriptors(Attempt& attempt, const Error& error) {
 
 /// Returns the interface to bind a connection to so that its packets leave by the rail's interface;
 /// empty if they already do, or if binding is not safe.
-std::string MeshBuilder::interface_for(int rail, Rank peer, const SocketAddress& other) {
+std::string MeshBuilder::interface_for(int rail, Rank peer, const net::SocketAddress& other) {
   const RailEndpoint& own = own_rail(rail);
   if (same_machine(endpoint_of(plan_.rank), endpoint_of(peer)) || !leaves_elsewhere(own, other))
     return "";
@@ -272,7 +272,7 @@ Status MeshBuilder::advance_handshake(Attempt& attempt) {
   const Status moved = attempt.handshake->advance();
   if (moved) {
     if (attempt.handshake->done()) {
-      const SessionKey key = attempt.handshake->session_key();
+      const net::SessionKey key = attempt.handshake->session_key();
       keep(attempt.to, attempt.rail, attempt.handshake->take_socket(), key);
     }
     return {};
@@ -298,7 +298,7 @@ bool MeshBuilder::may_retry(Attempt& attempt) const {
 std::string MeshBuilder::missing_ranks() const {
   std::vector<std::string> names;
   for (Rank other = 0; other < ranks(); ++other) {
-    const std::vector<Socket>& rails = sockets_[static_cast<std::size_t>(other)];
+    const std::vector<net::Socket>& rails = sockets_[static_cast<std::size_t>(other)];
     for (std::size_t rail = 0; rail < rails.size(); ++rail) {
       if (rails[rail].valid()) continue;
       names.push_back(endpoint_of(other).describe(other, static_cast<int>(rail)));
@@ -307,4 +307,4 @@ std::string MeshBuilder::missing_ranks() const {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

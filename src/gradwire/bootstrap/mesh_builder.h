@@ -10,7 +10,7 @@
 #include "gradwire/bootstrap/rank_endpoint.h"
 #include "gradwire/bootstrap/start_watch.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 
 /// Connects this rank to all others, once over each rail, given their endpoints. It connects to
 /// lower ranks and accepts connections from higher ranks, concurrently in one poll loop.
@@ -28,18 +28,18 @@ class MeshBuilder {
     StartWatch* watch = nullptr;
   };
 
-  MeshBuilder(const HostNetwork& network, Plan plan, Listeners listeners);
+  MeshBuilder(const net::HostNetwork& network, Plan plan, Listeners listeners);
 
   /// Returns when all connections are established. Fails with timeout (names the missing ranks),
   /// disconnected (a rank that had joined is gone), refused, mismatch or system (out of file
   /// descriptors for too long). Also fails with errors of the watch.
-  Status run(Deadline deadline, Duration timeout);
+  Status run(net::Deadline deadline, Duration timeout);
 
   /// Returns the connections by rank and rail; none to this rank itself.
-  std::vector<std::vector<Socket>> take_sockets() { return std::move(sockets_); }
+  std::vector<std::vector<net::Socket>> take_sockets() { return std::move(sockets_); }
 
   /// Session keys of the connections, by rank and rail.
-  const std::vector<std::vector<SessionKey>>& keys() const { return keys_; }
+  const std::vector<std::vector<net::SessionKey>>& keys() const { return keys_; }
 
  private:
   struct Attempt {
@@ -66,31 +66,31 @@ class MeshBuilder {
   const RailEndpoint& own_rail(int rail) const {
     return endpoint_of(plan_.rank).rails[static_cast<std::size_t>(rail)];
   }
-  Socket& socket_to(Rank rank, int rail) {
+  net::Socket& socket_to(Rank rank, int rail) {
     return sockets_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(rail)];
   }
-  void keep(Rank rank, int rail, Socket socket, const SessionKey& key);
+  void keep(Rank rank, int rail, net::Socket socket, const net::SessionKey& key);
   Verdict admit(const Claims& claims);
   void add_connection(AuthenticatedConnection connection);
   bool complete() const;
-  Deadline watch(PollSet& set, Deadline deadline);
-  void watch_established(PollSet& set);
-  Status advance(const PollSet& set);
-  Status advance_outgoing(const PollSet& set);
-  Status check_established(const PollSet& set);
-  Status check_watch(const PollSet& set);
+  net::Deadline watch(net::PollSet& set, net::Deadline deadline);
+  void watch_established(net::PollSet& set);
+  Status advance(const net::PollSet& set);
+  Status advance_outgoing(const net::PollSet& set);
+  Status check_established(const net::PollSet& set);
+  Status check_watch(const net::PollSet& set);
   Status begin(Attempt& attempt);
   Status wait_for_descriptors(Attempt& attempt, const Error& error);
   Status advance_handshake(Attempt& attempt);
   bool may_retry(Attempt& attempt) const;
-  std::string interface_for(int rail, Rank peer, const SocketAddress& other);
+  std::string interface_for(int rail, Rank peer, const net::SocketAddress& other);
   std::string missing_ranks() const;
 
-  const HostNetwork& network_;
+  const net::HostNetwork& network_;
   const Clock& clock_;
   Plan plan_;
-  std::vector<std::vector<Socket>> sockets_;
-  std::vector<std::vector<SessionKey>> keys_;
+  std::vector<std::vector<net::Socket>> sockets_;
+  std::vector<std::vector<net::SessionKey>> keys_;
   std::vector<Attempt> outgoing_;
   std::vector<Established> established_;
   /// Higher ranks that have connected, hung up, and may connect again.
@@ -104,4 +104,4 @@ class MeshBuilder {
 /// Purpose of the connections between the ranks of a communicator.
 std::string mesh_purpose(const std::string& scope);
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

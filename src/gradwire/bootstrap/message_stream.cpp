@@ -9,9 +9,8 @@
 #include <openssl/hmac.h>
 
 #include "gradwire/base/check.h"
-#include "gradwire/net/system_failure.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 namespace {
 
 constexpr std::size_t kHead = 4;
@@ -22,8 +21,8 @@ std::byte* bytes_of(std::string& text) {
 }
 
 tl::unexpected<Error> lost(int cause) {
-  return failure(ErrorKind::disconnected,
-                 cause == 0 ? std::string("the peer closed the connection") : errno_text(cause));
+  return failure(ErrorKind::disconnected, cause == 0 ? std::string("the peer closed the connection")
+                                                     : net::errno_text(cause));
 }
 
 }  // namespace
@@ -52,8 +51,8 @@ Status MessageStream::send(std::string_view message) {
 Status MessageStream::flush() {
   std::size_t done = 0;
   while (done < outbox_.size()) {
-    const Transfer sent =
-        send_some(socket_, std::as_bytes(std::span(std::as_const(outbox_)).subspan(done)));
+    const net::Transfer sent =
+        net::send_some(socket_, std::as_bytes(std::span(std::as_const(outbox_)).subspan(done)));
     if (sent.ended) return lost(sent.cause);
     if (sent.bytes == 0) break;
     done += sent.bytes;
@@ -67,8 +66,8 @@ Result<bool> MessageStream::fill(std::size_t size) {
   while (inbox_.size() < size) {
     const std::size_t before = inbox_.size();
     inbox_.resize(size);
-    const Transfer received =
-        receive_some(socket_, std::as_writable_bytes(std::span(inbox_)).subspan(before));
+    const net::Transfer received =
+        net::receive_some(socket_, std::as_writable_bytes(std::span(inbox_)).subspan(before));
     inbox_.resize(before + received.bytes);
     if (received.ended) return lost(received.cause);
     if (received.bytes == 0) return false;
@@ -94,4 +93,4 @@ Result<bool> MessageStream::receive(std::string& message) {
   return failure(ErrorKind::corrupted, "a message was corrupted in transit");
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

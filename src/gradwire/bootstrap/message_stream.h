@@ -6,10 +6,10 @@
 #include <string_view>
 
 #include "gradwire/base/error.h"
-#include "gradwire/net/session_key.h"
+#include "gradwire/net/payload_checksum.h"
 #include "gradwire/net/socket.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 
 /// Exchanges whole messages over a connection after its handshake, without blocking. Each message
 /// carries an authentication code over its content and its number. A message that is modified,
@@ -23,10 +23,11 @@ class MessageStream {
 
   /// `key`: Handshake::session_key(). `end`: this end's role. A message with an announced size
   /// above `max_message_bytes` is refused before memory is allocated for it.
-  MessageStream(Socket socket, const SessionKey& key, End end, std::size_t max_message_bytes)
+  MessageStream(net::Socket socket, const net::SessionKey& key, End end,
+                std::size_t max_message_bytes)
       : socket_(std::move(socket)), key_(key), end_(end), max_message_bytes_(max_message_bytes) {}
 
-  const Socket& socket() const { return socket_; }
+  const net::Socket& socket() const { return socket_; }
 
   /// Returns true if the kernel has taken everything passed to send(). Otherwise call flush() when
   /// the socket is writable.
@@ -44,8 +45,8 @@ class MessageStream {
   std::string code_of(End end, std::uint64_t number, std::string_view message) const;
   Result<bool> fill(std::size_t size);
 
-  Socket socket_;
-  SessionKey key_;
+  net::Socket socket_;
+  net::SessionKey key_;
   End end_;
   std::size_t max_message_bytes_;
   std::uint64_t sent_ = 0;
@@ -54,4 +55,4 @@ class MessageStream {
   std::string outbox_;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

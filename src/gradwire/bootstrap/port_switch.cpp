@@ -13,7 +13,7 @@
 #include "gradwire/net/descriptors.h"
 #include "gradwire/net/poll_set.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 namespace {
 
 /// Maximum connections that have not sent their first message; the oldest is dropped for a new one.
@@ -30,13 +30,13 @@ constexpr int kAcceptsAtOnce = 64;
 /// Makes poll(2) report the socket only when `bytes` bytes are available or the stream has ended.
 /// Otherwise an unauthenticated peer that sends one byte and stays would make the loop spin,
 /// because peeking consumes nothing.
-void report_from(const Socket& socket, std::size_t bytes) {
+void report_from(const net::Socket& socket, std::size_t bytes) {
   const int low_water = static_cast<int>(bytes);
   setsockopt(socket.descriptor(), SOL_SOCKET, SO_RCVLOWAT, &low_water, sizeof low_water);
 }
 
 /// Returns the first received bytes, up to `most`, without consuming them.
-std::vector<std::byte> peek(const Socket& socket, std::size_t most) {
+std::vector<std::byte> peek(const net::Socket& socket, std::size_t most) {
   std::vector<std::byte> bytes(most);
   const ssize_t count =
       ::recv(socket.descriptor(), bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);
@@ -45,7 +45,7 @@ std::vector<std::byte> peek(const Socket& socket, std::size_t most) {
 }
 
 /// Stops listening immediately, even if a forked child still has the descriptor.
-void stop_listening(Socket& listener) {
+void stop_listening(net::Socket& listener) {
   ::shutdown(listener.descriptor(), SHUT_RDWR);
   listener.close();
 }
@@ -54,7 +54,8 @@ void stop_listening(Socket& listener) {
 
 std::string encode(const PortMember& member) {
   std::vector<std::string> addresses;
-  for (const SocketAddress& address : member.addresses) addresses.push_back(address.to_string());
+  for (const net::SocketAddress& address : member.addresses)
+    addresses.push_back(address.to_string());
   return fmt::format("{} {} {}", member.destination.service, member.destination.rank,
                      fmt::join(addresses, " "));
 }
@@ -76,7 +77,7 @@ std::optional<PortMember> decode_port_member(std::string_view message) {
     return std::nullopt;
   }
   for (std::size_t i = 2; i < words.size(); ++i) {
-    const auto address = SocketAddress::parse(words[i]);
+    const auto address = net::SocketAddress::parse(words[i]);
     if (!address) return std::nullopt;
     member.addresses.push_back(*address);
   }
@@ -86,7 +87,7 @@ std::optional<PortMember> decode_port_member(std::string_view message) {
 /// State and event loop of the switch thread.
 class PortSwitch::Loop {
  public:
-  Loop(const HostNetwork& network, Socket members)
+  Loop(const net::HostNetwork& network, net::Socket members)
       : network_(network), clock_(network.clock()), member_listener_(std::move(members)) {}
 
   /// Closed in this order, so that the process that takes over the name finds the port free.
@@ -95,8 +96,8 @@ class PortSwitch::Loop {
     stop_listening(member_listener_);
   }
 
-  void run(const Socket& stop) {
-    PollSet set;
+  void run(const net::Socket& stop) {
+    net::PollSet set;
     for (;;) {
       set.clear();
       const std::size_t stop_index = set.add(stop, POLLIN);
@@ -113,24 +114,24 @@ class PortSwitch::Loop {
 
  private:
   struct ListeningSocket {
-    SocketAddress address;
-    Socket socket;
+    net::SocketAddress address;
+    net::Socket socket;
     std::size_t poll_index = 0;
     Time paused_until = {};
   };
   struct Member {
-    Socket socket;
+    net::Socket socket;
     std::optional<Destination> destination;  ///< None until its PortMember is received.
     std::size_t poll_index = 0;
   };
   struct Unread {
-    Socket socket;
-    SocketAddress from;
-    Deadline deadline;
+    net::Socket socket;
+    net::SocketAddress from;
+    net::Deadline deadline;
     std::size_t poll_index = 0;
   };
 
-  Deadline watch(PollSet& set) {
+  net::Deadline watch(net::PollSet& set) {
     Time next = clock_.now() + std::chrono::hours(1);
     members_index_ = set.add(unless_paused(member_listener_, members_paused_until_, next), POLLIN);
     for (ListeningSocket& listener : listeners_) {
@@ -140,11 +141,11 @@ class PortSwitch::Loop {
     for (Member& member : members_) member.poll_index = set.add(member.socket, POLLIN);
     for (Unread& one : unread_) one.poll_index = set.add(one.socket, POLLIN);
     if (!unread_.empty()) next = std::min(next, unread_.front().deadline.at());
-    return Deadline(clock_, next);
+    return net::Deadline(clock_, next);
   }
 
   /// Returns the socket or, while it pauses, one that poll(2) ignores.
-  const Socket& unless_paused(const Socket& socket, Time until, Time& next) const {
+  const net::Socket& unless_paused(const net::Socket& socket, Time until, Time& next) const {
     if (until <= clock_.now()) return socket;
     next = std::min(next, until);
     return none_;
@@ -161,17 +162,17 @@ class PortSwitch::Loop {
 
   void accept_members() {
     for (;;) {
-      auto accepted = accept_locally(member_listener_);
+      auto accepted = net::accept_locally(member_listener_);
       if (!accepted) return make_room(members_paused_until_);
       if (!accepted->has_value()) return;
-      if (is_trusted(**accepted)) members_.push_back({.socket = std::move(**accepted)});
+      if (net::is_trusted(**accepted)) members_.push_back({.socket = std::move(**accepted)});
     }
   }
 
-  void advance_members(const PollSet& set) {
+  void advance_members(const net::PollSet& set) {
     std::erase_if(members_, [&](Member& member) {
       if (set.returned_events(member.poll_index) == 0) return false;
-      const auto message = receive_local(member.socket);
+      const auto message = net::receive_local(member.socket);
       return message && (message->ended || !add_member(member, message->text));
     });
   }
@@ -180,39 +181,38 @@ class PortSwitch::Loop {
   bool add_member(Member& member, const std::string& text) {
     const auto decoded = decode_port_member(text);
     if (!decoded || member.destination) return false;
-    for (const SocketAddress& address : decoded->addresses) {
+    for (const net::SocketAddress& address : decoded->addresses) {
       if (const Status listening = listen_at(address); !listening) {
-        return send_local(member.socket, "-" + listening.error().message);
+        return net::send_local(member.socket, "-" + listening.error().message);
       }
     }
     member.destination = decoded->destination;
-    return send_local(member.socket, "+");
+    return net::send_local(member.socket, "+");
   }
 
-  Status listen_at(const SocketAddress& address) {
+  Status listen_at(const net::SocketAddress& address) {
     const bool known = std::ranges::any_of(
         listeners_, [&](const ListeningSocket& listener) { return listener.address == address; });
     if (known) return {};
-    auto socket = network_.listen_on(address);
-    if (!socket) return tl::unexpected<Error>(socket.error());
-    listeners_.push_back({.address = address, .socket = std::move(*socket)});
+    GRADWIRE_ASSIGN_OR_RETURN(auto socket, network_.listen_on(address));
+    listeners_.push_back({.address = address, .socket = std::move(socket)});
     return {};
   }
 
   void accept_from(ListeningSocket& listener) {
     for (int i = 0; i < kAcceptsAtOnce; ++i) {
-      auto accepted = accept_one(listener.socket);
+      auto accepted = net::accept_one(listener.socket);
       if (!accepted) return make_room(listener.paused_until);
       if (!accepted->has_value()) return;
       if (unread_.size() >= max_unread_) unread_.pop_front();
       report_from((**accepted).socket, kHelloSize);
       unread_.push_back({.socket = std::move((**accepted).socket),
                          .from = (**accepted).from,
-                         .deadline = Deadline::after(clock_, kHandshakeTimeout)});
+                         .deadline = net::Deadline::after(clock_, kHandshakeTimeout)});
     }
   }
 
-  void advance_unread(const PollSet& set) {
+  void advance_unread(const net::PollSet& set) {
     std::erase_if(unread_, [&](Unread& one) {
       if (set.returned_events(one.poll_index) != 0) {
         pass_on(one);
@@ -234,34 +234,33 @@ class PortSwitch::Loop {
     for (const Member& member : members_) {
       // A message that is not a valid hello goes to any member, whose handshake reports the error.
       const bool fits = !destination || member.destination == *destination;
-      if (fits && member.destination && send_local(member.socket, "c", one.socket)) return;
+      if (fits && member.destination && net::send_local(member.socket, "c", one.socket)) return;
     }
   }
 
-  const HostNetwork& network_;
+  const net::HostNetwork& network_;
   const Clock& clock_;
-  Socket member_listener_;
-  Socket none_;
+  net::Socket member_listener_;
+  net::Socket none_;
   std::size_t members_index_ = 0;
   Time members_paused_until_ = {};
-  std::size_t max_unread_ = std::min(kMaxUnread, part_of_descriptors(kPartForUnread));
+  std::size_t max_unread_ = std::min(kMaxUnread, net::part_of_descriptors(kPartForUnread));
   std::vector<ListeningSocket> listeners_;
   std::list<Member> members_;
   std::list<Unread> unread_;  ///< Oldest first.
   RefusalLog refusals_;
 };
 
-Result<std::unique_ptr<PortSwitch>> PortSwitch::start(const HostNetwork& network,
+Result<std::unique_ptr<PortSwitch>> PortSwitch::start(const net::HostNetwork& network,
                                                       const std::string& name) {
-  auto listener = listen_locally(name);
-  if (!listener) return tl::unexpected<Error>(listener.error());
-  if (!listener->has_value()) return nullptr;
-  auto loop = std::make_shared<Loop>(network, std::move(**listener));
-  auto thread =
-      LoopThread::start(network, "cannot share a port",
-                        [loop = std::move(loop)](const Socket& stop) { loop->run(stop); });
-  if (!thread) return tl::unexpected<Error>(thread.error());
-  return std::unique_ptr<PortSwitch>(new PortSwitch(std::move(*thread)));
+  GRADWIRE_ASSIGN_OR_RETURN(auto listener, net::listen_locally(name));
+  if (!listener.has_value()) return nullptr;
+  auto loop = std::make_shared<Loop>(network, std::move(*listener));
+  GRADWIRE_ASSIGN_OR_RETURN(
+      auto thread, net::LoopThread::start(
+                       network, "cannot share a port",
+                       [loop = std::move(loop)](const net::Socket& stop) { loop->run(stop); }));
+  return std::unique_ptr<PortSwitch>(new PortSwitch(std::move(thread)));
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

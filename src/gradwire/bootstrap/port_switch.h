@@ -9,12 +9,12 @@
 #include "gradwire/bootstrap/handshake.h"
 #include "gradwire/net/local_socket.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 
 /// First message from a process that shares a port to the switch.
 struct PortMember {
-  Destination destination;               ///< Of the connections that the process takes.
-  std::vector<SocketAddress> addresses;  ///< Addresses on which to listen for them.
+  Destination destination;                    ///< Of the connections that the process takes.
+  std::vector<net::SocketAddress> addresses;  ///< Addresses on which to listen for them.
 };
 
 std::string encode(const PortMember& member);
@@ -30,7 +30,7 @@ std::optional<PortMember> decode_port_member(std::string_view message);
 class PortSwitch {
  public:
   /// Returns null if another process is the switch. Fails with system.
-  static Result<std::unique_ptr<PortSwitch>> start(const HostNetwork& network,
+  static Result<std::unique_ptr<PortSwitch>> start(const net::HostNetwork& network,
                                                    const std::string& name);
 
   /// Stops. The other processes notice, and one of them becomes the switch.
@@ -41,9 +41,9 @@ class PortSwitch {
  private:
   class Loop;
 
-  explicit PortSwitch(std::unique_ptr<LoopThread> thread) : thread_(std::move(thread)) {}
+  explicit PortSwitch(std::unique_ptr<net::LoopThread> thread) : thread_(std::move(thread)) {}
 
-  std::unique_ptr<LoopThread> thread_;
+  std::unique_ptr<net::LoopThread> thread_;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

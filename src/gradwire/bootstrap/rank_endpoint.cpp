@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 namespace {
 
 using Json = nlohmann::json;
@@ -40,7 +40,7 @@ int decode_cores(const Json& json) {
 
 std::optional<RailEndpoint> decode_rail(const Json& json) {
   if (!json.is_object()) return std::nullopt;
-  const auto address = SocketAddress::parse(field<std::string>(json, "address"));
+  const auto address = net::SocketAddress::parse(field<std::string>(json, "address"));
   if (!address) return std::nullopt;
   return RailEndpoint{.address = *address, .interface = field<std::string>(json, "interface")};
 }
@@ -106,4 +106,4 @@ Result<RankEndpoint> decode_rank_endpoint(const std::string& text) {
   return endpoint;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

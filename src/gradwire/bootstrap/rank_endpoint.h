@@ -7,15 +7,15 @@
 #include "gradwire/base/types.h"
 #include "gradwire/net/address.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 
 /// Maximum number of rails: interfaces of one host used together.
 inline constexpr int kMaxRails = 8;
 
 /// One network interface on which a rank is reachable.
 struct RailEndpoint {
-  SocketAddress address;  ///< Address on which the rank listens: 10.77.0.4:41234.
-  std::string interface;  ///< "gw0"; may be empty if no interface has the address.
+  net::SocketAddress address;  ///< Address on which the rank listens: 10.77.0.4:41234.
+  std::string interface;       ///< "gw0"; may be empty if no interface has the address.
 
   bool operator==(const RailEndpoint&) const = default;
 };
@@ -51,4 +51,4 @@ std::string encode(const RankEndpoint& endpoint);
 /// Fails with corrupted.
 Result<RankEndpoint> decode_rank_endpoint(const std::string& text);
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

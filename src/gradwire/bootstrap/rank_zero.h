@@ -9,7 +9,7 @@
 #include "gradwire/net/deadline.h"
 #include "gradwire/net/socket.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 
 /// How a rank connects to a server on rank 0, which may not have started yet: the rendezvous store
 /// and the job's store.
@@ -25,15 +25,15 @@ inline constexpr Duration kRankZeroPatience = std::chrono::seconds(10);
 
 struct RankZeroConnection {
   AuthenticatedSocket connection;
-  SocketAddress server;
+  net::SocketAddress server;
 };
 
 /// Makes one attempt: tries the addresses of the host in order, each for at most 5 s (longer than a
 /// server's timeout for unauthenticated peers, behind which this client may queue). Blocks. Fails
 /// like connect_and_authenticate(), and with timeout if the name does not resolve: in some clusters
 /// a host name resolves only once the host is up.
-Result<RankZeroConnection> connect_once(const HostNetwork& network, const RankZero& to,
-                                        Deadline deadline);
+Result<RankZeroConnection> connect_once(const net::HostNetwork& network, const RankZero& to,
+                                        net::Deadline deadline);
 
 /// Returns true if the error may only mean that rank 0 has not started yet, or that this process is
 /// out of file descriptors.
@@ -44,10 +44,10 @@ bool may_pass(const Error& error);
 class Backoff {
  public:
   /// Blocks, at most until the deadline.
-  void pause(const HostNetwork& network, Deadline deadline);
+  void pause(const net::HostNetwork& network, net::Deadline deadline);
 
  private:
   Duration pause_ = std::chrono::milliseconds(5);
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

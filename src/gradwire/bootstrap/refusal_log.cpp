@@ -4,7 +4,7 @@
 
 #include <spdlog/spdlog.h>
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 namespace {
 
 /// All refusals up to this number are logged, then those whose number is a power of two.
@@ -18,4 +18,4 @@ void RefusalLog::add(const std::string& reason) {
   spdlog::warn("refused a connection (number {}): {}", refusals_, reason);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 
 /// Logs refused connections at warning level; after many, only some of them, so that a flood from
 /// unauthenticated peers does not fill a disk.
@@ -15,4 +15,4 @@ class RefusalLog {
   std::uint64_t refusals_ = 0;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

@@ -21,7 +21,7 @@
 #include "gradwire/topology/interfaces.h"
 #include "gradwire/topology/machine.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 namespace {
 
 /// Time for which rank 0 keeps the store of a failed rendezvous, so that other ranks can read the
@@ -48,17 +48,15 @@ std::string where_of(const Job& job) {
 /// Called before other ranks are involved, so that an invalid name is reported immediately.
 Status check_interface(const std::string& wanted) {
   if (wanted.empty()) return {};
-  const auto all = list_interfaces();
-  if (!all) return tl::unexpected<Error>(all.error());
-  const auto chosen = choose_interfaces(wanted, *all);
-  if (!chosen) return tl::unexpected<Error>(chosen.error());
+  GRADWIRE_ASSIGN_OR_RETURN(const auto all, topology::list_interfaces());
+  GRADWIRE_RETURN_IF_ERROR(topology::choose_interfaces(wanted, all));
   return {};
 }
 
 bool reach_each_other(const RankEndpoint& a, const RankEndpoint& b) {
   for (int i = 0; i < rails_between(a, b); ++i) {
-    const SocketAddress& one = a.rails[static_cast<std::size_t>(i)].address;
-    const SocketAddress& other = b.rails[static_cast<std::size_t>(i)].address;
+    const net::SocketAddress& one = a.rails[static_cast<std::size_t>(i)].address;
+    const net::SocketAddress& other = b.rails[static_cast<std::size_t>(i)].address;
     if (one.family() != other.family() || one.is_loopback() != other.is_loopback()) return false;
   }
   return true;
@@ -104,16 +102,15 @@ void warn_of_fewer_rails(const std::vector<RankEndpoint>& endpoints) {
 }
 
 /// Opens the listeners for the other ranks and writes their addresses into `rails`.
-Result<Listeners> open_listeners(const HostNetwork& network, const Job& job,
+Result<Listeners> open_listeners(const net::HostNetwork& network, const Job& job,
                                  const SharedSecret& shared, std::vector<RailEndpoint>& rails,
-                                 Deadline deadline) {
+                                 net::Deadline deadline) {
   Listeners listeners;
   if (job.port == 0) {
     for (RailEndpoint& rail : rails) {
-      auto socket = network.listen_on(rail.address);
-      if (!socket) return tl::unexpected<Error>(socket.error());
-      rail.address = local_address(*socket);
-      listeners.push_back(std::make_unique<SocketListener>(std::move(*socket)));
+      GRADWIRE_ASSIGN_OR_RETURN(auto socket, network.listen_on(rail.address));
+      rail.address = net::local_address(socket);
+      listeners.push_back(std::make_unique<SocketListener>(std::move(socket)));
     }
     return listeners;
   }
@@ -122,10 +119,10 @@ Result<Listeners> open_listeners(const HostNetwork& network, const Job& job,
     rail.address = rail.address.with_port(job.port);
     member.addresses.push_back(rail.address);
   }
-  auto listener = SharedPortListener::open(network, shared_port_name(shared.secret, job.port),
-                                           member, deadline);
-  if (!listener) return tl::unexpected<Error>(listener.error());
-  listeners.push_back(std::move(*listener));
+  GRADWIRE_ASSIGN_OR_RETURN(
+      auto listener, SharedPortListener::open(network, shared_port_name(shared.secret, job.port),
+                                              member, deadline));
+  listeners.push_back(std::move(listener));
   return listeners;
 }
 
@@ -137,7 +134,7 @@ Status allow_connections(const std::vector<RankEndpoint>& endpoints, Rank rank) 
     needed += 2 + static_cast<std::size_t>(
                       rails_between(endpoints[static_cast<std::size_t>(rank)], endpoint));
   }
-  return allow_descriptors(needed);
+  return net::allow_descriptors(needed);
 }
 
 std::vector<Rank> neighbors_of(Rank rank, const std::vector<RankEndpoint>& endpoints) {
@@ -151,20 +148,20 @@ std::vector<Rank> neighbors_of(Rank rank, const std::vector<RankEndpoint>& endpo
   return neighbors;
 }
 
-Connections tuned(std::vector<std::vector<Socket>> sockets,
-                  const std::vector<RankEndpoint>& endpoints, Rank rank, Duration dead_after) {
-  Connections made = {.rank = rank,
-                      .sockets = std::move(sockets),
-                      .names = {},
-                      .keys = {},
-                      .dead_after = dead_after};
+net::Connections tuned(std::vector<std::vector<net::Socket>> sockets,
+                       const std::vector<RankEndpoint>& endpoints, Rank rank, Duration dead_after) {
+  net::Connections made = {.rank = rank,
+                           .sockets = std::move(sockets),
+                           .names = {},
+                           .keys = {},
+                           .dead_after = dead_after};
   for (std::size_t peer = 0; peer < endpoints.size(); ++peer) {
-    const std::vector<Socket>& rails = made.sockets[peer];
+    const std::vector<net::Socket>& rails = made.sockets[peer];
     std::vector<std::string>& names = made.names.emplace_back();
     for (std::size_t rail = 0; rail < rails.size(); ++rail) {
       const bool alone = rails.size() == 1;
-      tune_stream(rails[rail], alone ? dead_after : std::max(dead_after, kRailOutageMax),
-                  alone ? kUnsentLowWater : kUnsentLowWaterOfRails);
+      net::tune_stream(rails[rail], alone ? dead_after : std::max(dead_after, net::kRailOutageMax),
+                       alone ? net::kUnsentLowWater : net::kUnsentLowWaterOfRails);
       names.push_back(endpoints[peer].describe(static_cast<Rank>(peer), static_cast<int>(rail)));
     }
   }
@@ -179,46 +176,46 @@ struct Own {
 };
 
 /// `master` determines the route to the other ranks.
-Result<Own> open_own(const HostNetwork& network, const Job& job, const RendezvousOptions& options,
-                     const std::string& secret, const SocketAddress& master, Deadline deadline) {
+Result<Own> open_own(const net::HostNetwork& network, const Job& job,
+                     const RendezvousOptions& options, const std::string& secret,
+                     const net::SocketAddress& master, net::Deadline deadline) {
   Own own = {.shared = {.secret = secret, .purpose = mesh_purpose(options.scope)},
              .endpoint = {},
              .listeners = {}};
-  auto rails =
-      job.addresses.empty() ? choose_local_rails(job.interface, master) : rails_at(job.addresses);
-  if (!rails) return tl::unexpected<Error>(rails.error());
-  for (const RailEndpoint& rail : *rails) {
-    if (Status strong = check_secret(secret, rail.address); !strong) {
-      return tl::unexpected<Error>(strong.error());
-    }
+  GRADWIRE_ASSIGN_OR_RETURN(auto rails, job.addresses.empty()
+                                            ? choose_local_rails(job.interface, master)
+                                            : rails_at(job.addresses));
+  for (const RailEndpoint& rail : rails) {
+    GRADWIRE_RETURN_IF_ERROR(check_secret(secret, rail.address));
   }
-  auto listeners = open_listeners(network, job, own.shared, *rails, deadline);
-  if (!listeners) return tl::unexpected<Error>(listeners.error());
-  own.listeners = std::move(*listeners);
+  GRADWIRE_ASSIGN_OR_RETURN(auto listeners,
+                            open_listeners(network, job, own.shared, rails, deadline));
+  own.listeners = std::move(listeners);
   own.endpoint = {.host = host_name(),
-                  .machine = job.machine.empty() ? machine_identity() : job.machine,
-                  .cores = machine_cores(),
+                  .machine = job.machine.empty() ? topology::machine_identity() : job.machine,
+                  .cores = topology::machine_cores(),
                   .shares_memory = job.shared_memory,
                   .encrypts = job.encryption,
-                  .rails = std::move(*rails)};
+                  .rails = std::move(rails)};
   return own;
 }
 
 Status check_endpoints(const std::vector<RankEndpoint>& endpoints, Rank rank) {
-  if (Status alike = check_alike(endpoints); !alike) return alike;
-  if (Status same = check_encryption(endpoints); !same) return same;
+  GRADWIRE_RETURN_IF_ERROR(check_alike(endpoints));
+  GRADWIRE_RETURN_IF_ERROR(check_encryption(endpoints));
   if (rank == 0) warn_of_fewer_rails(endpoints);
   return allow_connections(endpoints, rank);
 }
 
 /// Returns a check that reports a rank at the other end of `sockets` that has hung up. `sockets`
 /// and `endpoints` must outlive it.
-StartWatch::ConnectionCheck connection_check(const std::vector<std::vector<Socket>>& sockets,
+StartWatch::ConnectionCheck connection_check(const std::vector<std::vector<net::Socket>>& sockets,
                                              const std::vector<RankEndpoint>& endpoints,
                                              Rank self) {
   return [&sockets, &endpoints, self]() -> Status {
-    const auto gone = std::ranges::find_if(sockets, [](const std::vector<Socket>& rails) {
-      return std::ranges::any_of(rails, [](const Socket& rail) { return has_ended(rail); });
+    const auto gone = std::ranges::find_if(sockets, [](const std::vector<net::Socket>& rails) {
+      return std::ranges::any_of(rails,
+                                 [](const net::Socket& rail) { return net::has_ended(rail); });
     });
     if (gone == sockets.end()) return {};
     const Rank rank = static_cast<Rank>(gone - sockets.begin());
@@ -231,10 +228,10 @@ StartWatch::ConnectionCheck connection_check(const std::vector<std::vector<Socke
 /// Covers the phase from all ranks having joined until all are connected. A failure is reported to
 /// the other ranks before this rank's listeners close; otherwise they would take that for
 /// the reason.
-Result<Connections> connect_all(const HostNetwork& network, const Job& job,
-                                const RendezvousOptions& options, Own own,
-                                const std::vector<RankEndpoint>& endpoints, StartWatch& watch,
-                                Deadline deadline) {
+Result<net::Connections> connect_all(const net::HostNetwork& network, const Job& job,
+                                     const RendezvousOptions& options, Own own,
+                                     const std::vector<RankEndpoint>& endpoints, StartWatch& watch,
+                                     net::Deadline deadline) {
   const auto failed = [&watch](const Error& error) { return tl::unexpected(watch.fail(error)); };
   if (Status fit = check_endpoints(endpoints, job.rank); !fit) return failed(fit.error());
   MeshBuilder builder(network,
@@ -246,23 +243,21 @@ Result<Connections> connect_all(const HostNetwork& network, const Job& job,
                        .watch = &watch},
                       std::move(own.listeners));
   if (Status built = builder.run(deadline, options.timeout); !built) return failed(built.error());
-  Connections connections =
+  net::Connections connections =
       tuned(builder.take_sockets(), endpoints, job.rank, options.dead_peer_timeout);
   if (job.encryption) connections.keys = builder.keys();
-  const Deadline for_all(network.clock(),
-                         std::max(deadline.at(), after(network.clock().now(), kForOthers)));
+  const net::Deadline for_all(network.clock(),
+                              std::max(deadline.at(), after(network.clock().now(), kForOthers)));
   const auto check_connections = connection_check(connections.sockets, endpoints, job.rank);
-  if (Status all = watch.complete(for_all, check_connections); !all) {
-    return tl::unexpected<Error>(all.error());
-  }
+  GRADWIRE_RETURN_IF_ERROR(watch.complete(for_all, check_connections));
   return connections;
 }
 
 /// Steps that use a store of either kind. After all ranks have joined, they succeed or fail on all
 /// ranks.
-Result<JoinedRanks> join(const HostNetwork& network, const Job& job,
+Result<JoinedRanks> join(const net::HostNetwork& network, const Job& job,
                          const RendezvousOptions& options, Own own, StoreRendezvous& rendezvous,
-                         StartWatch& watch, Deadline deadline) {
+                         StartWatch& watch, net::Deadline deadline) {
   auto endpoints = rendezvous.exchange(own.endpoint, watch, deadline);
   if (!endpoints) {
     const ErrorKind kind = endpoints.error().kind;
@@ -270,10 +265,9 @@ Result<JoinedRanks> join(const HostNetwork& network, const Job& job,
     const bool may_pass = kind == ErrorKind::timeout || kind == ErrorKind::disconnected;
     return tl::unexpected<Error>(may_pass ? endpoints.error() : watch.fail(endpoints.error()));
   }
-  auto connections =
-      connect_all(network, job, options, std::move(own), *endpoints, watch, deadline);
-  if (!connections) return tl::unexpected<Error>(connections.error());
-  return JoinedRanks{std::move(*connections), std::move(*endpoints)};
+  GRADWIRE_ASSIGN_OR_RETURN(auto connections, connect_all(network, job, options, std::move(own),
+                                                          *endpoints, watch, deadline));
+  return JoinedRanks{std::move(connections), std::move(*endpoints)};
 }
 
 StoreRendezvous::Identity identity_of(const Job& job, const RendezvousOptions& options) {
@@ -283,52 +277,48 @@ StoreRendezvous::Identity identity_of(const Job& job, const RendezvousOptions& o
           .timeout = options.timeout};
 }
 
-Result<JoinedRanks> join_through(const HostNetwork& network, RendezvousStore& store, const Job& job,
-                                 const RendezvousOptions& options, Deadline deadline) {
+Result<JoinedRanks> join_through(const net::HostNetwork& network, RendezvousStore& store,
+                                 const Job& job, const RendezvousOptions& options,
+                                 net::Deadline deadline) {
   StoreRendezvous rendezvous(store, options.scope, identity_of(job, options));
-  if (Status entered = rendezvous.join(deadline); !entered) {
-    return tl::unexpected<Error>(entered.error());
-  }
-  auto own = open_own(network, job, options, job.secret, store.server(), deadline);
-  if (!own) return tl::unexpected<Error>(own.error());
-  return join(network, job, options, std::move(*own), rendezvous, store, deadline);
+  GRADWIRE_RETURN_IF_ERROR(rendezvous.join(deadline));
+  GRADWIRE_ASSIGN_OR_RETURN(auto own,
+                            open_own(network, job, options, job.secret, store.server(), deadline));
+  return join(network, job, options, std::move(own), rendezvous, store, deadline);
 }
 
 /// Joins as a client of the store that rank 0 serves.
-Result<JoinedRanks> join_at_master(const HostNetwork& network, const Job& job,
-                                   const RendezvousOptions& options, Deadline deadline) {
-  auto store = RendezvousStore::connect(network,
-                                        {.host = job.master_address,
-                                         .port = job.master_port,
-                                         .secret = job.secret,
-                                         .rank = job.rank,
-                                         .world_size = job.world_size,
-                                         .job_id = job.job_id,
-                                         .own_host = host_name()},
-                                        deadline);
-  if (!store) return tl::unexpected<Error>(store.error());
-  auto joined = join_through(network, **store, job, options, deadline);
+Result<JoinedRanks> join_at_master(const net::HostNetwork& network, const Job& job,
+                                   const RendezvousOptions& options, net::Deadline deadline) {
+  GRADWIRE_ASSIGN_OR_RETURN(auto store, RendezvousStore::connect(network,
+                                                                 {.host = job.master_address,
+                                                                  .port = job.master_port,
+                                                                  .secret = job.secret,
+                                                                  .rank = job.rank,
+                                                                  .world_size = job.world_size,
+                                                                  .job_id = job.job_id,
+                                                                  .own_host = host_name()},
+                                                                 deadline));
+  auto joined = join_through(network, *store, job, options, deadline);
   // The store ends with rank 0: no rank can join any more, even if rank 0 is restarted.
-  if (!joined && job.rank == 0) return tl::unexpected<Error>((*store)->fail(joined.error()));
+  if (!joined && job.rank == 0) return tl::unexpected<Error>(store->fail(joined.error()));
   return joined;
 }
 
-Result<JoinedRanks> rendezvous_at_master(const HostNetwork& network, const Job& job,
-                                         const RendezvousOptions& options, Deadline deadline) {
+Result<JoinedRanks> rendezvous_at_master(const net::HostNetwork& network, const Job& job,
+                                         const RendezvousOptions& options, net::Deadline deadline) {
   if (job.rank != 0) return join_at_master(network, job, options, deadline);
-  auto server = serve_at_master(network, job, deadline);
-  if (!server) return tl::unexpected<Error>(server.error());
+  GRADWIRE_ASSIGN_OR_RETURN(auto server, serve_at_master(network, job, deadline));
   auto joined = join_at_master(network, job, options, deadline);
   // Every rank is connected and has been told so.
   if (joined) return joined;
-  (*server)->wait_until_idle(Deadline::after(network.clock(), kFarewell));
+  server->wait_until_idle(net::Deadline::after(network.clock(), kFarewell));
   return joined;
 }
 
-Result<JoinedRanks> rendezvous_in(const HostNetwork& network, Store& store, const Job& job,
-                                  const RendezvousOptions& options, Deadline deadline) {
-  const auto masters = resolve(job.master_address, job.master_port);
-  if (!masters) return tl::unexpected<Error>(masters.error());
+Result<JoinedRanks> rendezvous_in(const net::HostNetwork& network, Store& store, const Job& job,
+                                  const RendezvousOptions& options, net::Deadline deadline) {
+  GRADWIRE_ASSIGN_OR_RETURN(const auto masters, net::resolve(job.master_address, job.master_port));
   StoreRendezvous rendezvous(store, options.scope, identity_of(job, options));
   std::string secret = job.secret;
   if (secret.empty() && job.encryption) {
@@ -338,39 +328,30 @@ Result<JoinedRanks> rendezvous_in(const HostNetwork& network, Store& store, cons
         "rank 0 writes to a launcher's store is: set GRADWIRE_SECRET=$(openssl "
         "rand -hex 32), the same on every rank");
   }
-  if (Status entered = rendezvous.join(deadline); !entered) {
-    return tl::unexpected<Error>(entered.error());
-  }
+  GRADWIRE_RETURN_IF_ERROR(rendezvous.join(deadline));
   if (secret.empty()) {
-    auto shared = rendezvous.share_secret(deadline);
-    if (!shared) return tl::unexpected<Error>(shared.error());
-    secret = std::move(*shared);
+    GRADWIRE_ASSIGN_OR_RETURN(auto shared, rendezvous.share_secret(deadline));
+    secret = std::move(shared);
   }
-  auto own = open_own(network, job, options, secret, masters->front(), deadline);
-  if (!own) return tl::unexpected<Error>(own.error());
+  GRADWIRE_ASSIGN_OR_RETURN(auto own,
+                            open_own(network, job, options, secret, masters.front(), deadline));
   StoreStartWatch watch(
       store, rendezvous.prefix(),
-      {.rank = job.rank, .world_size = job.world_size, .name = own->endpoint.describe(job.rank)});
-  return join(network, job, options, std::move(*own), rendezvous, watch, deadline);
+      {.rank = job.rank, .world_size = job.world_size, .name = own.endpoint.describe(job.rank)});
+  return join(network, job, options, std::move(own), rendezvous, watch, deadline);
 }
 
 }  // namespace
 
-Result<JoinedRanks> join_ranks(const HostNetwork& network, const Job& job,
+Result<JoinedRanks> join_ranks(const net::HostNetwork& network, const Job& job,
                                const RendezvousOptions& options, Store* given) {
   GRADWIRE_CHECK(job.world_size >= 2 && job.world_size <= kMaxRanks);
   GRADWIRE_CHECK(job.rank >= 0 && job.rank < job.world_size);
-  if (Status usable = check_interface(job.interface); !usable) {
-    return tl::unexpected<Error>(usable.error());
-  }
-  if (Status strong = check_secret_at(job.secret, job.master_address); !strong) {
-    return tl::unexpected<Error>(strong.error());
-  }
+  GRADWIRE_RETURN_IF_ERROR(check_interface(job.interface));
+  GRADWIRE_RETURN_IF_ERROR(check_secret_at(job.secret, job.master_address));
   // One connection per rank, and one more per rank to the store; more rails need more.
-  if (Status enough = allow_descriptors(2 * static_cast<std::size_t>(job.world_size)); !enough) {
-    return tl::unexpected<Error>(enough.error());
-  }
-  const Deadline deadline = Deadline::after(network.clock(), options.timeout);
+  GRADWIRE_RETURN_IF_ERROR(net::allow_descriptors(2 * static_cast<std::size_t>(job.world_size)));
+  const net::Deadline deadline = net::Deadline::after(network.clock(), options.timeout);
   if (given != nullptr) return rendezvous_in(network, *given, job, options, deadline);
   if (job.launcher_store) {
     return failure(ErrorKind::invalid_argument,
@@ -385,16 +366,15 @@ Result<JoinedRanks> join_ranks(const HostNetwork& network, const Job& job,
   return rendezvous_at_master(network, job, options, deadline);
 }
 
-Result<Mesh> connect_mesh(const HostNetwork& network, const Job& job,
+Result<Mesh> connect_mesh(const net::HostNetwork& network, const Job& job,
                           const RendezvousOptions& options, Store* given) {
-  const Deadline deadline = Deadline::after(network.clock(), options.timeout);
-  auto joined = join_ranks(network, job, options, given);
-  if (!joined) return tl::unexpected<Error>(joined.error());
+  const net::Deadline deadline = net::Deadline::after(network.clock(), options.timeout);
+  GRADWIRE_ASSIGN_OR_RETURN(auto joined, join_ranks(network, job, options, given));
   // Neighbors respond to each other only once they are connected to all ranks.
-  auto transport = open_transport(std::move(joined->connections),
-                                  neighbors_of(job.rank, joined->endpoints), deadline);
-  if (!transport) return tl::unexpected<Error>(transport.error());
-  return Mesh{std::move(*transport), std::move(joined->endpoints)};
+  GRADWIRE_ASSIGN_OR_RETURN(
+      auto transport, net::open_transport(std::move(joined.connections),
+                                          neighbors_of(job.rank, joined.endpoints), deadline));
+  return Mesh{std::move(transport), std::move(joined.endpoints)};
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

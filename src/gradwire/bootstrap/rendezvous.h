@@ -13,7 +13,7 @@
 #include "gradwire/net/shm/open_transport.h"
 #include "gradwire/net/transport.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 
 struct RendezvousOptions {
   /// Maximum time until all ranks have joined and are connected.
@@ -28,13 +28,13 @@ struct RendezvousOptions {
 
 /// Authenticated TCP connections to every other rank of the job, one per rail.
 struct JoinedRanks {
-  Connections connections;
+  net::Connections connections;
   std::vector<RankEndpoint> endpoints;  ///< One per rank, including this one.
 };
 
 /// JoinedRanks as a transport, with shared memory where possible.
 struct Mesh {
-  std::unique_ptr<PollingTransport> transport;
+  std::unique_ptr<net::PollingTransport> transport;
   std::vector<RankEndpoint> endpoints;  ///< One per rank, including this one.
 };
 
@@ -56,13 +56,13 @@ struct Mesh {
 ///   invalid_argument: port in use, unknown interface, duplicate rank
 ///   disconnected
 ///   system: out of file descriptors, ...
-Result<JoinedRanks> join_ranks(const HostNetwork& network, const Job& job,
+Result<JoinedRanks> join_ranks(const net::HostNetwork& network, const Job& job,
                                const RendezvousOptions& options = {}, Store* given = nullptr);
 
 /// join_ranks(), and opens the transport (net/shm/open_transport.h): ranks of one machine use
 /// shared memory, unless job.shared_memory forbids it. `network` must outlive it. Fails as
 /// join_ranks().
-Result<Mesh> connect_mesh(const HostNetwork& network, const Job& job,
+Result<Mesh> connect_mesh(const net::HostNetwork& network, const Job& job,
                           const RendezvousOptions& options = {}, Store* given = nullptr);
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

@@ -18,7 +18,7 @@
 #include "gradwire/bootstrap/store_client.h"
 #include "gradwire/net/abort_message.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 namespace {
 
 using Reading = StoreClient::Reading;
@@ -44,9 +44,9 @@ class RendezvousServer::Loop {
         finished_(static_cast<std::size_t>(job.world_size)),
         progress_(progress) {}
 
-  void run(const Socket& stop) {
+  void run(const net::Socket& stop) {
     owner_ = &stop;
-    PollSet set;
+    net::PollSet set;
     for (;;) {
       set.clear();
       const std::size_t stop_index = set.add(stop, POLLIN);
@@ -81,16 +81,16 @@ class RendezvousServer::Loop {
     report();
   }
 
-  Deadline watch_clients(PollSet& set) {
+  net::Deadline watch_clients(net::PollSet& set) {
     Time next = clock_.now() + std::chrono::hours(1);
     for (StoreClient& client : clients_) {
       client.poll_index = set.add(client.socket, client.outbox.empty() ? POLLIN : POLLOUT);
       if (client.waits()) next = std::min(next, client.waits_until);
     }
-    return Deadline(clock_, next);
+    return net::Deadline(clock_, next);
   }
 
-  void advance_clients(const PollSet& set) {
+  void advance_clients(const net::PollSet& set) {
     for (StoreClient& client : clients_) {
       if (client.gone) continue;
       if (client.waits() && client.waits_until <= clock_.now()) give_up_waiting(client);
@@ -188,7 +188,7 @@ class RendezvousServer::Loop {
     if (phase_ == Phase::failed) return tell(client);
     if (StoreClient* before = find(client.claims.from); before != nullptr) {
       // The previous process of the rank may have been restarted, or have given up and reconnected.
-      const bool ended = has_ended(before->socket);
+      const bool ended = net::has_ended(before->socket);
       if (!ended && !is_surely_twice(client)) return client.respond(StoreAnswer::later);
       if (!ended) return refuse_duplicate(client, *before);
       leave(*before, "has ended");
@@ -221,7 +221,7 @@ class RendezvousServer::Loop {
         "ranks of a job the same GRADWIRE_JOB_ID",
         client.name(), words(job_id), words(job_.job_id));
     spdlog::warn("refused a rank of another job: {}", text);
-    tell(client, encode_abort({ErrorKind::mismatch, client.claims.from, text}));
+    tell(client, net::encode_abort({ErrorKind::mismatch, client.claims.from, text}));
   }
 
   void refuse_world_size(StoreClient& client) {
@@ -266,7 +266,7 @@ class RendezvousServer::Loop {
     if (client.claims.from != 0 || phase_ != Phase::gathering) return phase_ == Phase::sealed;
     for (Rank rank = 0; rank < job_.world_size; ++rank) {
       const StoreClient* member = find(rank);
-      if (member == nullptr || has_ended(member->socket)) return false;
+      if (member == nullptr || net::has_ended(member->socket)) return false;
     }
     phase_ = Phase::sealed;
     return true;
@@ -295,15 +295,15 @@ class RendezvousServer::Loop {
   }
 
   void fail_as(StoreClient& client, const std::string& value) {
-    AbortMessage why = decode_abort(std::as_bytes(std::span(value)), client.claims.from);
+    net::AbortMessage why = net::decode_abort(std::as_bytes(std::span(value)), client.claims.from);
     why.origin = client.claims.from;
     why.text = fmt::format("{} failed while the job started: {}", client.name(), why.text);
     fail(why);
   }
 
   /// All ranks get the first reason, including those that connect later.
-  void fail(const AbortMessage& why) {
-    if (phase_ != Phase::failed) failure_ = encode_abort(why);
+  void fail(const net::AbortMessage& why) {
+    if (phase_ != Phase::failed) failure_ = net::encode_abort(why);
     phase_ = Phase::failed;
     for (StoreClient& client : clients_) tell(client);
   }
@@ -350,11 +350,11 @@ class RendezvousServer::Loop {
     progress_.connected = static_cast<int>(clients_.size());
     progress_.unnotified =
         phase_ == Phase::failed ? job_.world_size - static_cast<int>(notified_.size()) : 0;
-    LoopThread::notify(*owner_);
+    net::LoopThread::notify(*owner_);
   }
 
   const Clock& clock_;
-  const Socket* owner_ = nullptr;
+  const net::Socket* owner_ = nullptr;
   ServedJob job_;
   HandshakeServer handshakes_;
   Phase phase_ = Phase::gathering;
@@ -369,24 +369,24 @@ class RendezvousServer::Loop {
 };
 
 Result<std::unique_ptr<RendezvousServer>> RendezvousServer::start(
-    const HostNetwork& network, std::unique_ptr<Listener> listener, ServedJob job) {
+    const net::HostNetwork& network, std::unique_ptr<Listener> listener, ServedJob job) {
   std::unique_ptr<RendezvousServer> server(new RendezvousServer);
   Listeners listeners;
   listeners.push_back(std::move(listener));
   auto loop = std::make_shared<Loop>(network.clock(), std::move(listeners), job, server->progress_);
-  auto thread =
-      LoopThread::start(network, "cannot start the rendezvous store",
-                        [loop = std::move(loop)](const Socket& stop) { loop->run(stop); });
-  if (!thread) return tl::unexpected<Error>(thread.error());
-  server->thread_ = std::move(*thread);
+  GRADWIRE_ASSIGN_OR_RETURN(
+      auto thread, net::LoopThread::start(
+                       network, "cannot start the rendezvous store",
+                       [loop = std::move(loop)](const net::Socket& stop) { loop->run(stop); }));
+  server->thread_ = std::move(thread);
   return server;
 }
 
-bool RendezvousServer::wait_until_idle(Deadline deadline) {
+bool RendezvousServer::wait_until_idle(net::Deadline deadline) {
   return thread_->wait_until(deadline, [this] {
     const std::lock_guard lock(progress_.mutex);
     return progress_.connected == 0 && progress_.unnotified == 0;
   });
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

@@ -9,7 +9,7 @@
 #include "gradwire/net/deadline.h"
 #include "gradwire/net/host_network.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 
 /// The purpose of connections to the store (bootstrap/handshake.h).
 inline constexpr const char* kStorePurpose = "store";
@@ -34,7 +34,7 @@ class RendezvousServer {
   };
 
   /// Serves ranks that connect through `listener`. Fails with system.
-  static Result<std::unique_ptr<RendezvousServer>> start(const HostNetwork& network,
+  static Result<std::unique_ptr<RendezvousServer>> start(const net::HostNetwork& network,
                                                          std::unique_ptr<Listener> listener,
                                                          ServedJob job);
 
@@ -45,7 +45,7 @@ class RendezvousServer {
 
   /// Waits until no client is connected and, if the start has failed, all ranks know it. Returns
   /// false if the deadline passes first.
-  bool wait_until_idle(Deadline deadline);
+  bool wait_until_idle(net::Deadline deadline);
 
  private:
   class Loop;
@@ -59,7 +59,7 @@ class RendezvousServer {
   RendezvousServer() = default;
 
   Progress progress_;
-  std::unique_ptr<LoopThread> thread_;
+  std::unique_ptr<net::LoopThread> thread_;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

@@ -1,7 +1,6 @@
 #include "gradwire/bootstrap/rendezvous_store.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -11,9 +10,8 @@
 #include "gradwire/bootstrap/handshake.h"
 #include "gradwire/bootstrap/rendezvous_server.h"
 #include "gradwire/net/abort_message.h"
-#include "gradwire/net/system_failure.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 namespace {
 
 /// A host that has lost power or its network closes no connection; keep-alive ends a connection
@@ -45,9 +43,9 @@ struct RendezvousStore::Reply {
   std::string value;
 };
 
-Result<std::unique_ptr<RendezvousStore>> RendezvousStore::connect(const HostNetwork& network,
+Result<std::unique_ptr<RendezvousStore>> RendezvousStore::connect(const net::HostNetwork& network,
                                                                   const Member& member,
-                                                                  Deadline deadline) {
+                                                                  net::Deadline deadline) {
   const Time start = deadline.clock().now();
   Backoff backoff;
   Error last;
@@ -85,14 +83,13 @@ RendezvousStore::RendezvousStore(const Clock& clock, RankZeroConnection connecte
       member_(std::move(member)),
       ours_(connected.connection.key, StoreCodes::Speaker::client),
       theirs_(connected.connection.key, StoreCodes::Speaker::server) {
-  keep_alive(socket_, kDeadAfter);
+  net::keep_alive(socket_, kDeadAfter);
 }
 
 Status RendezvousStore::join() {
   const std::string who = encode(Newcomer{.host = member_.own_host, .job_id = member_.job_id});
-  const auto reply = ask({.kind = RequestKind::join, .value = who});
-  if (!reply) return tl::unexpected<Error>(reply.error());
-  if (reply->answer == StoreAnswer::ok) return {};
+  GRADWIRE_ASSIGN_OR_RETURN(const auto reply, ask({.kind = RequestKind::join, .value = who}));
+  if (reply.answer == StoreAnswer::ok) return {};
   return failure(ErrorKind::disconnected,
                  fmt::format("rank 0 still has a connection to another process that joined as "
                              "rank {}",
@@ -106,9 +103,9 @@ Status RendezvousStore::set(const std::string& key, const std::string& value) {
                                "keys up to {} and values up to {}",
                                key.size(), value.size(), kMaxKeyBytes, kMaxValueBytes));
   }
-  const auto reply = ask({.kind = RequestKind::set, .key = key, .value = value});
-  if (!reply) return tl::unexpected<Error>(reply.error());
-  if (reply->answer == StoreAnswer::ok) return {};
+  GRADWIRE_ASSIGN_OR_RETURN(const auto reply,
+                            ask({.kind = RequestKind::set, .key = key, .value = value}));
+  if (reply.answer == StoreAnswer::ok) return {};
   return failure(ErrorKind::invalid_argument,
                  fmt::format("the rendezvous store at {} is full ({} MiB)", server_.to_string(),
                              kMaxStoreBytes >> 20));
@@ -116,45 +113,42 @@ Status RendezvousStore::set(const std::string& key, const std::string& value) {
 
 Result<std::string> RendezvousStore::get(const std::string& key, Duration timeout) {
   if (key.size() > kMaxKeyBytes) return failure(ErrorKind::invalid_argument, "the key is too long");
-  const Deadline deadline = Deadline::after(clock_, timeout);
+  const net::Deadline deadline = net::Deadline::after(clock_, timeout);
   for (;;) {
     const Duration turn = std::min(deadline.left(), kTurn);
-    auto reply = ask({.kind = RequestKind::get, .key = key, .wait = turn});
-    if (!reply) return tl::unexpected<Error>(reply.error());
-    if (reply->answer == StoreAnswer::ok) return std::move(reply->value);
+    GRADWIRE_ASSIGN_OR_RETURN(auto reply,
+                              ask({.kind = RequestKind::get, .key = key, .wait = turn}));
+    if (reply.answer == StoreAnswer::ok) return std::move(reply.value);
     if (deadline.passed()) {
       return failure(
           ErrorKind::timeout,
           fmt::format("no rank has set \"{}\" in the rendezvous store at {} within {} ms", key,
-                      server_.to_string(), milliseconds_of(timeout)));
+                      server_.to_string(), net::milliseconds_of(timeout)));
     }
   }
 }
 
 Status RendezvousStore::finish() {
-  const auto reply = ask({.kind = RequestKind::finish});
-  if (!reply) return tl::unexpected<Error>(reply.error());
+  GRADWIRE_RETURN_IF_ERROR(ask({.kind = RequestKind::finish}));
   return {};
 }
 
 Result<bool> RendezvousStore::seal() {
-  const auto reply = ask({.kind = RequestKind::seal});
-  if (!reply) return tl::unexpected<Error>(reply.error());
-  return reply->answer == StoreAnswer::ok;
+  GRADWIRE_ASSIGN_OR_RETURN(const auto reply, ask({.kind = RequestKind::seal}));
+  return reply.answer == StoreAnswer::ok;
 }
 
 Status RendezvousStore::check() {
   const std::lock_guard lock(mutex_);
   if (failed_) return tl::unexpected<Error>(*failed_);
   if (!socket_.valid()) return lost("the connection broke earlier");
-  if (!wait_for(socket_, POLLIN, Deadline::after(clock_, Duration::zero()))) return {};
-  const auto reply = receive_reply(Deadline::after(clock_, kRankZeroPatience));
-  if (!reply) return tl::unexpected<Error>(reply.error());
+  if (!net::wait_for(socket_, POLLIN, net::Deadline::after(clock_, Duration::zero()))) return {};
+  GRADWIRE_RETURN_IF_ERROR(receive_reply(net::Deadline::after(clock_, kRankZeroPatience)));
   return lost("it sent an unexpected response");
 }
 
 Error RendezvousStore::fail(const Error& error) {
-  const auto bytes = encode_abort({error.kind, member_.rank, error.message});
+  const auto bytes = net::encode_abort({error.kind, member_.rank, error.message});
   const std::string_view why(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   // The response is the failure of the start and its reason.
   const auto reply = ask({.kind = RequestKind::fail, .value = why});
@@ -166,20 +160,21 @@ Error RendezvousStore::fail(const Error& error) {
 }
 
 /// The server notices when a rank exits, so `check_connections` is not needed.
-Status RendezvousStore::complete(Deadline deadline, const ConnectionCheck& /*check_connections*/) {
-  const auto reply = ask({.kind = RequestKind::complete, .wait = deadline.left()});
-  if (!reply) return tl::unexpected<Error>(reply.error());
-  if (reply->answer == StoreAnswer::ok) return {};
+Status RendezvousStore::complete(net::Deadline deadline,
+                                 const ConnectionCheck& /*check_connections*/) {
+  GRADWIRE_ASSIGN_OR_RETURN(const auto reply,
+                            ask({.kind = RequestKind::complete, .wait = deadline.left()}));
+  if (reply.answer == StoreAnswer::ok) return {};
   // Or the others would take the end of this rank for the reason.
-  return tl::unexpected<Error>(fail({ErrorKind::timeout, reply->value}));
+  return tl::unexpected<Error>(fail({ErrorKind::timeout, reply.value}));
 }
 
 Result<RendezvousStore::Reply> RendezvousStore::ask(const Request& request) {
   const std::lock_guard lock(mutex_);
   if (failed_) return tl::unexpected<Error>(*failed_);
   if (!socket_.valid()) return lost("the connection broke earlier");
-  const Deadline deadline = Deadline::after(clock_, request.wait + kRankZeroPatience);
-  const auto wait_ms = static_cast<std::uint32_t>(milliseconds_of(request.wait));
+  const net::Deadline deadline = net::Deadline::after(clock_, request.wait + kRankZeroPatience);
+  const auto wait_ms = static_cast<std::uint32_t>(net::milliseconds_of(request.wait));
   const Status sent =
       send_all(encode_request(request.kind, request.key, request.value, wait_ms, ours_), deadline);
   // The server may have closed the connection after sending the reason.
@@ -188,25 +183,23 @@ Result<RendezvousStore::Reply> RendezvousStore::ask(const Request& request) {
   return reply;
 }
 
-Result<RendezvousStore::Reply> RendezvousStore::receive_reply(Deadline deadline) {
-  const Result<std::string> head = receive_with_code(ResponseHeader::kSize, deadline);
-  if (!head) return tl::unexpected<Error>(head.error());
+Result<RendezvousStore::Reply> RendezvousStore::receive_reply(net::Deadline deadline) {
+  GRADWIRE_ASSIGN_OR_RETURN(const auto head, receive_with_code(ResponseHeader::kSize, deadline));
   ResponseHeader header;
-  if (!decode_response(*head, header)) return lost("it sent a malformed response");
-  Result<std::string> value = receive_with_code(header.value_size, deadline);
-  if (!value) return tl::unexpected<Error>(value.error());
-  if (header.answer != StoreAnswer::failed) return Reply{header.answer, std::move(*value)};
-  const AbortMessage why = decode_abort(std::as_bytes(std::span(*value)), 0);
+  if (!decode_response(head, header)) return lost("it sent a malformed response");
+  GRADWIRE_ASSIGN_OR_RETURN(auto value, receive_with_code(header.value_size, deadline));
+  if (header.answer != StoreAnswer::failed) return Reply{header.answer, std::move(value)};
+  const net::AbortMessage why = net::decode_abort(std::as_bytes(std::span(value)), 0);
   failed_ = Error{why.kind, why.text};
   return tl::unexpected<Error>(*failed_);
 }
 
-Status RendezvousStore::send_all(std::string_view bytes, Deadline deadline) {
+Status RendezvousStore::send_all(std::string_view bytes, net::Deadline deadline) {
   while (!bytes.empty()) {
-    const Transfer sent = send_some(socket_, std::as_bytes(std::span(bytes)));
-    if (sent.ended) return lost_error(errno_text(sent.cause));
+    const net::Transfer sent = net::send_some(socket_, std::as_bytes(std::span(bytes)));
+    if (sent.ended) return lost_error(net::errno_text(sent.cause));
     bytes.remove_prefix(sent.bytes);
-    if (sent.bytes == 0 && !wait_for(socket_, POLLOUT, deadline)) {
+    if (sent.bytes == 0 && !net::wait_for(socket_, POLLOUT, deadline)) {
       return lost("it does not accept data");
     }
   }
@@ -214,7 +207,7 @@ Status RendezvousStore::send_all(std::string_view bytes, Deadline deadline) {
 }
 
 /// Receives `size` bytes authenticated by the server.
-Result<std::string> RendezvousStore::receive_with_code(std::size_t size, Deadline deadline) {
+Result<std::string> RendezvousStore::receive_with_code(std::size_t size, net::Deadline deadline) {
   if (size == 0) return std::string();
   Result<std::string> bytes = receive(size + kCodeSize, deadline);
   if (!bytes || theirs_.check(*bytes)) return bytes;
@@ -227,17 +220,17 @@ Result<std::string> RendezvousStore::receive_with_code(std::size_t size, Deadlin
                   member_.rank, server_.to_string()));
 }
 
-Result<std::string> RendezvousStore::receive(std::size_t size, Deadline deadline) {
+Result<std::string> RendezvousStore::receive(std::size_t size, net::Deadline deadline) {
   std::string bytes(size, '\0');
   std::size_t got = 0;
   while (got < size) {
-    const Transfer received =
-        receive_some(socket_, std::as_writable_bytes(std::span(bytes)).subspan(got));
+    const net::Transfer received =
+        net::receive_some(socket_, std::as_writable_bytes(std::span(bytes)).subspan(got));
     if (received.ended) {
-      return lost(received.cause == 0 ? "rank 0 has exited" : errno_text(received.cause));
+      return lost(received.cause == 0 ? "rank 0 has exited" : net::errno_text(received.cause));
     }
     got += received.bytes;
-    if (received.bytes == 0 && !wait_for(socket_, POLLIN, deadline)) {
+    if (received.bytes == 0 && !net::wait_for(socket_, POLLIN, deadline)) {
       return lost("it does not respond");
     }
   }
@@ -256,4 +249,4 @@ tl::unexpected<Error> RendezvousStore::lost(std::string_view how) {
   return lost_error(how);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

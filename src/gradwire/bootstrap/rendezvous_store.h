@@ -13,7 +13,7 @@
 #include "gradwire/net/deadline.h"
 #include "gradwire/net/socket.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 
 /// A rank's client of the rendezvous store on rank 0 (bootstrap/rendezvous_server.h). Thread-safe;
 /// requests of several threads are serialized, and a waiting get alternates with the others.
@@ -33,8 +33,9 @@ class RendezvousStore final : public Store, public StartWatch {
   /// have started yet or is out of file descriptors. Fails with timeout, refused, mismatch (of job
   /// or world size), invalid_argument (duplicate rank), corrupted (another program listens there),
   /// or the reason for which the start has failed.
-  static Result<std::unique_ptr<RendezvousStore>> connect(const HostNetwork& network,
-                                                          const Member& member, Deadline deadline);
+  static Result<std::unique_ptr<RendezvousStore>> connect(const net::HostNetwork& network,
+                                                          const Member& member,
+                                                          net::Deadline deadline);
 
   /// Keys up to kMaxKeyBytes, values up to kMaxValueBytes; fails with invalid_argument beyond that.
   Status set(const std::string& key, const std::string& value) override;
@@ -45,13 +46,13 @@ class RendezvousStore final : public Store, public StartWatch {
 
   Result<bool> seal() override;
   bool is_authenticated() const override { return true; }
-  const Socket& socket() const override { return socket_; }
+  const net::Socket& socket() const override { return socket_; }
   Status check() override;
   Error fail(const Error& error) override;
-  Status complete(Deadline deadline, const ConnectionCheck& check_connections = {}) override;
+  Status complete(net::Deadline deadline, const ConnectionCheck& check_connections = {}) override;
 
   /// Address of the server.
-  const SocketAddress& server() const { return server_; }
+  const net::SocketAddress& server() const { return server_; }
 
  private:
   struct Reply;
@@ -60,21 +61,21 @@ class RendezvousStore final : public Store, public StartWatch {
   RendezvousStore(const Clock& clock, RankZeroConnection connected, Member member);
   Status join();
   Result<Reply> ask(const Request& request);
-  Result<Reply> receive_reply(Deadline deadline);
-  Status send_all(std::string_view bytes, Deadline deadline);
-  Result<std::string> receive(std::size_t size, Deadline deadline);
-  Result<std::string> receive_with_code(std::size_t size, Deadline deadline);
+  Result<Reply> receive_reply(net::Deadline deadline);
+  Status send_all(std::string_view bytes, net::Deadline deadline);
+  Result<std::string> receive(std::size_t size, net::Deadline deadline);
+  Result<std::string> receive_with_code(std::size_t size, net::Deadline deadline);
   tl::unexpected<Error> lost_error(std::string_view how) const;
   tl::unexpected<Error> lost(std::string_view how);
 
   const Clock& clock_;
   std::mutex mutex_;
-  Socket socket_;
-  SocketAddress server_;
+  net::Socket socket_;
+  net::SocketAddress server_;
   Member member_;
   StoreCodes ours_;
   StoreCodes theirs_;
   std::optional<Error> failed_;  ///< The reason for which the start has failed, once received.
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

@@ -9,7 +9,7 @@
 
 #include "gradwire/base/check.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 namespace {
 
 /// The switch responds immediately, unless it is being replaced or its process is stopped.
@@ -35,38 +35,31 @@ std::string shared_port_name(const std::string& secret, std::uint16_t port) {
   return fmt::format("gradwire-{}-{:02x}", port, fmt::join(digest, ""));
 }
 
-Result<std::unique_ptr<SharedPortListener>> SharedPortListener::open(const HostNetwork& network,
-                                                                     std::string name,
-                                                                     PortMember member,
-                                                                     Deadline deadline) {
+Result<std::unique_ptr<SharedPortListener>> SharedPortListener::open(
+    const net::HostNetwork& network, std::string name, PortMember member, net::Deadline deadline) {
   std::unique_ptr<SharedPortListener> listener(
       new SharedPortListener(network, std::move(name), std::move(member)));
-  if (Status enrolled = listener->enroll(deadline); !enrolled) {
-    return tl::unexpected<Error>(enrolled.error());
-  }
+  GRADWIRE_RETURN_IF_ERROR(listener->enroll(deadline));
   return listener;
 }
 
-Result<std::optional<Accepted>> SharedPortListener::accept() {
-  std::optional<LocalMessage> message = receive_local(mailbox_);
+Result<std::optional<net::Accepted>> SharedPortListener::accept() {
+  std::optional<net::LocalMessage> message = net::receive_local(mailbox_);
   if (!message) return std::nullopt;
   if (message->ended) {
-    if (Status enrolled = enroll(Deadline::after(network_.clock(), kPatience)); !enrolled) {
-      return tl::unexpected<Error>(enrolled.error());
-    }
+    GRADWIRE_RETURN_IF_ERROR(enroll(net::Deadline::after(network_.clock(), kPatience)));
     return std::nullopt;
   }
   if (!message->passed.valid()) return std::nullopt;
-  const SocketAddress from = peer_address(message->passed);
-  return Accepted{std::move(message->passed), from};
+  const net::SocketAddress from = net::peer_address(message->passed);
+  return net::Accepted{std::move(message->passed), from};
 }
 
-Status SharedPortListener::enroll(Deadline deadline) {
+Status SharedPortListener::enroll(net::Deadline deadline) {
   mailbox_.close();
   for (;;) {
-    const Result<bool> done = try_enroll(deadline);
-    if (!done) return tl::unexpected<Error>(done.error());
-    if (*done) return {};
+    GRADWIRE_ASSIGN_OR_RETURN(const auto done, try_enroll(deadline));
+    if (done) return {};
     if (deadline.passed()) {
       return failure(ErrorKind::timeout,
                      "the process that holds the job's port on this host does not respond");
@@ -76,22 +69,20 @@ Status SharedPortListener::enroll(Deadline deadline) {
 }
 
 /// Returns false if the switch has just exited or is not listening yet.
-Result<bool> SharedPortListener::try_enroll(Deadline deadline) {
+Result<bool> SharedPortListener::try_enroll(net::Deadline deadline) {
   switch_.reset();
-  auto taken = PortSwitch::start(network_, name_);
-  if (!taken) return tl::unexpected<Error>(taken.error());
-  switch_ = std::move(*taken);
-  auto connection = connect_locally(name_);
-  if (!connection) return tl::unexpected<Error>(connection.error());
-  if (!connection->has_value() || !send_local(**connection, encode(member_))) return false;
-  if (!wait_for(**connection, POLLIN, deadline)) return false;
-  const std::optional<LocalMessage> answer = receive_local(**connection);
+  GRADWIRE_ASSIGN_OR_RETURN(auto taken, PortSwitch::start(network_, name_));
+  switch_ = std::move(taken);
+  GRADWIRE_ASSIGN_OR_RETURN(auto connection, net::connect_locally(name_));
+  if (!connection.has_value() || !net::send_local(*connection, encode(member_))) return false;
+  if (!net::wait_for(*connection, POLLIN, deadline)) return false;
+  const std::optional<net::LocalMessage> answer = net::receive_local(*connection);
   if (!answer || answer->ended) return false;
   if (answer->text != "+") {
     return failure(ErrorKind::invalid_argument, answer->text.substr(1));
   }
-  mailbox_ = std::move(**connection);
+  mailbox_ = std::move(*connection);
   return true;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

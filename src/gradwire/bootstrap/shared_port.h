@@ -7,7 +7,7 @@
 #include "gradwire/bootstrap/listener.h"
 #include "gradwire/bootstrap/port_switch.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 
 /// Returns the local socket name under which the processes of a job find the one that holds `port`
 /// on this host. It is derived from the secret, so jobs do not mix and no other process can take
@@ -24,24 +24,24 @@ class SharedPortListener final : public Listener {
  public:
   /// `name`: shared_port_name(). Fails with invalid_argument (the port is used by another program),
   /// refused (a process of another user has the name), timeout or system.
-  static Result<std::unique_ptr<SharedPortListener>> open(const HostNetwork& network,
+  static Result<std::unique_ptr<SharedPortListener>> open(const net::HostNetwork& network,
                                                           std::string name, PortMember member,
-                                                          Deadline deadline);
+                                                          net::Deadline deadline);
 
-  const Socket& socket() const override { return mailbox_; }
-  Result<std::optional<Accepted>> accept() override;
+  const net::Socket& socket() const override { return mailbox_; }
+  Result<std::optional<net::Accepted>> accept() override;
 
  private:
-  SharedPortListener(const HostNetwork& network, std::string name, PortMember member)
+  SharedPortListener(const net::HostNetwork& network, std::string name, PortMember member)
       : network_(network), name_(std::move(name)), member_(std::move(member)) {}
-  Status enroll(Deadline deadline);
-  Result<bool> try_enroll(Deadline deadline);
+  Status enroll(net::Deadline deadline);
+  Result<bool> try_enroll(net::Deadline deadline);
 
-  const HostNetwork& network_;
+  const net::HostNetwork& network_;
   std::string name_;
   PortMember member_;
   std::unique_ptr<PortSwitch> switch_;  ///< Set if this process is the switch.
-  Socket mailbox_;
+  net::Socket mailbox_;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

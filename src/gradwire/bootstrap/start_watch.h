@@ -6,7 +6,7 @@
 #include "gradwire/net/deadline.h"
 #include "gradwire/net/socket.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 
 /// Makes the start of a job succeed on every rank or fail on every rank, between the moment when
 /// all ranks have joined and that when all are connected. All ranks get the same reason: that of
@@ -26,7 +26,7 @@ class StartWatch {
   virtual bool is_authenticated() const = 0;
 
   /// Readable when check() may find a failure. If not valid, call check() every kCheckInterval.
-  virtual const Socket& socket() const = 0;
+  virtual const net::Socket& socket() const = 0;
 
   /// Checks for a failure without waiting. Fails with the reason for which the start has failed.
   virtual Status check() = 0;
@@ -43,7 +43,7 @@ class StartWatch {
   /// `check_connections` if the store itself does not report that a rank has died. Fails with
   /// timeout (names the ranks that are not connected), disconnected, or the reason for which the
   /// start has failed.
-  virtual Status complete(Deadline deadline, const ConnectionCheck& check_connections) = 0;
+  virtual Status complete(net::Deadline deadline, const ConnectionCheck& check_connections) = 0;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

@@ -5,7 +5,7 @@
 #include "gradwire/base/error.h"
 #include "gradwire/base/types.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 
 /// Key-value store through which ranks exchange small values, mostly addresses, before they are
 /// connected. gradwire's own is the authenticated one of bootstrap/rendezvous_store.h; the torch
@@ -21,4 +21,4 @@ class Store {
   virtual Result<std::string> get(const std::string& key, Duration timeout) = 0;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 namespace {
 
 /// A host that has lost power or its network closes no connection; keep-alive ends its connection
@@ -16,18 +16,18 @@ constexpr Duration kDeadAfter = std::chrono::seconds(5);
 StoreClient::StoreClient(AuthenticatedConnection connection)
     : socket(std::move(connection.socket)),
       claims(connection.claims),
-      from(peer_address(socket)),
+      from(net::peer_address(socket)),
       theirs(connection.key, StoreCodes::Speaker::client),
       ours(connection.key, StoreCodes::Speaker::server) {
-  keep_alive(socket, kDeadAfter);
+  net::keep_alive(socket, kDeadAfter);
 }
 
 StoreClient::Reading StoreClient::read_up_to(std::size_t size) {
   while (inbox.size() < size) {
     const std::size_t before = inbox.size();
     inbox.resize(size);
-    const Transfer received =
-        receive_some(socket, std::as_writable_bytes(std::span(inbox)).subspan(before));
+    const net::Transfer received =
+        net::receive_some(socket, std::as_writable_bytes(std::span(inbox)).subspan(before));
     inbox.resize(before + received.bytes);
     if (received.ended) return Reading::gone;
     if (received.bytes == 0) return Reading::not_yet;
@@ -37,7 +37,8 @@ StoreClient::Reading StoreClient::read_up_to(std::size_t size) {
 
 bool StoreClient::flush() {
   while (!outbox.empty()) {
-    const Transfer sent = send_some(socket, std::as_bytes(std::span(std::as_const(outbox))));
+    const net::Transfer sent =
+        net::send_some(socket, std::as_bytes(std::span(std::as_const(outbox))));
     if (sent.ended) return false;
     if (sent.bytes == 0) return true;
     outbox.erase(0, sent.bytes);
@@ -57,4 +58,4 @@ std::string StoreClient::name() const {
   return fmt::format("rank {} ({}{})", claims.from, on, from.to_string());
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

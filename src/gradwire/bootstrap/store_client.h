@@ -8,7 +8,7 @@
 #include "gradwire/bootstrap/handshake_server.h"
 #include "gradwire/bootstrap/store_protocol.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 
 /// A client of the rendezvous store, as the server sees it. It sends one request at a time, so its
 /// buffers are bounded by the largest request or response.
@@ -33,9 +33,9 @@ struct StoreClient {
   /// "rank 3 (host b, 10.77.0.4:41234)".
   std::string name() const;
 
-  Socket socket;
+  net::Socket socket;
   Claims claims;
-  SocketAddress from;
+  net::SocketAddress from;
   std::string host;
   bool joined = false;     ///< Accepted as the rank that it claims to be.
   bool notified = false;   ///< Told that the start has failed; its further requests are ignored.
@@ -51,4 +51,4 @@ struct StoreClient {
   std::size_t poll_index = 0;  ///< Index in the current PollSet.
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

@@ -10,7 +10,7 @@
 #include "gradwire/base/bytes.h"
 #include "gradwire/base/check.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 namespace {
 
 using Json = nlohmann::json;
@@ -101,4 +101,4 @@ Newcomer decode_newcomer(std::string_view text) {
   return {.host = word("host"), .job_id = word("job")};
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

@@ -5,9 +5,9 @@
 #include <string>
 #include <string_view>
 
-#include "gradwire/net/session_key.h"
+#include "gradwire/net/payload_checksum.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 
 // Protocol between the rendezvous store and its clients after the handshake. A client has one
 // pending request at a time; each gets a response. The answer `failed` may come unsolicited, and is
@@ -66,7 +66,7 @@ class StoreCodes {
  public:
   enum class Speaker : std::uint8_t { client = 1, server = 2 };
 
-  StoreCodes(const SessionKey& key, Speaker speaker) : key_(key), speaker_(speaker) {}
+  StoreCodes(const net::SessionKey& key, Speaker speaker) : key_(key), speaker_(speaker) {}
 
   /// Returns the code of the next bytes that this end sends.
   std::string next(std::string_view bytes);
@@ -78,7 +78,7 @@ class StoreCodes {
   bool check(std::string& bytes);
 
  private:
-  SessionKey key_;
+  net::SessionKey key_;
   Speaker speaker_;
   std::uint64_t number_ = 0;
 };
@@ -106,4 +106,4 @@ std::string encode(const Newcomer& newcomer);
 /// Never fails: a malformed message decodes to empty fields.
 Newcomer decode_newcomer(std::string_view text);
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

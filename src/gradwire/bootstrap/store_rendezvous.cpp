@@ -7,9 +7,9 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "gradwire/base/random_hex.h"
+#include "gradwire/base/random.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 namespace {
 
 using Json = nlohmann::json;
@@ -65,9 +65,9 @@ std::string StoreRendezvous::part_key(std::size_t part) const {
   return fmt::format("{}places/{}", prefix_, part);
 }
 
-Status StoreRendezvous::join(Deadline deadline) {
+Status StoreRendezvous::join(net::Deadline deadline) {
   nonce_ = random_hex(8);
-  if (Status written = store_.set(nonce_key(self_.rank), nonce_); !written) return written;
+  GRADWIRE_RETURN_IF_ERROR(store_.set(nonce_key(self_.rank), nonce_));
   if (self_.rank == 0) {
     generation_ = nonce_;
   } else {
@@ -84,21 +84,20 @@ Status StoreRendezvous::join(Deadline deadline) {
 /// Answers a rank's nonce, once it is written, and reads its endpoint, once that is written.
 /// Repeats both if the nonce has changed. Fails with timeout.
 Status StoreRendezvous::admit(Rank rank, Joiner& joiner, Duration patience) {
-  const auto nonce = store_.get(nonce_key(rank), joiner.nonce.empty() ? patience : kProbeTimeout);
-  if (!nonce) return tl::unexpected<Error>(nonce.error());
-  if (*nonce != joiner.nonce) {
-    if (Status answered = store_.set(generation_key(*nonce), generation_); !answered)
-      return answered;
-    joiner = {.nonce = *nonce, .endpoint = {}};
+  GRADWIRE_ASSIGN_OR_RETURN(
+      const auto nonce,
+      store_.get(nonce_key(rank), joiner.nonce.empty() ? patience : kProbeTimeout));
+  if (nonce != joiner.nonce) {
+    GRADWIRE_RETURN_IF_ERROR(store_.set(generation_key(nonce), generation_));
+    joiner = {.nonce = nonce, .endpoint = {}};
   }
-  auto endpoint = store_.get(endpoint_key(joiner.nonce), patience);
-  if (!endpoint) return tl::unexpected<Error>(endpoint.error());
-  joiner.endpoint = std::move(*endpoint);
+  GRADWIRE_ASSIGN_OR_RETURN(auto endpoint, store_.get(endpoint_key(joiner.nonce), patience));
+  joiner.endpoint = std::move(endpoint);
   return {};
 }
 
 /// Returns when every rank has joined. Fails with timeout.
-Status StoreRendezvous::admit_all(std::vector<Joiner>& joiners, Deadline deadline) {
+Status StoreRendezvous::admit_all(std::vector<Joiner>& joiners, net::Deadline deadline) {
   for (bool complete = false; !complete;) {
     complete = true;
     Duration patience = std::min(deadline.left(), kJoinInterval);  // With the first missing rank.
@@ -127,28 +126,26 @@ Result<bool> StoreRendezvous::are_unchanged(const std::vector<Joiner>& joiners) 
   return true;
 }
 
-Result<std::string> StoreRendezvous::share_secret(Deadline deadline) {
+Result<std::string> StoreRendezvous::share_secret(net::Deadline deadline) {
   const std::string key = prefix_ + "secret";
   if (self_.rank != 0) return store_.get(key, deadline.left());
   const std::string secret = random_hex(32);
-  if (Status left = store_.set(key, secret); !left) return tl::unexpected<Error>(left.error());
+  GRADWIRE_RETURN_IF_ERROR(store_.set(key, secret));
   return secret;
 }
 
 Result<std::vector<RankEndpoint>> StoreRendezvous::exchange(const RankEndpoint& mine,
-                                                            StartWatch& watch, Deadline deadline) {
+                                                            StartWatch& watch,
+                                                            net::Deadline deadline) {
   const std::string own = encode(mine);
-  if (Status left = store_.set(endpoint_key(nonce_), own); !left) {
-    return tl::unexpected<Error>(left.error());
-  }
-  const auto texts = self_.rank == 0 ? gather(own, watch, deadline) : fetch(deadline);
-  if (!texts) return tl::unexpected<Error>(texts.error());
+  GRADWIRE_RETURN_IF_ERROR(store_.set(endpoint_key(nonce_), own));
+  GRADWIRE_ASSIGN_OR_RETURN(const auto texts,
+                            self_.rank == 0 ? gather(own, watch, deadline) : fetch(deadline));
   const auto ranks = static_cast<std::size_t>(self_.world_size);
   std::vector<RankEndpoint> endpoints;
-  for (const std::string& text : *texts) {
-    auto endpoint = decode_rank_endpoint(text);
-    if (!endpoint) return tl::unexpected<Error>(endpoint.error());
-    endpoints.push_back(std::move(*endpoint));
+  for (const std::string& text : texts) {
+    GRADWIRE_ASSIGN_OR_RETURN(auto endpoint, decode_rank_endpoint(text));
+    endpoints.push_back(std::move(endpoint));
   }
   if (endpoints.size() != ranks) {
     return failure(ErrorKind::mismatch,
@@ -170,7 +167,7 @@ Result<std::vector<RankEndpoint>> StoreRendezvous::exchange(const RankEndpoint& 
 }
 
 Result<std::vector<std::string>> StoreRendezvous::gather(const std::string& mine, StartWatch& watch,
-                                                         Deadline deadline) {
+                                                         net::Deadline deadline) {
   std::vector<Joiner> joiners(static_cast<std::size_t>(self_.world_size));
   for (bool those = false; !those;) {
     if (Status all = admit_all(joiners, deadline); !all) {
@@ -179,17 +176,14 @@ Result<std::vector<std::string>> StoreRendezvous::gather(const std::string& mine
       return tl::unexpected<Error>(all.error());
     }
     const Result<bool> sealed = watch.seal();
-    const Result<bool> same = sealed ? are_unchanged(joiners) : sealed;
-    if (!same) return tl::unexpected<Error>(same.error());
-    those = *sealed && *same;
+    GRADWIRE_ASSIGN_OR_RETURN(const auto same, sealed ? are_unchanged(joiners) : sealed);
+    those = *sealed && same;
     if (!those) joiners.assign(joiners.size(), {});
   }
   std::vector<std::string> endpoints = {mine};
   for (std::size_t i = 1; i < joiners.size(); ++i)
     endpoints.push_back(std::move(joiners[i].endpoint));
-  if (Status published = publish(endpoints); !published) {
-    return tl::unexpected<Error>(published.error());
-  }
+  GRADWIRE_RETURN_IF_ERROR(publish(endpoints));
   return endpoints;
 }
 
@@ -198,12 +192,12 @@ Status StoreRendezvous::publish(const std::vector<std::string>& endpoints) {
     Json list = Json::array();
     const std::size_t end = std::min(endpoints.size(), (part + 1) * kEndpointsPerPart);
     for (std::size_t i = part * kEndpointsPerPart; i < end; ++i) list.push_back(endpoints[i]);
-    if (Status set = store_.set(part_key(part), text_of(list)); !set) return set;
+    GRADWIRE_RETURN_IF_ERROR(store_.set(part_key(part), text_of(list)));
   }
   return {};
 }
 
-Result<std::vector<std::string>> StoreRendezvous::fetch(Deadline deadline) {
+Result<std::vector<std::string>> StoreRendezvous::fetch(net::Deadline deadline) {
   const auto ranks = static_cast<std::size_t>(self_.world_size);
   std::vector<std::string> endpoints;
   for (std::size_t part = 0; part < parts_of(ranks); ++part) {
@@ -256,4 +250,4 @@ Error StoreRendezvous::missing() {
               ranks.size() == 1 ? "is it" : "are they", ranks.size() == 1 ? "it" : "they")};
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

@@ -8,7 +8,7 @@
 #include "gradwire/bootstrap/store.h"
 #include "gradwire/net/deadline.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 
 /// Rendezvous: the exchange of addresses over a store. Each rank writes its endpoint under
 /// "<prefix>place/<nonce>". Rank 0 gathers all and publishes them in a few values, so that no
@@ -33,17 +33,17 @@ class StoreRendezvous {
 
   /// Gets the generation from rank 0; must be called first. Fails with timeout (names the missing
   /// ranks) or disconnected.
-  Status join(Deadline deadline);
+  Status join(net::Deadline deadline);
 
   /// Returns the secret that rank 0 creates and writes to the store.
-  Result<std::string> share_secret(Deadline deadline);
+  Result<std::string> share_secret(net::Deadline deadline);
 
   /// Writes this rank's endpoint and returns those of all ranks. On rank 0, it tells `watch` that
   /// all have joined. Fails with timeout (names all missing ranks), disconnected, corrupted,
   /// invalid_argument (two processes have this rank), mismatch (of world sizes), or an error of
   /// `watch`.
   Result<std::vector<RankEndpoint>> exchange(const RankEndpoint& mine, StartWatch& watch,
-                                             Deadline deadline);
+                                             net::Deadline deadline);
 
   /// Prefix of this rendezvous's keys, unique to it. Valid after join().
   const std::string& prefix() const { return prefix_; }
@@ -59,12 +59,12 @@ class StoreRendezvous {
   std::string endpoint_key(const std::string& nonce) const;
   std::string part_key(std::size_t part) const;
   Status admit(Rank rank, Joiner& joiner, Duration patience);
-  Status admit_all(std::vector<Joiner>& joiners, Deadline deadline);
+  Status admit_all(std::vector<Joiner>& joiners, net::Deadline deadline);
   Result<bool> are_unchanged(const std::vector<Joiner>& joiners);
   Result<std::vector<std::string>> gather(const std::string& mine, StartWatch& watch,
-                                          Deadline deadline);
+                                          net::Deadline deadline);
   Status publish(const std::vector<std::string>& endpoints);
-  Result<std::vector<std::string>> fetch(Deadline deadline);
+  Result<std::vector<std::string>> fetch(net::Deadline deadline);
   bool has_joined(Rank rank);
   Error missing();
 
@@ -76,4 +76,4 @@ class StoreRendezvous {
   Identity self_;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

@@ -6,7 +6,7 @@
 #include "gradwire/bootstrap/start_watch.h"
 #include "gradwire/bootstrap/store.h"
 
-namespace gradwire {
+namespace gradwire::bootstrap {
 
 /// StartWatch over a store that does not know about ranks, such as a launcher's: ranks write
 /// failures to it and poll for them. Such a store does not report that a process has exited; the
@@ -24,21 +24,21 @@ class StoreStartWatch final : public StartWatch {
 
   Result<bool> seal() override { return true; }
   bool is_authenticated() const override { return false; }
-  const Socket& socket() const override { return none_; }
+  const net::Socket& socket() const override { return none_; }
   Status check() override;
   Error fail(const Error& error) override;
-  Status complete(Deadline deadline, const ConnectionCheck& check_connections) override;
+  Status complete(net::Deadline deadline, const ConnectionCheck& check_connections) override;
 
  private:
   std::string key_of_connected(Rank rank) const;
-  Status await(const std::string& key, const std::string& what, Deadline deadline,
+  Status await(const std::string& key, const std::string& what, net::Deadline deadline,
                const ConnectionCheck& check_connections);
 
   Store& store_;
   std::string prefix_;
   Identity self_;
   std::optional<Error> failed_;  ///< Set once it is read from the store.
-  Socket none_;
+  net::Socket none_;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::bootstrap

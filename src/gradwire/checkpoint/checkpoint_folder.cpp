@@ -6,13 +6,12 @@
 
 #include <fmt/format.h>
 
-#include "gradwire/base/error.h"
-#include "gradwire/base/random_hex.h"
+#include "gradwire/base/random.h"
 #include "gradwire/base/refuse.h"
 #include "gradwire/checkpoint/checkpoint_reader.h"
 #include "gradwire/checkpoint/input_file.h"
 
-namespace gradwire {
+namespace gradwire::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
@@ -80,9 +79,9 @@ fs::path newest_of(const std::vector<FoundCheckpoint>& found) {
           ? fmt::format("or resume from the newest readable one, {}", newest.path.string())
           : "no other checkpoint here is readable";
   refuse(
-      fmt::format("{} (it may be the newest checkpoint, and an older one is never chosen "
-                  "automatically: remove {}, {})",
-                  damaged.damage, damaged.path.string(), rest));
+      "{} (it may be the newest checkpoint, and an older one is never chosen "
+      "automatically: remove {}, {})",
+      damaged.damage, damaged.path.string(), rest);
 }
 
 void write_manifest(Disk& disk, const fs::path& partial, const Manifest& manifest) {
@@ -135,9 +134,9 @@ std::string manifest_text_of(const fs::path& checkpoint) {
   const InputFile file(checkpoint / kManifestName);
   if (file.size() > kMaxManifestBytes) {
     refuse(
-        fmt::format("{}: is damaged: it has {} bytes, but a manifest has at most {}; use "
-                    "another checkpoint",
-                    file.path().string(), file.size(), kMaxManifestBytes));
+        "{}: is damaged: it has {} bytes, but a manifest has at most {}; use "
+        "another checkpoint",
+        file.path().string(), file.size(), kMaxManifestBytes);
   }
   std::string text(file.size(), '\0');
   file.read(0, std::as_writable_bytes(std::span(text)));
@@ -217,4 +216,4 @@ void remove_checkpoint(Disk& disk, const fs::path& checkpoint) {
   disk.remove_all(old);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::checkpoint

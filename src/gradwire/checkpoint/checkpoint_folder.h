@@ -10,7 +10,7 @@
 #include "gradwire/checkpoint/manifest.h"
 #include "gradwire/checkpoint/save_lock.h"
 
-namespace gradwire {
+namespace gradwire::checkpoint {
 
 /// Layout of a folder of checkpoints. Each checkpoint is a folder, which appears complete or not at
 /// all:
@@ -87,4 +87,4 @@ void check_written(const std::filesystem::path& checkpoint, const ManifestFile& 
 /// saver may remove it at the same time.
 void remove_checkpoint(Disk& disk, const std::filesystem::path& checkpoint);
 
-}  // namespace gradwire
+}  // namespace gradwire::checkpoint

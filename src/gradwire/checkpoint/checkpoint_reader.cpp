@@ -8,7 +8,7 @@
 #include "gradwire/checkpoint/checkpoint_folder.h"
 #include "gradwire/checkpoint/safetensors_header.h"
 
-namespace gradwire {
+namespace gradwire::checkpoint {
 namespace {
 
 [[noreturn]] void refuse(const std::filesystem::path& path, const std::string& reason) {
@@ -68,4 +68,4 @@ void CheckpointReader::read(const ManifestTensor& tensor, std::int64_t begin, By
   }
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::checkpoint

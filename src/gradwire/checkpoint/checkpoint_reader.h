@@ -8,7 +8,7 @@
 #include "gradwire/checkpoint/input_file.h"
 #include "gradwire/checkpoint/manifest.h"
 
-namespace gradwire {
+namespace gradwire::checkpoint {
 
 /// Opens a file of a checkpoint. Throws Exception(invalid_argument), which names the file and the
 /// remedy, if it is missing or its size differs from the manifest's.
@@ -50,4 +50,4 @@ class CheckpointReader {
   std::vector<InputFile> files_;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::checkpoint

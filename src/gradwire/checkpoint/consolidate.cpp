@@ -7,10 +7,10 @@
 
 #include <fmt/format.h>
 
-#include "gradwire/base/atomic_file.h"
+#include "gradwire/base/file.h"
 #include "gradwire/checkpoint/safetensors_header.h"
 
-namespace gradwire {
+namespace gradwire::checkpoint {
 namespace {
 
 constexpr std::size_t kChunkBytes = 4 << 20;
@@ -62,4 +62,4 @@ Consolidation consolidate(const CheckpointReader& checkpoint, const std::filesys
   return {tensors.size(), header.data_begin + data};
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::checkpoint

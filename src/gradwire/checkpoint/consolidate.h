@@ -5,7 +5,7 @@
 
 #include "gradwire/checkpoint/checkpoint_reader.h"
 
-namespace gradwire {
+namespace gradwire::checkpoint {
 
 /// Prefix of an optimizer's tensors: "optimizer.exp_avg.0.weight".
 inline constexpr const char* kOptimizerPrefix = "optimizer.";
@@ -22,4 +22,4 @@ struct Consolidation {
 Consolidation consolidate(const CheckpointReader& checkpoint, const std::filesystem::path& output,
                           bool optimizer);
 
-}  // namespace gradwire
+}  // namespace gradwire::checkpoint

@@ -10,7 +10,7 @@
 
 #include "gradwire/base/error.h"
 
-namespace gradwire {
+namespace gradwire::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
@@ -92,4 +92,4 @@ void Disk::remove_all(const fs::path& path) {
   remove(path);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::checkpoint

@@ -5,7 +5,7 @@
 #include "gradwire/base/bytes.h"
 #include "gradwire/base/unique_fd.h"
 
-namespace gradwire {
+namespace gradwire::checkpoint {
 
 /// File system operations of saving, with one virtual function for each system call that changes
 /// something. Tests make any of them fail, or end the process there. Errors are Exception(system)
@@ -39,4 +39,4 @@ class Disk {
   void remove_all(const std::filesystem::path& path);
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::checkpoint

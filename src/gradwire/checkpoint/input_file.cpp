@@ -13,7 +13,7 @@
 #include "gradwire/base/crc32c.h"
 #include "gradwire/base/error.h"
 
-namespace gradwire {
+namespace gradwire::checkpoint {
 namespace {
 
 [[noreturn]] void refuse(const std::filesystem::path& path, const std::string& reason) {
@@ -56,4 +56,4 @@ std::uint32_t InputFile::checksum() const {
   return crc;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::checkpoint

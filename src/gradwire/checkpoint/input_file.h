@@ -6,7 +6,7 @@
 #include "gradwire/base/bytes.h"
 #include "gradwire/base/unique_fd.h"
 
-namespace gradwire {
+namespace gradwire::checkpoint {
 
 /// A file with random read access. Thread-safe. Errors are Exception(invalid_argument) with the
 /// file's name.
@@ -30,4 +30,4 @@ class InputFile {
   std::uint64_t size_ = 0;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::checkpoint

@@ -12,7 +12,7 @@
 #include "gradwire/checkpoint/safetensors_header.h"
 #include "gradwire/checkpoint/strict_json.h"
 
-namespace gradwire {
+namespace gradwire::checkpoint {
 namespace {
 
 using nlohmann::json;
@@ -173,21 +173,19 @@ Manifest manifest_of(const StrictJson& root) {
 /// Parses the manifest, verifies its checksum, and returns the content without the checksum.
 json checked_json(std::string_view text) {
   if (text.size() > kMaxManifestBytes) {
-    refuse(
-        fmt::format("has {} bytes, but a manifest has at most {}", text.size(), kMaxManifestBytes));
+    refuse("has {} bytes, but a manifest has at most {}", text.size(), kMaxManifestBytes);
   }
   auto parsed = parse_bounded_json(text);
   if (!parsed)
-    refuse(fmt::format("is damaged, or no manifest of a gradwire checkpoint: {}",
-                       parsed.error().message));
+    refuse("is damaged, or no manifest of a gradwire checkpoint: {}", parsed.error().message);
   auto& root = *parsed;
   if (!root.is_object() || !root.contains("format") || root["format"] != kFormat) {
     refuse("is damaged, or no manifest of a gradwire checkpoint");
   }
   const auto version = StrictJson(root).at("version").number(kMaxCount);
   if (version != kVersion) {
-    refuse(fmt::format("has version {}, but this gradwire reads version {}: update gradwire",
-                       version, kVersion));
+    refuse("has version {}, but this gradwire reads version {}: update gradwire", version,
+           kVersion);
   }
   const json checksum = root.contains("checksum") ? root["checksum"] : json();
   root.erase("checksum");
@@ -244,7 +242,7 @@ Result<Manifest> parse_manifest(std::string_view text) {
     try {
       return manifest_of(StrictJson(root));
     } catch (const Exception& error) {
-      refuse(fmt::format("is damaged: {}; use another checkpoint", error.what()));
+      refuse("is damaged: {}; use another checkpoint", error.what());
     }
   } catch (const Exception& error) {
     return failure(error.kind(), error.what());
@@ -254,7 +252,7 @@ Result<Manifest> parse_manifest(std::string_view text) {
 Manifest parse_manifest(std::string_view text, const std::filesystem::path& path) {
   auto parsed = parse_manifest(text);
   if (parsed) return std::move(*parsed);
-  refuse(fmt::format("{}: {}", path.string(), parsed.error().message));
+  refuse("{}: {}", path.string(), parsed.error().message);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::checkpoint

@@ -8,7 +8,7 @@
 
 #include "gradwire/base/error.h"
 
-namespace gradwire {
+namespace gradwire::checkpoint {
 
 /// Name of the manifest in a checkpoint's folder.
 inline constexpr const char* kManifestName = "manifest.json";
@@ -75,4 +75,4 @@ Result<Manifest> parse_manifest(std::string_view text);
 /// and the remedy.
 Manifest parse_manifest(std::string_view text, const std::filesystem::path& path);
 
-}  // namespace gradwire
+}  // namespace gradwire::checkpoint

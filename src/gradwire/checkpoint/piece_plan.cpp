@@ -2,18 +2,12 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
+#include "gradwire/base/refuse.h"
 
-#include "gradwire/base/error.h"
-
-namespace gradwire {
+namespace gradwire::checkpoint {
 namespace {
 
 constexpr std::uint64_t kMinBytesToDivide = 16 << 10;  // Below, one rank writes it all.
-
-[[noreturn]] void refuse(const std::string& message) {
-  throw Exception(ErrorKind::invalid_argument, message);
-}
 
 /// Elements held by the same set of ranks.
 struct Segment {
@@ -53,8 +47,7 @@ std::vector<Segment> segments_of(const std::string& name, std::int64_t elements,
   for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
     auto ranks = holders_of(held, cuts[i], cuts[i + 1]);
     if (ranks.empty()) {
-      refuse(fmt::format("checkpoint: no rank holds elements {} to {} of '{}'", cuts[i],
-                         cuts[i + 1] - 1, name));
+      refuse("checkpoint: no rank holds elements {} to {} of '{}'", cuts[i], cuts[i + 1] - 1, name);
     }
     segments.push_back({cuts[i], cuts[i + 1], std::move(ranks)});
   }
@@ -78,8 +71,8 @@ std::vector<HeldPiece> plan_pieces(const std::string& name, std::int64_t element
   };
   for (const auto& piece : held) {
     if (piece.begin >= 0 && piece.count >= 0 && piece.begin + piece.count <= elements) continue;
-    refuse(fmt::format("checkpoint: rank {} holds elements {} to {} of '{}', which has {} elements",
-                       piece.rank, piece.begin, piece.begin + piece.count - 1, name, elements));
+    refuse("checkpoint: rank {} holds elements {} to {} of '{}', which has {} elements", piece.rank,
+           piece.begin, piece.begin + piece.count - 1, name, elements);
   }
   if (elements == 0) {
     give(held.empty() ? 0 : held.front().rank, 0, 0);
@@ -100,4 +93,4 @@ std::vector<HeldPiece> plan_pieces(const std::string& name, std::int64_t element
   return planned;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::checkpoint

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace gradwire {
+namespace gradwire::checkpoint {
 
 /// Consecutive elements of a tensor held by one rank.
 struct HeldPiece {
@@ -25,4 +25,4 @@ std::vector<HeldPiece> plan_pieces(const std::string& name, std::int64_t element
                                    std::size_t element_bytes, const std::vector<HeldPiece>& held,
                                    std::vector<std::uint64_t>& load);
 
-}  // namespace gradwire
+}  // namespace gradwire::checkpoint

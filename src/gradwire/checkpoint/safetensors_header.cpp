@@ -13,7 +13,7 @@
 #include "gradwire/checkpoint/input_file.h"
 #include "gradwire/checkpoint/strict_json.h"
 
-namespace gradwire {
+namespace gradwire::checkpoint {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "the format's data is little-endian");
@@ -56,20 +56,20 @@ std::uint64_t header_bytes(std::string_view bytes, std::uint64_t file_bytes) {
 StoredTensor tensor_of(const std::string& name, const StrictJson& entry, std::uint64_t data_bytes) {
   StoredTensor tensor{.name = name, .type = entry.at("dtype").text()};
   if (stored_type_bytes(tensor.type) == 0) {
-    refuse(fmt::format("element type {} is not supported", tensor.type));
+    refuse("element type {} is not supported", tensor.type);
   }
   const auto sizes = entry.at("shape").numbers(kMaxTensorBytes);
   tensor.shape.assign(sizes.begin(), sizes.end());
   const auto bytes = stored_tensor_bytes(tensor.type, tensor.shape);
-  if (!bytes) refuse(fmt::format("'{}' has an impossible shape", name));
+  if (!bytes) refuse("'{}' has an impossible shape", name);
   const auto offsets = entry.at("data_offsets").numbers(kMaxTensorBytes);
   if (offsets.size() != 2 || offsets[0] > offsets[1]) {
     entry.at("data_offsets").refuse("[begin, end] of its bytes, in ascending order");
   }
-  if (offsets[1] > data_bytes) refuse(fmt::format("'{}' exceeds the end of the file", name));
+  if (offsets[1] > data_bytes) refuse("'{}' exceeds the end of the file", name);
   if (*bytes != offsets[1] - offsets[0]) {
-    refuse(fmt::format("'{}' has {} bytes, but its shape and type require {}", name,
-                       offsets[1] - offsets[0], *bytes));
+    refuse("'{}' has {} bytes, but its shape and type require {}", name, offsets[1] - offsets[0],
+           *bytes);
   }
   tensor.begin = offsets[0];
   tensor.end = offsets[1];
@@ -80,7 +80,7 @@ SafetensorsHeader header_of(std::string_view bytes, std::uint64_t file_bytes) {
   SafetensorsHeader header{.data_begin = header_bytes(bytes, file_bytes)};
   if (header.data_begin > bytes.size()) refuse("its header is truncated");
   const auto json = parse_bounded_json(bytes.substr(8, header.data_begin - 8));
-  if (!json) refuse(fmt::format("the header is damaged: {}", json.error().message));
+  if (!json) refuse("the header is damaged: {}", json.error().message);
   if (!json->is_object()) refuse("the header is not a JSON object");
   for (const auto& [name, value] : json->items()) {
     const StrictJson entry(value, name);
@@ -154,8 +154,7 @@ std::string safetensors_header_bytes(const SafetensorsHeader& header) {
   if (!header.metadata.empty()) json["__metadata__"] = header.metadata;
   for (const auto& tensor : header.tensors) {
     if (json.contains(tensor.name)) {
-      throw Exception(ErrorKind::invalid_argument,
-                      fmt::format("safetensors: two tensors are named '{}'", tensor.name));
+      refuse("safetensors: two tensors are named '{}'", tensor.name);
     }
     json[tensor.name] = {{"dtype", tensor.type},
                          {"shape", tensor.shape},
@@ -184,12 +183,12 @@ SafetensorsHeader read_safetensors_header(const std::filesystem::path& path) {
   try {
     bytes.resize(header_bytes(bytes, file.size()));
   } catch (const Exception& error) {
-    refuse(fmt::format("{}: {}", path.string(), error.what()));
+    refuse("{}: {}", path.string(), error.what());
   }
   file.read(0, std::as_writable_bytes(std::span(bytes)));
   auto header = parse_safetensors_header(bytes, file.size());
   if (header) return std::move(*header);
-  refuse(fmt::format("{}: {}", path.string(), header.error().message));
+  refuse("{}: {}", path.string(), header.error().message);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::checkpoint

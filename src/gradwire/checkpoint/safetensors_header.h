@@ -10,7 +10,7 @@
 
 #include "gradwire/base/error.h"
 
-namespace gradwire {
+namespace gradwire::checkpoint {
 
 /// Returns the bytes of one element of a type, given by its safetensors name ("F32", "BF16", ...);
 /// 0 for an unknown name.
@@ -60,4 +60,4 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string_view bytes,
 /// header that does not fit the data.
 SafetensorsHeader read_safetensors_header(const std::filesystem::path& path);
 
-}  // namespace gradwire
+}  // namespace gradwire::checkpoint

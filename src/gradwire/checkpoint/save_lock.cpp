@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-namespace gradwire {
+namespace gradwire::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
@@ -108,4 +108,4 @@ bool is_abandoned(const fs::path& stem, fs::file_time_type now) {
   return last_change(partial, file) + kSilence < now;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::checkpoint

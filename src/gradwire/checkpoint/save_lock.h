@@ -6,7 +6,7 @@
 #include "gradwire/base/unique_fd.h"
 #include "gradwire/checkpoint/disk.h"
 
-namespace gradwire {
+namespace gradwire::checkpoint {
 
 /// One attempt to save a checkpoint, as other savers in the same folder see it. The checkpoint is
 /// written in `.step-000300.5f3a.partial`; the lock file `.step-000300.5f3a.lock` exists from
@@ -44,4 +44,4 @@ class SaveLock {
 /// abandoned if it has not changed for 15 minutes by the file system's clock (`now`).
 bool is_abandoned(const std::filesystem::path& stem, std::filesystem::file_time_type now);
 
-}  // namespace gradwire
+}  // namespace gradwire::checkpoint

@@ -4,7 +4,7 @@
 
 #include "gradwire/base/crc32c.h"
 
-namespace gradwire {
+namespace gradwire::checkpoint {
 
 ManifestFile write_shard(Disk& disk, const std::filesystem::path& path,
                          const SafetensorsHeader& header,
@@ -23,4 +23,4 @@ ManifestFile write_shard(Disk& disk, const std::filesystem::path& path,
   return written;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::checkpoint

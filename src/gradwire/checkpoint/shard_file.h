@@ -8,7 +8,7 @@
 #include "gradwire/checkpoint/manifest.h"
 #include "gradwire/checkpoint/safetensors_header.h"
 
-namespace gradwire {
+namespace gradwire::checkpoint {
 
 /// Writes the file of one rank; returns after it is on the disk. `bytes(name)` returns a tensor's
 /// data, valid until its next call. Throws Exception(system).
@@ -16,4 +16,4 @@ ManifestFile write_shard(Disk& disk, const std::filesystem::path& path,
                          const SafetensorsHeader& header,
                          const std::function<ConstBytes(const std::string& name)>& bytes);
 
-}  // namespace gradwire
+}  // namespace gradwire::checkpoint

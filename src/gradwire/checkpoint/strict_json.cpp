@@ -6,7 +6,7 @@
 
 #include "gradwire/base/refuse.h"
 
-namespace gradwire {
+namespace gradwire::checkpoint {
 namespace {
 
 using nlohmann::json;
@@ -62,7 +62,7 @@ Result<json> parse_bounded_json(std::string_view text) {
 }
 
 void StrictJson::refuse(const std::string& expected) const {
-  gradwire::refuse(fmt::format("'{}' is {}; it must be {}", place_, shown(value_), expected));
+  gradwire::refuse("'{}' is {}; it must be {}", place_, shown(value_), expected);
 }
 
 const StrictJson& StrictJson::object() const {
@@ -73,7 +73,7 @@ const StrictJson& StrictJson::object() const {
 StrictJson StrictJson::at(std::string_view key) const {
   const auto found = object().value_.find(key);
   auto place = place_.empty() ? std::string(key) : fmt::format("{}.{}", place_, key);
-  if (found == value_.end()) gradwire::refuse(fmt::format("'{}' is missing", place));
+  if (found == value_.end()) gradwire::refuse("'{}' is missing", place);
   return StrictJson(*found, std::move(place));
 }
 
@@ -105,4 +105,4 @@ std::vector<std::uint64_t> StrictJson::numbers(std::uint64_t max) const {
   return value_.get<std::vector<std::uint64_t>>();
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::checkpoint

@@ -10,7 +10,7 @@
 
 #include "gradwire/base/error.h"
 
-namespace gradwire {
+namespace gradwire::checkpoint {
 
 /// Parses untrusted JSON. Error: invalid_argument, if the text is not JSON, or lists and objects
 /// are nested more than 100 deep, which would overflow the stack of recursive code.
@@ -45,4 +45,4 @@ class StrictJson {
   std::string place_;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::checkpoint

@@ -14,7 +14,7 @@
 #include "gradwire/cli/command_line.h"
 #include "gradwire/cli/commands.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -27,8 +27,8 @@ struct Options {
 };
 
 int write_consolidated(const Options& options) {
-  const CheckpointReader checkpoint(find_checkpoint(options.folder));
-  const auto done = consolidate(checkpoint, options.output, options.with_optimizer);
+  const checkpoint::CheckpointReader checkpoint(checkpoint::find_checkpoint(options.folder));
+  const auto done = checkpoint::consolidate(checkpoint, options.output, options.with_optimizer);
   fmt::print("{}: {} tensors, {}, after {} steps\n", options.output, done.tensors,
              format_bytes(done.bytes), checkpoint.manifest().step);
   return 0;
@@ -36,14 +36,15 @@ int write_consolidated(const Options& options) {
 
 /// Returns the folder of checkpoints, given one of them, itself, or a run's output folder.
 fs::path folder_of(const fs::path& path) {
-  if (fs::exists(path / kManifestName)) return path.parent_path();
+  if (fs::exists(path / checkpoint::kManifestName)) return path.parent_path();
   return fs::is_directory(path / "checkpoints") ? path / "checkpoints" : path;
 }
 
 int list(const Options& options) {
   const auto folder = folder_of(options.folder);
-  const auto found = list_checkpoints(folder);
-  if (found.empty()) find_checkpoint(options.folder);  // Throws, naming what is there instead.
+  const auto found = checkpoint::list_checkpoints(folder);
+  if (found.empty())
+    checkpoint::find_checkpoint(options.folder);  // Throws, naming what is there instead.
   fmt::print("{:>9} {:>6} {:>10}  checkpoint\n", "step", "ranks", "size");
   for (const auto& one : found) {
     if (one.damage.empty()) {
@@ -53,11 +54,12 @@ int list(const Options& options) {
       fmt::print("{:>9} {:>6} {:>10}  {}\n", "-", "-", "damaged", one.damage);
     }
   }
-  find_checkpoint(folder);  // Throws if one is damaged, with the remedy, as for resuming.
+  checkpoint::find_checkpoint(
+      folder);  // Throws if one is damaged, with the remedy, as for resuming.
   return 0;
 }
 
-void print_tensors(const Manifest& manifest) {
+void print_tensors(const checkpoint::Manifest& manifest) {
   for (const auto& tensor : manifest.tensors) {
     fmt::print("  {:<40} {:<5} [{}] in {}\n", tensor.name, tensor.type,
                fmt::join(tensor.shape, ", "),
@@ -67,8 +69,8 @@ void print_tensors(const Manifest& manifest) {
 }
 
 int show(const Options& options) {
-  const auto path = find_checkpoint(options.folder);
-  const auto manifest = read_manifest(path);
+  const auto path = checkpoint::find_checkpoint(options.folder);
+  const auto manifest = checkpoint::read_manifest(path);
   fmt::print("{}\nstep      {}\nranks     {}\nmodel     {}\nrun       {}\n", path.string(),
              manifest.step, manifest.ranks(), manifest.model, manifest.run);
   for (const auto& file : manifest.files) {
@@ -77,12 +79,12 @@ int show(const Options& options) {
   fmt::print("tensors   {}\n", manifest.tensors.size());
   print_tensors(manifest);
   if (!options.verify) return 0;
-  CheckpointReader(path).verify();
+  checkpoint::CheckpointReader(path).verify();
   fmt::print("verified  the checksums of all files match\n");
   return 0;
 }
 
-void describe(CLI::App& app, Options& options) {
+void declare_options(CLI::App& app, Options& options) {
   const char* folder =
       "a checkpoint; or a folder of checkpoints or a run's output folder, for the newest one";
   app.require_subcommand(1);
@@ -105,10 +107,10 @@ int checkpoint_command(int argc, char** argv) {
   CLI::App app("Lists and shows checkpoints of training runs, and merges one into a single file",
                "gradwire checkpoint");
   Options options;
-  describe(app, options);
+  declare_options(app, options);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
   if (app.got_subcommand("consolidate")) return write_consolidated(options);
   return app.got_subcommand("list") ? list(options) : show(options);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

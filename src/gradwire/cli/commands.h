@@ -1,8 +1,14 @@
 #pragma once
 
+#include <functional>
+#include <memory>
+
+#include "gradwire/bootstrap/job.h"
+#include "gradwire/bootstrap/store.h"
+
 /// The commands of `gradwire` and `gradwire-torch`. argv[0] is the command's name. They return the
 /// exit status: 0, 1 for an error, 2 for a wrong command line. main() handles their exceptions.
-namespace gradwire {
+namespace gradwire::cli {
 
 // gradwire
 int run_command(int argc, char** argv);         ///< run_command.cpp
@@ -20,4 +26,28 @@ int checkpoint_command(int argc, char** argv);  ///< checkpoint_command.cpp
 int train_command(int argc, char** argv);        ///< train_command.cpp
 int torch_bench_command(int argc, char** argv);  ///< torch_bench.cpp
 
-}  // namespace gradwire
+/// `gradwire bench codec`: measures speed and error of codecs. argv[0] is "codec"; returns the exit
+/// status.
+int bench_codec_command(int argc, char** argv);
+
+/// `gradwire plan --check RUN`: compares a prediction with a measured run. Options are those of
+/// `gradwire plan simulate`; defaults come from the run. argv[0] is a name for messages.
+int plan_check_command(int argc, char** argv);
+
+/// `gradwire plan place`: searches degrees of tensor, pipeline and data parallelism. argv[0] is
+/// "place".
+int plan_place_command(int argc, char** argv);
+
+/// `gradwire plan simulate`: a step, or one operation, in virtual time. argv[0] is "simulate".
+int plan_simulate_command(int argc, char** argv);
+
+/// Opens the launcher's store of a job; returns null if the job uses gradwire's own.
+using StoreOpener = std::function<std::shared_ptr<bootstrap::Store>(const bootstrap::Job&)>;
+
+/// `gradwire bench`, with the store of `open_store` for the rendezvous.
+int bench_with_store(int argc, char** argv, const StoreOpener& open_store);
+
+/// `gradwire bench step` (bench_step_command.cpp); argv[0] is "step".
+int bench_step_with_store(int argc, char** argv, const StoreOpener& open_store);
+
+}  // namespace gradwire::cli

@@ -11,10 +11,11 @@
 
 #include <fmt/format.h>
 
+#include "gradwire/base/refuse.h"
 #include "gradwire/base/suggest.h"
-#include "gradwire/cli/launch/usage_error.h"
+#include "gradwire/cli/command_line.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 void print_help(std::string_view program, std::string_view about,
@@ -95,4 +96,4 @@ int dispatch(std::string_view program, std::string_view about, std::span<const C
   return flushed(program, find_and_run(program, about, commands, argc, argv));
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

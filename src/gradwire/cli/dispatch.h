@@ -3,7 +3,7 @@
 #include <span>
 #include <string_view>
 
-namespace gradwire {
+namespace gradwire::cli {
 
 /// A command of a program.
 struct Command {
@@ -19,4 +19,4 @@ struct Command {
 int dispatch(std::string_view program, std::string_view about, std::span<const Command> commands,
              int argc, char** argv);
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

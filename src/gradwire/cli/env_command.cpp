@@ -7,32 +7,32 @@
 #include "gradwire/cli/command_line.h"
 #include "gradwire/cli/commands.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
-const char* secret_of(const Job& job) {
+const char* secret_of(const bootstrap::Job& job) {
   if (!job.secret.empty()) return "set";
   return job.launcher_store ? "from the launcher's store" : "none";
 }
 
 /// Returns the rails that this rank would use, such as "gw0:10.77.0.1,gw1:10.77.1.1".
-std::string rails_of(const Job& job) {
-  const auto masters = resolve(job.master_address, job.master_port);
+std::string rails_of(const bootstrap::Job& job) {
+  const auto masters = net::resolve(job.master_address, job.master_port);
   if (!masters) return fmt::format("none ({})", masters.error().message);
-  const auto rails = choose_local_rails(job.interface, masters->front());
+  const auto rails = bootstrap::choose_local_rails(job.interface, masters->front());
   if (!rails) return fmt::format("none ({})", rails.error().message);
   std::vector<std::string> words;
-  for (const RailEndpoint& rail : *rails) {
+  for (const bootstrap::RailEndpoint& rail : *rails) {
     words.push_back(fmt::format("{}:{}", rail.interface, rail.address.host()));
   }
   return fmt::format("{}", fmt::join(words, ","));
 }
 
-std::string port_of(const Job& job) {
+std::string port_of(const bootstrap::Job& job) {
   return job.port == 0 ? "free" : std::to_string(job.port);
 }
 
-void print(const Job& job) {
+void print(const bootstrap::Job& job) {
   fmt::print(
       "launcher={} rank={} world_size={} local_rank={} local_world_size={} master={}:{} "
       "port={} interface={} secret={} rails={}\n",
@@ -50,8 +50,8 @@ int env_command(int argc, char** argv) {
       "gradwire env\"."};
   app.name("gradwire env");
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
-  print(Job::from_environment());
+  print(bootstrap::Job::from_environment());
   return 0;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

@@ -5,7 +5,7 @@
 #include "gradwire/cli/dispatch.h"
 #include "gradwire/cli/sibling.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 int torch_program(int argc, char** argv) {
@@ -14,7 +14,7 @@ int torch_program(int argc, char** argv) {
 
 /// Ranks under torchrun use torchrun's store for the rendezvous; its c10d protocol needs libtorch.
 int bench_with_any_launcher(int argc, char** argv) {
-  if (Job::from_environment().launcher_store) exec_torch_program(argc, argv);
+  if (bootstrap::Job::from_environment().launcher_store) exec_torch_program(argc, argv);
   return bench_command(argc, argv);
 }
 
@@ -33,9 +33,10 @@ constexpr auto kCommands = std::to_array<Command>({
 });
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::cli
 
 int main(int argc, char** argv) {
-  return gradwire::dispatch("gradwire", "Distributed training of neural networks on plain Ethernet",
-                            gradwire::kCommands, argc, argv);
+  return gradwire::cli::dispatch("gradwire",
+                                 "Distributed training of neural networks on plain Ethernet",
+                                 gradwire::cli::kCommands, argc, argv);
 }

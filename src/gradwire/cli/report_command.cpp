@@ -4,12 +4,12 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "gradwire/base/atomic_file.h"
+#include "gradwire/base/file.h"
 #include "gradwire/cli/command_line.h"
 #include "gradwire/cli/commands.h"
 #include "gradwire/report/report_page.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 struct ReportOptions {
@@ -18,7 +18,7 @@ struct ReportOptions {
   std::string title = "gradwire report";
 };
 
-void describe(CLI::App& app, ReportOptions& options) {
+void declare_options(CLI::App& app, ReportOptions& options) {
   app.add_option("runs", options.inputs,
                  "output folders of gradwire train, or JSON files of gradwire train --json and "
                  "gradwire bench step --json; NAME=PATH gives one a name")
@@ -36,14 +36,14 @@ std::string counted(std::size_t count, const char* what) {
 int report_command(int argc, char** argv) {
   ReportOptions options;
   CLI::App app("Renders training runs as one self-contained HTML page", "gradwire report");
-  describe(app, options);
+  declare_options(app, options);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
-  const auto inputs = read_arguments([&] { return read_report_inputs(options.inputs); });
-  const auto page = value_or_throw(report_page(inputs, options.title));
+  const auto inputs = read_arguments([&] { return report::read_report_inputs(options.inputs); });
+  const auto page = value_or_throw(report::report_page(inputs, options.title));
   write_file(options.output, page);
   fmt::print("{}: {}, {}\n", options.output, counted(inputs.runs.size(), "run"),
              counted(inputs.ladders.size(), "ladder"));
   return 0;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

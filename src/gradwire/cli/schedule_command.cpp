@@ -6,7 +6,8 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "gradwire/base/atomic_file.h"
+#include "gradwire/base/file.h"
+#include "gradwire/base/refuse.h"
 #include "gradwire/base/suggest.h"
 #include "gradwire/base/units.h"
 #include "gradwire/cli/command_line.h"
@@ -19,7 +20,7 @@
 #include "gradwire/schedule/draw/drawing.h"
 #include "gradwire/schedule/verify/verifier.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 struct Options {
@@ -37,7 +38,7 @@ struct Options {
   std::string output;
 };
 
-void describe_options(CLI::App& app, Options& options) {
+void declare_options(CLI::App& app, Options& options) {
   app.add_option("name", options.name, "ring, direct, tree, ...; default: list all algorithms");
   app.add_option("-n,--ranks", options.links.ranks, "number of ranks; default: 4")
       ->check(CLI::Range(1, kMaxRanks));
@@ -74,45 +75,43 @@ void describe_options(CLI::App& app, Options& options) {
 
 /// The parsed options.
 struct Setting {
-  Schedule schedule;
-  Topology topology;
+  schedule::Schedule schedule;
+  topology::Topology topology;
   std::size_t elements;  ///< Number of float32 elements of all chunks together.
   std::size_t segment_bytes;
 
-  ChunkLayout layout() const { return {schedule.chunks, elements, sizeof(float)}; }
+  schedule::ChunkLayout layout() const { return {schedule.chunks, elements, sizeof(float)}; }
 };
 
-Collective collective_of(const Options& options) {
-  if (const auto collective = collective_named(options.collective)) return *collective;
+schedule::Collective collective_of(const Options& options) {
+  if (const auto collective = schedule::collective_named(options.collective)) return *collective;
   std::vector<std::string_view> known;
-  for (Collective collective : all_collectives()) known.push_back(name_of(collective));
-  throw Exception(ErrorKind::invalid_argument,
-                  unknown_name("collective", options.collective, known));
+  for (schedule::Collective collective : schedule::all_collectives())
+    known.push_back(name_of(collective));
+  refuse(unknown_name("collective", options.collective, known));
 }
 
 /// Rounds to whole elements; if each rank has a part, to the same number of elements for each.
-std::size_t elements_of(const Schedule& schedule, std::size_t bytes) {
-  const Collective collective = schedule.spec.collective;
-  const std::size_t unit = has_parts(collective) ? schedule.chunks : 1;
-  return collective == Collective::barrier ? 0 : bytes / sizeof(float) / unit * unit;
+std::size_t elements_of(const schedule::Schedule& schedule, std::size_t bytes) {
+  const schedule::Collective collective = schedule.spec.collective;
+  const std::size_t unit = schedule::has_parts(collective) ? schedule.chunks : 1;
+  return collective == schedule::Collective::barrier ? 0 : bytes / sizeof(float) / unit * unit;
 }
 
-Setting setting_of(const Options& options, const Topology& topology, std::string_view name) {
-  Schedule schedule = value_or_throw(
-      make_schedule({collective_of(options), options.root, options.target}, name, topology));
+Setting setting_of(const Options& options, const topology::Topology& topology,
+                   std::string_view name) {
+  schedule::Schedule schedule = value_or_throw(schedule::make_schedule(
+      {collective_of(options), options.root, options.target}, name, topology));
   const std::size_t elements = elements_of(schedule, value_or_throw(parse_bytes(options.bytes)));
   const std::size_t segment = value_or_throw(parse_bytes(options.segment));
   if (segment < sizeof(float) || segment % sizeof(float) != 0) {
-    throw Exception(
-        ErrorKind::invalid_argument,
-        fmt::format("--segment: expected a multiple of 4 bytes, the size of an element, found {}",
-                    segment));
+    refuse("--segment: expected a multiple of 4 bytes, the size of an element, found {}", segment);
   }
   return {std::move(schedule), topology, elements, segment};
 }
 
 int list_algorithms() {
-  for (const Algorithm& algorithm : algorithm_catalogue()) {
+  for (const schedule::Algorithm& algorithm : schedule::algorithm_catalogue()) {
     fmt::print("{:<15} {:<19} {}\n", name_of(algorithm.collective), algorithm.name,
                algorithm.summary);
   }
@@ -134,8 +133,9 @@ std::string range_text(const std::vector<std::size_t>& bytes) {
 }
 
 /// Returns the cost of the schedule according to the cost model, as text.
-std::string summary(const Setting& setting, const ScheduleCost& cost, const Estimate& estimate) {
-  const Counts counts = cost.count(setting.layout());
+std::string summary(const Setting& setting, const schedule::ScheduleCost& cost,
+                    const schedule::Estimate& estimate) {
+  const schedule::Counts counts = cost.count(setting.layout());
   const auto messages =
       std::accumulate(counts.messages_sent.begin(), counts.messages_sent.end(), std::size_t{0});
   return fmt::format(
@@ -150,8 +150,8 @@ std::string summary(const Setting& setting, const ScheduleCost& cost, const Esti
 }
 
 /// Returns false if the schedule is wrong.
-bool report_verification(std::FILE* out, const Schedule& schedule) {
-  const auto finding = find_fault(schedule);
+bool report_verification(std::FILE* out, const schedule::Schedule& schedule) {
+  const auto finding = schedule::find_fault(schedule);
   if (finding) {
     fmt::print(stderr, "gradwire schedule: {}: {}\n", name_of(finding->fault), finding->message);
     return false;
@@ -162,32 +162,32 @@ bool report_verification(std::FILE* out, const Schedule& schedule) {
 }
 
 /// Returns false if a rank ended with wrong data.
-bool report_simulation(std::FILE* out, const ScheduleSimulation& run) {
+bool report_simulation(std::FILE* out, const engine::ScheduleSimulation& run) {
   fmt::print(out, "simulated {}, executors sent {} by the busiest rank, result {}\n",
              format_duration(run.time), format_bytes(std::ranges::max(run.payload_bytes)),
              run.correct ? "correct" : "WRONG");
   return run.correct;
 }
 
-void draw(const Options& options, const Drawing& drawing) {
-  if (options.draw == "svg") return write(options.output, draw_svg(drawing));
+void draw(const Options& options, const schedule::Drawing& drawing) {
+  if (options.draw == "svg") return write(options.output, schedule::draw_svg(drawing));
   if (options.output.empty()) fmt::print("\n");
-  write(options.output, draw_text(drawing));
+  write(options.output, schedule::draw_text(drawing));
 }
 
 /// Prints a row for every algorithm of the collective.
 int compare(const Options& options) {
-  const Topology topology = topology_of(options.links);
+  const topology::Topology topology = topology_of(options.links);
   fmt::print("{}, {} over {}\n\n{:<19} {:>5} {:>10} {:>10}  {}\n", options.collective,
              options.bytes, describe(topology), "algorithm", "steps", "messages", "estimate",
              "sent by each rank");
-  for (std::string_view name : algorithm_names(collective_of(options))) {
+  for (std::string_view name : schedule::algorithm_names(collective_of(options))) {
     const Setting setting = setting_of(options, topology, name);
-    const ScheduleCost cost(setting.schedule);
-    const Counts counts = cost.count(setting.layout());
+    const schedule::ScheduleCost cost(setting.schedule);
+    const schedule::Counts counts = cost.count(setting.layout());
     const auto messages =
         std::accumulate(counts.messages_sent.begin(), counts.messages_sent.end(), std::size_t{0});
-    const Estimate estimate =
+    const schedule::Estimate estimate =
         cost.estimate(topology, setting.layout(), {.segment_bytes = setting.segment_bytes});
     fmt::print("{:<19} {:>5} {:>10} {:>10}  {}\n", name, counts.steps, messages,
                format_duration(estimate.total), range_text(counts.bytes_sent));
@@ -197,20 +197,20 @@ int compare(const Options& options) {
 
 int show(const Options& options) {
   const Setting setting = setting_of(options, topology_of(options.links), options.name);
-  const ScheduleCost cost(setting.schedule);
-  const Estimate estimate =
+  const schedule::ScheduleCost cost(setting.schedule);
+  const schedule::Estimate estimate =
       cost.estimate(setting.topology, setting.layout(), {.segment_bytes = setting.segment_bytes});
   // An SVG on standard output must be alone there, so that it can be redirected.
   std::FILE* out = options.draw == "svg" && options.output.empty() ? stderr : stdout;
   fmt::print(out, "{}", summary(setting, cost, estimate));
   bool right = true;
   if (options.verify) right = report_verification(out, setting.schedule);
-  Drawing drawing = drawing_of(cost, estimate);
+  schedule::Drawing drawing = schedule::drawing_of(cost, estimate);
   if (options.simulate) {
-    const ScheduleSimulation run =
-        simulate(setting.schedule, setting.topology, setting.elements, setting.segment_bytes);
+    const engine::ScheduleSimulation run = engine::simulate(
+        setting.schedule, setting.topology, setting.elements, setting.segment_bytes);
     right = report_simulation(out, run) && right;
-    drawing = drawing_of(cost.programs(), run.ops, "simulated");
+    drawing = schedule::drawing_of(cost.programs(), run.ops, "simulated");
   }
   if (!options.draw.empty()) draw(options, drawing);
   return right ? 0 : 1;
@@ -222,11 +222,11 @@ int schedule_command(int argc, char** argv) {
   CLI::App app("Shows a collective algorithm: its cost, its correctness, its execution",
                "gradwire schedule");
   Options options;
-  describe_options(app, options);
+  declare_options(app, options);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
   if (options.compare) return read_arguments([&] { return compare(options); });
   if (options.name.empty()) return list_algorithms();
   return read_arguments([&] { return show(options); });
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

@@ -6,11 +6,11 @@
 
 #include <fmt/format.h>
 
-#include "gradwire/base/error.h"
+#include "gradwire/base/refuse.h"
 #include "gradwire/base/units.h"
 #include "gradwire/topology/topology_file.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 std::vector<std::string_view> split(std::string_view text, char at) {
@@ -24,8 +24,8 @@ std::vector<std::string_view> split(std::string_view text, char at) {
 }
 
 /// "1Gb/s+400Mb/s"
-std::vector<Link> rails_of(std::string_view text, Duration latency) {
-  std::vector<Link> rails;
+std::vector<topology::Link> rails_of(std::string_view text, Duration latency) {
+  std::vector<topology::Link> rails;
   for (std::string_view rate : split(text, '+')) {
     rails.push_back({latency, value_or_throw(parse_rate(rate))});
   }
@@ -33,49 +33,47 @@ std::vector<Link> rails_of(std::string_view text, Duration latency) {
 }
 
 /// Returns one host per entry of the list, or `count` hosts with its only entry.
-std::vector<Host> hosts_of(const LinkOptions& options, std::size_t count) {
+std::vector<topology::Host> hosts_of(const LinkOptions& options, std::size_t count) {
   const Duration latency = value_or_throw(parse_duration(options.latency));
   const std::vector<std::string_view> listed = split(options.bandwidth, ',');
   if (listed.size() != 1 && listed.size() != count) {
-    throw Exception(
-        ErrorKind::invalid_argument,
-        fmt::format(
-            "--bandwidth lists {} rates for {} hosts: give one rate for all hosts, or one per host",
-            listed.size(), count));
+    refuse("--bandwidth lists {} rates for {} hosts: give one rate for all hosts, or one per host",
+           listed.size(), count);
   }
-  std::vector<Host> hosts(count);
+  std::vector<topology::Host> hosts(count);
   for (std::size_t i = 0; i < count; ++i) {
     hosts[i].rails = rails_of(listed[listed.size() == 1 ? 0 : i], latency);
   }
   return hosts;
 }
 
-Topology from_file(const LinkOptions& options) {
-  Topology topology = topology_of(value_or_throw(read_cluster(options.topology_file)));
+topology::Topology from_file(const LinkOptions& options) {
+  topology::Topology topology =
+      topology_of(value_or_throw(topology::read_cluster(options.topology_file)));
   if (options.ranks && *options.ranks != topology.ranks()) {
-    throw Exception(ErrorKind::invalid_argument,
-                    fmt::format("{} has {} ranks, not {}: omit --ranks", options.topology_file,
-                                topology.ranks(), *options.ranks));
+    refuse("{} has {} ranks, not {}: omit --ranks", options.topology_file, topology.ranks(),
+           *options.ranks);
   }
   return topology;
 }
 
 }  // namespace
 
-Topology topology_of(const LinkOptions& options) {
+topology::Topology topology_of(const LinkOptions& options) {
   if (!options.topology_file.empty()) return from_file(options);
   const int ranks = options.ranks.value_or(4);
   std::vector<int> host_of;
   for (Rank rank = 0; rank < ranks; ++rank) host_of.push_back(rank / options.per_host);
-  return Topology(hosts_of(options, static_cast<std::size_t>(host_of.back() + 1)), host_of);
+  return topology::Topology(hosts_of(options, static_cast<std::size_t>(host_of.back() + 1)),
+                            host_of);
 }
 
-std::string describe(const Topology& topology) {
+std::string describe(const topology::Topology& topology) {
   double slowest = topology.host(0).port().bytes_per_second;
   double fastest = slowest;
   Duration latency = Duration::zero();
   for (int host = 0; host < topology.hosts(); ++host) {
-    const Link port = topology.host(host).port();
+    const topology::Link port = topology.host(host).port();
     slowest = std::min(slowest, port.bytes_per_second);
     fastest = std::max(fastest, port.bytes_per_second);
     latency = std::max(latency, port.latency);
@@ -88,4 +86,4 @@ std::string describe(const Topology& topology) {
                      format_duration(latency));
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

@@ -5,7 +5,7 @@
 
 #include "gradwire/topology/topology.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 
 /// Hosts and links as described on a command line.
 struct LinkOptions {
@@ -19,9 +19,9 @@ struct LinkOptions {
 
 /// Returns the topology of the options. Throws Exception(invalid_argument) that names the expected
 /// format, or Exception(system) if the file cannot be read.
-Topology topology_of(const LinkOptions& options);
+topology::Topology topology_of(const LinkOptions& options);
 
 /// Returns text such as "4 hosts of 10 Gb/s and 50 us".
-std::string describe(const Topology& topology);
+std::string describe(const topology::Topology& topology);
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

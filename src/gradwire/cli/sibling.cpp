@@ -3,7 +3,6 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <string>
 #include <vector>
 
 #include <fmt/format.h>
@@ -12,7 +11,7 @@
 #include "gradwire/base/error.h"
 #include "gradwire/cli/launch/process.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 constexpr const char* kTorchProgram = "gradwire-torch";
@@ -48,4 +47,4 @@ void exec_torch_program(int argc, char** argv) {
                   fmt::format("cannot start {}: {}", *program, std::strerror(errno)));
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-namespace gradwire {
+namespace gradwire::cli {
 
 /// Returns the path of `gradwire-torch`: in the folder of this program or in ../libexec. nullopt:
 /// not installed.
@@ -15,4 +15,4 @@ std::optional<std::string> find_torch_program();
 /// it does not exist, Exception(system) if exec fails.
 [[noreturn]] void exec_torch_program(int argc, char** argv);
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

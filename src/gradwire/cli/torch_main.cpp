@@ -10,7 +10,7 @@
 #include "gradwire/cli/commands.h"
 #include "gradwire/cli/dispatch.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 constexpr std::array<Command, 2> kCommands{{
@@ -25,15 +25,15 @@ std::string version_of_libtorch() {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::cli
 
 int main(int argc, char** argv) {
   if (argc == 2 && std::string_view(argv[1]) == "--version") {
     fmt::print("gradwire {}, built with PyTorch {}, runs with PyTorch {}\n", GRADWIRE_VERSION,
-               TORCH_VERSION, gradwire::version_of_libtorch());
+               TORCH_VERSION, gradwire::cli::version_of_libtorch());
     return 0;
   }
   // Messages begin with the command that the user typed, `gradwire train`.
-  return gradwire::dispatch("gradwire", "The commands of gradwire that need libtorch",
-                            gradwire::kCommands, argc, argv);
+  return gradwire::cli::dispatch("gradwire", "The commands of gradwire that need libtorch",
+                                 gradwire::cli::kCommands, argc, argv);
 }

@@ -11,16 +11,15 @@
 #include <malloc.h>
 #include <unistd.h>
 
-#include "gradwire/base/atomic_file.h"
 #include "gradwire/base/clock.h"
-#include "gradwire/base/cores.h"
+#include "gradwire/base/cpu.h"
+#include "gradwire/base/file.h"
 #include "gradwire/bootstrap/job.h"
 #include "gradwire/cli/command_line.h"
 #include "gradwire/cli/commands.h"
 #include "gradwire/cli/launch/hosts.h"
+#include "gradwire/cli/launch/launch.h"
 #include "gradwire/cli/launch/launch_arguments.h"
-#include "gradwire/cli/launch/plan.h"
-#include "gradwire/cli/launch/run_self.h"
 #include "gradwire/recipe/record_profile.h"
 #include "gradwire/recipe/trainer.h"
 #include "gradwire/torch/init.h"
@@ -28,7 +27,7 @@
 #include "gradwire/trace/trace_session.h"
 #include "gradwire/train/memory/memory_tracker.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 struct TrainOptions {
@@ -42,7 +41,7 @@ struct TrainOptions {
   std::string json;
 };
 
-void describe(CLI::App& app, TrainOptions& options) {
+void declare_options(CLI::App& app, TrainOptions& options) {
   app.add_option("config", options.config,
                  "JSON file, on every host; docs/training.md describes its format");
   declare_launch_arguments(app, options.launch);
@@ -60,13 +59,13 @@ void describe(CLI::App& app, TrainOptions& options) {
 }
 
 /// Returns the trace file; empty: none.
-std::filesystem::path trace_file(const TrainConfig& config, const TrainOptions& options) {
+std::filesystem::path trace_file(const recipe::TrainConfig& config, const TrainOptions& options) {
   if (!options.trace.empty() || config.trace.empty()) return options.trace;
   return std::filesystem::path(options.output) / config.trace;
 }
 
-TrainConfig load(const TrainOptions& options) {
-  auto config = load_train_config(options.config, options.settings);
+recipe::TrainConfig load(const TrainOptions& options) {
+  auto config = recipe::load_train_config(options.config, options.settings);
   if (!options.data.empty()) config.data.path = options.data;
   return config;
 }
@@ -77,73 +76,75 @@ std::filesystem::path output_folder(const TrainOptions& options) {
 
 /// Checks that outputs can be written, before hours of training. (TraceSession reserves its file
 /// itself.)
-void check_outputs(const TrainConfig& config, const TrainOptions& options) {
+void check_outputs(const recipe::TrainConfig& config, const TrainOptions& options) {
   const auto folder = output_folder(options);
-  check_writable(folder / RunRecord::kFileName);
+  check_writable(folder / report::RunRecord::kFileName);
   if (!config.checkpoint.empty()) check_writable(folder / config.checkpoint);
   if (!options.json.empty()) check_writable(options.json);
 }
 
 /// Returns true if a resumed run had no steps left, and would overwrite the results of the earlier
 /// run.
-bool has_ended_before(const TrainingSummary& summary, const std::filesystem::path& file) {
+bool has_ended_before(const report::TrainingSummary& summary, const std::filesystem::path& file) {
   return summary.steps == 0 && std::filesystem::is_regular_file(file);
 }
 
-void write_json(const TrainingSummary& summary, const std::string& path) {
+void write_json(const report::TrainingSummary& summary, const std::string& path) {
   if (path.empty() || has_ended_before(summary, path)) return;
-  write_file(path, summary_json(summary));
+  write_file(path, report::summary_json(summary));
 }
 
 /// Adds the run's name and configuration to the record, and writes it.
-void write_record(RunRecord record, const TrainOptions& options) {
+void write_record(report::RunRecord record, const TrainOptions& options) {
   const auto folder = output_folder(options);
-  if (has_ended_before(record.summary, folder / RunRecord::kFileName)) return;
+  if (has_ended_before(record.summary, folder / report::RunRecord::kFileName)) return;
   record.name = (folder.has_filename() ? folder : folder.parent_path()).filename().string();
-  record.config = configuration_text(options.config, options.settings);
-  write_run_record(record, folder);
+  record.config = recipe::configuration_text(options.config, options.settings);
+  report::write_run_record(record, folder);
 }
 
 /// Allocates the units of ZeRO stage 3 by mmap, so that freed units are returned to the system.
 /// glibc would raise its mmap threshold once such blocks are freed, keep their memory, and place
 /// other blocks between.
-void give_back_units([[maybe_unused]] const TrainConfig& config) {
+void give_back_units([[maybe_unused]] const recipe::TrainConfig& config) {
 #ifdef __GLIBC__
   constexpr int kOwnMapping = 4 << 20;
-  const bool chosen = process_environment()("MALLOC_MMAP_THRESHOLD_").has_value();
+  const bool chosen = bootstrap::process_environment()("MALLOC_MMAP_THRESHOLD_").has_value();
   if (config.zero.stage == 3 && !chosen) ::mallopt(M_MMAP_THRESHOLD, kOwnMapping);
 #endif
 }
 
-int train_as_rank(const TrainConfig& config, const TrainOptions& options, const Job& job) {
-  int threads = threads_per_rank(usable_cores(), job.local_world_size);
-  const bool chosen = process_environment()("OMP_NUM_THREADS").has_value();  // libtorch reads it.
+int train_as_rank(const recipe::TrainConfig& config, const TrainOptions& options,
+                  const bootstrap::Job& job) {
+  int threads = recipe::threads_per_rank(usable_cores(), job.local_world_size);
+  const bool chosen =
+      bootstrap::process_environment()("OMP_NUM_THREADS").has_value();  // libtorch reads it.
   if (chosen) threads = std::min(threads, at::get_num_threads());
   at::set_num_threads(threads);
   give_back_units(config);
   const SteadyClock clock;
   std::optional<MemoryTracker> memory;
   if (!trace_file(config, options).empty()) memory.emplace(clock);
-  ProgressPrinter progress(std::cerr, ::isatty(STDERR_FILENO) == 1);
+  report::ProgressPrinter progress(std::cerr, ::isatty(STDERR_FILENO) == 1);
   if (job.rank == 0) check_outputs(config, options);
   const auto group = init(job);
   if (job.rank == 0 && !options.record_profile.empty()) {
-    write_profile(record_profile(config, job.world_size, clock), options.record_profile);
+    workload::write_profile(record_profile(config, job.world_size, clock), options.record_profile);
   }
   TraceSession session({.file = trace_file(config, options), .host = this_host_name()},
                        trace_peers(communicator_of(*group)), clock);
   if (memory) {
     session.recorder()->observe([&memory](std::int64_t step) { memory->ledger().sample(step); });
   }
-  const auto result = train(config, {.group = group,
-                                     .clock = &clock,
-                                     .progress = job.rank == 0 ? &progress : nullptr,
-                                     .output = options.output,
-                                     .trace = session.recorder(),
-                                     .memory = memory ? &*memory : nullptr});
+  const auto result = recipe::train(config, {.group = group,
+                                             .clock = &clock,
+                                             .progress = job.rank == 0 ? &progress : nullptr,
+                                             .output = options.output,
+                                             .trace = session.recorder(),
+                                             .memory = memory ? &*memory : nullptr});
   if (job.rank == 0) {
     write_record(result.record, options);
-    std::cout << format_summary(result.summary) << std::flush;
+    std::cout << report::format_summary(result.summary) << std::flush;
   }
   if (memory) session.add_memory(memory->ledger().timeline(), memory->ledger().begin());
   if (const auto trace = session.finish()) std::cout << format_trace_summary(*trace) << std::flush;
@@ -152,11 +153,11 @@ int train_as_rank(const TrainConfig& config, const TrainOptions& options, const 
 }
 
 /// Loads the configuration and checks it before ranks start.
-TrainConfig checked(const TrainOptions& options, const Job& job) {
+recipe::TrainConfig checked(const TrainOptions& options, const bootstrap::Job& job) {
   check_fits(options.launch, job);
-  TrainConfig config = load(options);
+  recipe::TrainConfig config = load(options);
   const bool starts = options.launch.starts_ranks(job);
-  batch_size_per_rank(config, starts ? ranks_to_start(options.launch) : job.world_size);
+  recipe::batch_size_per_rank(config, starts ? ranks_to_start(options.launch) : job.world_size);
   return config;
 }
 
@@ -165,7 +166,7 @@ TrainConfig checked(const TrainOptions& options, const Job& job) {
 int train_command(int argc, char** argv) {
   TrainOptions options;
   CLI::App app("Trains a model described by a JSON file", "gradwire train");
-  describe(app, options);
+  declare_options(app, options);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
   if (options.config.empty()) {
     fmt::print(stderr,
@@ -173,7 +174,7 @@ int train_command(int argc, char** argv) {
                "(docs/training.md describes CONFIG.json; examples/ has some)\n");
     return 2;
   }
-  const auto job = Job::from_environment();
+  const auto job = bootstrap::Job::from_environment();
   const auto config = read_arguments([&] { return checked(options, job); });
   if (!options.launch.starts_ranks(job)) return train_as_rank(config, options, job);
   LaunchOptions launch = read_arguments([&] { return launch_options_of(options.launch); });
@@ -181,4 +182,4 @@ int train_command(int argc, char** argv) {
   return run_self(std::vector<std::string>(argv, argv + argc), std::move(launch));
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

@@ -10,7 +10,7 @@
 #include "gradwire/base/random.h"
 #include "gradwire/base/vectorized.h"
 
-namespace gradwire {
+namespace gradwire::codec {
 namespace {
 
 /// A block's values and padding.
@@ -93,7 +93,7 @@ void BlockCodec::subtract_block(const std::byte* encoded, std::size_t n, std::ui
 }
 
 Status BlockCodec::decode(ConstBytes encoded, std::uint64_t seed, std::span<float> values) const {
-  if (Status right = check_size(encoded, values.size()); !right) return right;
+  GRADWIRE_RETURN_IF_ERROR(check_size(encoded, values.size()));
   const std::size_t size = block_size();
   const std::byte* in = encoded.data();
   for (std::size_t at = 0; at < values.size(); at += size) {
@@ -113,7 +113,7 @@ Status BlockCodec::decode(ConstBytes encoded, std::uint64_t seed, std::span<floa
 
 Status BlockCodec::decode_add(ConstBytes encoded, std::uint64_t seed,
                               std::span<float> values) const {
-  if (Status right = check_size(encoded, values.size()); !right) return right;
+  GRADWIRE_RETURN_IF_ERROR(check_size(encoded, values.size()));
   const std::size_t size = block_size();
   const std::byte* in = encoded.data();
   for (std::size_t at = 0; at < values.size(); at += size) {
@@ -140,4 +140,4 @@ Status BlockCodec::damaged(std::size_t block) const {
                              name(), block));
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::codec

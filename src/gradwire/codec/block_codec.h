@@ -8,7 +8,7 @@
 
 #include "gradwire/codec/codec.h"
 
-namespace gradwire {
+namespace gradwire::codec {
 
 /// A codec that encodes each block of values independently, so that all work on a block stays in
 /// the L1 cache: the residual is found by decoding the block at once. A codec implements encoding
@@ -68,4 +68,4 @@ class BlockCodec : public Codec {
   Status damaged(std::size_t block) const;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::codec

@@ -9,7 +9,7 @@
 #include "gradwire/base/vectorized.h"
 
 /// Arithmetic of codecs on blocks of values. Results are bitwise equal on all processors.
-namespace gradwire {
+namespace gradwire::codec {
 
 inline constexpr float kMaxFloat = std::numeric_limits<float>::max();
 inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -101,4 +101,4 @@ GRADWIRE_INLINE float load_float(const std::byte* at) {
   return x;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::codec

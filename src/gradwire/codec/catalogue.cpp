@@ -12,7 +12,7 @@
 #include "gradwire/base/suggest.h"
 #include "gradwire/codec/codecs.h"
 
-namespace gradwire {
+namespace gradwire::codec {
 namespace {
 
 bool is_whole(double value) {
@@ -148,9 +148,9 @@ Result<CodecSpec> parse_codec(std::string_view text) {
 Status check_codec(std::string_view text) {
   constexpr std::string_view kAuto = "auto:";
   const bool chooses = text.starts_with(kAuto);
-  const auto spec = parse_codec(chooses ? text.substr(kAuto.size()) : text);
-  if (!spec) return tl::unexpected<Error>(spec.error());
-  if (!chooses || spec->kind() != CodecKind::automatic) return {};
+  GRADWIRE_ASSIGN_OR_RETURN(const auto spec,
+                            parse_codec(chooses ? text.substr(kAuto.size()) : text));
+  if (!chooses || spec.kind() != CodecKind::automatic) return {};
   return failure(ErrorKind::invalid_argument,
                  fmt::format("codec \"{}\": auto needs another codec, as in auto:int8", text));
 }
@@ -163,9 +163,8 @@ Result<std::unique_ptr<Codec>> make_codec(const CodecSpec& spec) {
 }
 
 Result<std::unique_ptr<Codec>> make_codec(std::string_view text) {
-  const auto spec = parse_codec(text);
-  if (!spec) return tl::unexpected<Error>(spec.error());
-  return make_codec(*spec);
+  GRADWIRE_ASSIGN_OR_RETURN(const auto spec, parse_codec(text));
+  return make_codec(spec);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::codec

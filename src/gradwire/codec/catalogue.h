@@ -9,7 +9,7 @@
 #include "gradwire/base/error.h"
 #include "gradwire/codec/codec.h"
 
-namespace gradwire {
+namespace gradwire::codec {
 
 /// How an exchange handles a name of the catalogue.
 enum class CodecKind : std::uint8_t {
@@ -69,4 +69,4 @@ Result<std::unique_ptr<Codec>> make_codec(const CodecSpec& spec);
 /// As parse_codec() and make_codec(). Fails as they do.
 Result<std::unique_ptr<Codec>> make_codec(std::string_view text);
 
-}  // namespace gradwire
+}  // namespace gradwire::codec

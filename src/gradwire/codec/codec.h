@@ -9,7 +9,7 @@
 #include "gradwire/base/bytes.h"
 #include "gradwire/base/error.h"
 
-namespace gradwire {
+namespace gradwire::codec {
 
 /// Lossy compression of float32 values: a rank's contribution on its way to the owner of a chunk,
 /// and the mean on its way from the owner to all ranks. Values are encoded once, forwarded
@@ -50,4 +50,4 @@ class Codec {
   virtual std::unique_ptr<Codec> for_mean(int /*ranks*/) const { return nullptr; }
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::codec

@@ -6,7 +6,7 @@
 
 /// One factory function per codec. The named file gives the source of its formula. Arguments must
 /// be in the ranges of the catalogue (codec/catalogue.h), through which users create codecs.
-namespace gradwire {
+namespace gradwire::codec {
 
 std::unique_ptr<Codec> bf16_codec();                        ///< bf16.cpp
 std::unique_ptr<Codec> fp16_codec();                        ///< fp16.cpp
@@ -20,4 +20,4 @@ std::unique_ptr<Codec> top_k_codec(double fraction);        ///< top_k.cpp
 std::unique_ptr<Codec> random_mask_codec(double fraction);  ///< random_mask.cpp
 std::unique_ptr<Codec> rotation_codec(int bits);            ///< rotation.cpp; 1 to 4
 
-}  // namespace gradwire
+}  // namespace gradwire::codec

@@ -9,7 +9,7 @@
 #include "gradwire/codec/block_math.h"
 #include "gradwire/codec/noise.h"
 
-namespace gradwire {
+namespace gradwire::codec {
 namespace {
 
 /// AVX2 width: for wider vectors compilers generate code slower than scalar code.
@@ -108,4 +108,4 @@ void scale_and_flip(const float* __restrict x, std::size_t n, float factor, std:
   }
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::codec

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace gradwire {
+namespace gradwire::codec {
 
 /// Maximum block size of hadamard_transform().
 inline constexpr std::size_t kMaxTransform = 1024;
@@ -17,4 +17,4 @@ void hadamard_transform(float* x, std::size_t n);
 /// finite. Reads and writes n values, rounded up to a multiple of 32. n <= kMaxTransform.
 void scale_and_flip(const float* x, std::size_t n, float factor, std::uint64_t seed, float* y);
 
-}  // namespace gradwire
+}  // namespace gradwire::codec

@@ -13,7 +13,7 @@
 #include "gradwire/codec/codecs.h"
 #include "gradwire/codec/packing.h"
 
-namespace gradwire {
+namespace gradwire::codec {
 namespace {
 
 constexpr std::size_t kHeader = sizeof(float);
@@ -58,4 +58,4 @@ std::unique_ptr<Codec> int4_codec() {
   return std::make_unique<Int4>();
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::codec

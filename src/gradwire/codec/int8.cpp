@@ -11,7 +11,7 @@
 #include "gradwire/codec/block_math.h"
 #include "gradwire/codec/codecs.h"
 
-namespace gradwire {
+namespace gradwire::codec {
 namespace {
 
 constexpr std::size_t kHeader = sizeof(float);
@@ -56,4 +56,4 @@ std::unique_ptr<Codec> int8_codec() {
   return std::make_unique<Int8>();
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::codec

@@ -6,7 +6,7 @@
 #include "gradwire/base/vectorized.h"
 
 /// Random numbers for codecs: functions of a seed and an index, so that loops over them vectorize.
-namespace gradwire {
+namespace gradwire::codec {
 
 /// Hashes 32 bits (a two-round multiply-xorshift found by Wellons' hash-prospector, 2018, constants
 /// 21f0aaad d35a2d97: no input bit biases an output bit by more than 10^-7).
@@ -32,4 +32,4 @@ GRADWIRE_INLINE float dither(std::uint32_t key, std::size_t i) {
   return static_cast<float>(static_cast<std::int32_t>(random) >> 8) * 0x1p-24F;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::codec

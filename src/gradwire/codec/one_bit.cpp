@@ -10,13 +10,13 @@
 #include <string>
 
 #include "gradwire/base/vectorized.h"
-#include "gradwire/codec/bf16.h"
 #include "gradwire/codec/block_codec.h"
 #include "gradwire/codec/block_math.h"
 #include "gradwire/codec/codecs.h"
+#include "gradwire/codec/float16.h"
 #include "gradwire/codec/packing.h"
 
-namespace gradwire {
+namespace gradwire::codec {
 namespace {
 
 constexpr std::size_t kHeader = sizeof(std::uint16_t);
@@ -66,4 +66,4 @@ std::unique_ptr<Codec> one_bit_codec() {
   return std::make_unique<OneBit>();
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::codec

@@ -8,7 +8,7 @@
 /// Packs codes of a few bits into bytes. Byte j has the codes of values j, j + rows, j + 2 rows,
 /// ..., the first in its lowest bits, where `rows` is the number of bytes. So values that are
 /// adjacent in memory are adjacent in vector registers.
-namespace gradwire {
+namespace gradwire::codec {
 
 /// Bytes of n codes, `per_byte` codes per byte.
 constexpr std::size_t packed_bytes(std::size_t n, std::size_t per_byte) {
@@ -43,4 +43,4 @@ GRADWIRE_INLINE void unpack(const std::byte* __restrict packed, std::size_t n, V
   }
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::codec

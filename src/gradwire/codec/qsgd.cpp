@@ -14,7 +14,7 @@
 #include "gradwire/codec/noise.h"
 #include "gradwire/codec/packing.h"
 
-namespace gradwire {
+namespace gradwire::codec {
 namespace {
 
 constexpr std::size_t kHeader = sizeof(float);
@@ -90,4 +90,4 @@ std::unique_ptr<Codec> qsgd_codec(int bits) {
   return std::make_unique<Qsgd>(bits);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::codec

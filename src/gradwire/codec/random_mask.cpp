@@ -12,12 +12,12 @@
 #include <string>
 
 #include "gradwire/base/vectorized.h"
-#include "gradwire/codec/bf16.h"
 #include "gradwire/codec/block_codec.h"
 #include "gradwire/codec/codecs.h"
+#include "gradwire/codec/float16.h"
 #include "gradwire/codec/noise.h"
 
-namespace gradwire {
+namespace gradwire::codec {
 namespace {
 
 constexpr std::size_t kBlock = 4096;
@@ -110,4 +110,4 @@ std::unique_ptr<Codec> random_mask_codec(double fraction) {
   return std::make_unique<RandomMask>(fraction);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::codec

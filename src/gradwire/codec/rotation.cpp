@@ -22,7 +22,7 @@
 #include "gradwire/codec/hadamard.h"
 #include "gradwire/codec/packing.h"
 
-namespace gradwire {
+namespace gradwire::codec {
 namespace {
 
 constexpr std::size_t kHeader = sizeof(float);
@@ -180,4 +180,4 @@ std::unique_ptr<Codec> rotation_codec(int bits) {
   return std::make_unique<Rotation>(bits);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::codec

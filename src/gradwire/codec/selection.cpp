@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstring>
 
 #include "gradwire/base/vectorized.h"
 #include "gradwire/codec/block_math.h"
 
-namespace gradwire {
+namespace gradwire::codec {
 namespace {
 
 /// Bits of magnitudes, which as integers have the same order. All are below 2^31, so signed
@@ -129,4 +128,4 @@ bool select_largest(const float* x, std::size_t n, std::size_t k, std::uint16_t*
   return true;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::codec

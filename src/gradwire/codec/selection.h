@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace gradwire {
+namespace gradwire::codec {
 
 /// Maximum n of select_largest().
 inline constexpr std::size_t kMaxSelection = 8192;
@@ -24,4 +24,4 @@ inline std::uint16_t* append_indexes(std::uint64_t bits, std::size_t at, std::ui
   return end;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::codec

@@ -12,7 +12,7 @@
 #include "gradwire/codec/noise.h"
 #include "gradwire/codec/packing.h"
 
-namespace gradwire {
+namespace gradwire::codec {
 namespace {
 
 constexpr std::size_t kHeader = sizeof(float);
@@ -82,4 +82,4 @@ std::unique_ptr<Codec> ternary_codec() {
   return std::make_unique<Ternary>();
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::codec

@@ -16,13 +16,13 @@
 #include <string>
 
 #include "gradwire/base/vectorized.h"
-#include "gradwire/codec/bf16.h"
 #include "gradwire/codec/block_codec.h"
 #include "gradwire/codec/codecs.h"
+#include "gradwire/codec/float16.h"
 #include "gradwire/codec/packing.h"
 #include "gradwire/codec/selection.h"
 
-namespace gradwire {
+namespace gradwire::codec {
 namespace {
 
 constexpr std::size_t kBlock = 4096;
@@ -195,4 +195,4 @@ std::unique_ptr<Codec> top_k_codec(double fraction) {
   return std::make_unique<TopK>(fraction, 1);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::codec

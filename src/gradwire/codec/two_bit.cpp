@@ -9,13 +9,13 @@
 #include <string>
 
 #include "gradwire/base/vectorized.h"
-#include "gradwire/codec/bf16.h"
 #include "gradwire/codec/block_codec.h"
 #include "gradwire/codec/block_math.h"
 #include "gradwire/codec/codecs.h"
+#include "gradwire/codec/float16.h"
 #include "gradwire/codec/packing.h"
 
-namespace gradwire {
+namespace gradwire::codec {
 namespace {
 
 constexpr std::size_t kHeader = 2 * sizeof(std::uint16_t);
@@ -80,4 +80,4 @@ std::unique_ptr<Codec> two_bit_codec() {
   return std::make_unique<TwoBit>();
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::codec

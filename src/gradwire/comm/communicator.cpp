@@ -4,7 +4,8 @@
 
 #include <spdlog/spdlog.h>
 
-#include "gradwire/base/cores.h"
+#include "gradwire/base/cpu.h"
+#include "gradwire/base/refuse.h"
 #include "gradwire/bootstrap/rendezvous.h"
 #include "gradwire/comm/arguments.h"
 #include "gradwire/comm/job_topology.h"
@@ -15,8 +16,8 @@
 namespace gradwire {
 namespace {
 
-ExecutorOptions executor_options(const CommunicatorOptions& options) {
-  ExecutorOptions made;
+engine::ExecutorOptions executor_options(const CommunicatorOptions& options) {
+  engine::ExecutorOptions made;
   made.limits.segment_bytes = options.segment_bytes;
   made.limits.eager_bytes = options.eager_bytes;
   made.dead_peer_timeout = options.dead_peer_timeout;
@@ -25,7 +26,7 @@ ExecutorOptions executor_options(const CommunicatorOptions& options) {
 }
 
 /// Returns the option, or the variable's value if the option is empty.
-std::string option_or(const std::string& option, const Environment& environment,
+std::string option_or(const std::string& option, const bootstrap::Environment& environment,
                       const char* variable) {
   return option.empty() ? environment(variable).value_or("") : option;
 }
@@ -40,33 +41,35 @@ ForcedAlgorithms forced_algorithms(const CommunicatorOptions& options) {
 }
 
 /// Returns true if every rank can have a core of this machine to itself.
-bool has_cores_to_spare(const Topology& topology) {
+bool has_cores_to_spare(const topology::Topology& topology) {
   return topology.hosts() == 1 && topology.ranks() <= usable_cores();
 }
 
 /// Result of connecting to all ranks of a job.
 struct Connected {
-  std::shared_ptr<Engine> engine;
-  std::vector<RankEndpoint> endpoints;
-  Topology topology;  ///< As assumed, before rank 0's is agreed on.
+  std::shared_ptr<engine::Engine> engine;
+  std::vector<bootstrap::RankEndpoint> endpoints;
+  topology::Topology topology;  ///< As assumed, before rank 0's is agreed on.
 };
 
-Connected connect_ranks(const Job& job, const CommunicatorOptions& options, Store* store) {
-  const std::shared_ptr<const HostNetwork> network =
-      options.network ? options.network : std::make_shared<KernelNetwork>();
+Connected connect_ranks(const Job& job, const CommunicatorOptions& options,
+                        bootstrap::Store* store) {
+  const std::shared_ptr<const net::HostNetwork> network =
+      options.network ? options.network : std::make_shared<net::KernelNetwork>();
   const std::shared_ptr<const Clock> clock(network, &network->clock());
   if (job.world_size == 1) {
     return {std::make_shared<SoloEngine>(executor_options(options), clock), {}, Tuner::assumed(1)};
   }
-  Mesh mesh = value_or_throw(connect_mesh(*network, job,
-                                          {.timeout = options.rendezvous_timeout,
-                                           .dead_peer_timeout = options.dead_peer_timeout,
-                                           .scope = options.scope},
-                                          store));
-  Topology topology = assumed_topology(mesh.endpoints);
-  auto engine =
-      std::make_shared<Progress>(std::move(mesh.transport), job.rank, job.world_size,
-                                 executor_options(options), clock, has_cores_to_spare(topology));
+  bootstrap::Mesh mesh =
+      value_or_throw(bootstrap::connect_mesh(*network, job,
+                                             {.timeout = options.rendezvous_timeout,
+                                              .dead_peer_timeout = options.dead_peer_timeout,
+                                              .scope = options.scope},
+                                             store));
+  topology::Topology topology = assumed_topology(mesh.endpoints);
+  auto engine = std::make_shared<engine::Progress>(std::move(mesh.transport), job.rank,
+                                                   job.world_size, executor_options(options), clock,
+                                                   has_cores_to_spare(topology));
   return {std::move(engine), std::move(mesh.endpoints), std::move(topology)};
 }
 
@@ -76,8 +79,7 @@ int Communicator::reserve_lanes(int count) {
   int first = next_lane_->load();
   do {
     if (count > kMaxLane + 1 - first) {
-      throw Exception(ErrorKind::invalid_argument,
-                      "all lanes of this communicator are reserved; create another communicator");
+      refuse("all lanes of this communicator are reserved; create another communicator");
     }
   } while (!next_lane_->compare_exchange_weak(first, first + count));
   return first;
@@ -85,10 +87,10 @@ int Communicator::reserve_lanes(int count) {
 
 std::shared_ptr<Communicator> Communicator::connect(const Job& job,
                                                     const CommunicatorOptions& options,
-                                                    std::shared_ptr<Store> store) {
+                                                    std::shared_ptr<bootstrap::Store> store) {
   // Report an invalid name before other ranks wait for this one.
   const ForcedAlgorithms forced = forced_algorithms(options);
-  const auto planner = [&](JobTopology by) {
+  const auto planner = [&](topology::JobTopology by) {
     return std::make_shared<Planner>(job.rank, std::move(by), forced, options.segment_bytes);
   };
   const Connected connected = connect_ranks(job, options, store.get());
@@ -96,7 +98,7 @@ std::shared_ptr<Communicator> Communicator::connect(const Job& job,
       job.rank, options, planner({.topology = connected.topology, .choices = {}}),
       connected.engine);
   if (job.world_size == 1) return communicator;
-  JobTopology agreed =
+  topology::JobTopology agreed =
       agree_on_topology(*communicator, connected.endpoints,
                         option_or(options.topology, options.environment, "GRADWIRE_TOPOLOGY"));
   if (agreed.topology != connected.topology || !agreed.choices.empty())

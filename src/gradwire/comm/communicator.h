@@ -17,9 +17,15 @@
 #include "gradwire/net/host_network.h"
 #include "gradwire/schedule/schedule.h"
 
+namespace gradwire::bootstrap {
+class Store;
+}
+
 namespace gradwire {
 
-class Store;
+using bootstrap::Job;
+using engine::Work;
+using schedule::Collective;
 
 /// Memory lent to an operation until its Work completes. `keep_alive` (optional) owns the memory
 /// until then. Without it, the caller must keep the memory alive.
@@ -88,9 +94,9 @@ struct CommunicatorOptions {
   /// be the same on all of their ranks.
   std::string scope = "0";
   /// Where the variables named above are read from.
-  Environment environment = process_environment();
+  bootstrap::Environment environment = bootstrap::process_environment();
   /// Source of time and connections. Null: this host's.
-  std::shared_ptr<const HostNetwork> network;
+  std::shared_ptr<const net::HostNetwork> network;
 };
 
 /// A group of ranks that perform collective operations. Every rank must call the same collectives
@@ -108,7 +114,7 @@ class Communicator {
   /// invalid_argument, system.
   static std::shared_ptr<Communicator> connect(const Job& job,
                                                const CommunicatorOptions& options = {},
-                                               std::shared_ptr<Store> store = nullptr);
+                                               std::shared_ptr<bootstrap::Store> store = nullptr);
 
   /// Graceful shutdown: waits for operations in flight, within their timeouts, then tells the peers
   /// that this rank leaves. Receives of messages that no peer has begun to send fail with

@@ -1,20 +1,20 @@
 #include "gradwire/comm/planner.h"
 
 #include <bit>
-#include <utility>
 
 #include "gradwire/base/error.h"
 #include "gradwire/schedule/catalogue.h"
 
 namespace gradwire {
 
-Planner::Planner(Rank rank, JobTopology by, ForcedAlgorithms forced, std::size_t segment_bytes)
+Planner::Planner(Rank rank, topology::JobTopology by, ForcedAlgorithms forced,
+                 std::size_t segment_bytes)
     : rank_(rank),
       topology_(std::move(by.topology)),
       forced_(std::move(forced)),
       tuner_(topology_, segment_bytes, std::move(by.choices)) {}
 
-const OperationPlan& Planner::plan(const CollectiveSpec& spec, std::size_t bytes,
+const OperationPlan& Planner::plan(const schedule::CollectiveSpec& spec, std::size_t bytes,
                                    const std::string& algorithm) {
   const std::lock_guard lock(mutex_);
   // Rounds sizes as the tuner does. Lanes call in an order that differs between ranks, so the first
@@ -30,25 +30,25 @@ const OperationPlan& Planner::plan(const CollectiveSpec& spec, std::size_t bytes
   return plans_.emplace(std::move(key), std::move(made)).first->second;
 }
 
-std::string Planner::forced(Collective collective) const {
+std::string Planner::forced(schedule::Collective collective) const {
   const auto found = forced_.find(collective);
   return found == forced_.end() ? "" : found->second;
 }
 
-std::string Planner::choose(const CollectiveSpec& spec, std::size_t bytes,
+std::string Planner::choose(const schedule::CollectiveSpec& spec, std::size_t bytes,
                             const std::string& asked) {
   if (!asked.empty()) return asked;
   if (std::string forced_here = forced(spec.collective); !forced_here.empty()) return forced_here;
-  const auto names = algorithm_names(spec.collective);
+  const auto names = schedule::algorithm_names(spec.collective);
   return names.size() == 1 ? std::string(names.front()) : tuner_.choose(spec, bytes);
 }
 
-std::shared_ptr<const CompiledProgram> Planner::compile(const CollectiveSpec& spec,
-                                                        const std::string& algorithm) {
+std::shared_ptr<const engine::CompiledProgram> Planner::compile(
+    const schedule::CollectiveSpec& spec, const std::string& algorithm) {
   auto& entry = programs_[{spec.collective, spec.root, spec.target, algorithm}];
   if (!entry) {
-    entry =
-        CompiledProgram::compile(value_or_throw(make_schedule(spec, algorithm, topology_)), rank_);
+    entry = engine::CompiledProgram::compile(
+        value_or_throw(schedule::make_schedule(spec, algorithm, topology_)), rank_);
   }
   return entry;
 }

@@ -8,7 +8,6 @@
 #include <string>
 #include <utility>
 
-#include "gradwire/comm/forced_algorithms.h"
 #include "gradwire/comm/tuner.h"
 #include "gradwire/engine/compiled_program.h"
 #include "gradwire/schedule/schedule.h"
@@ -20,7 +19,7 @@ namespace gradwire {
 /// How an operation of one kind and size is executed: the algorithm, as this rank's program.
 struct OperationPlan {
   std::string algorithm;
-  std::shared_ptr<const CompiledProgram> program;
+  std::shared_ptr<const engine::CompiledProgram> program;
   int segments = 0;  ///< Per message, if `gradwire tune` found a value; else 0.
 };
 
@@ -28,24 +27,24 @@ struct OperationPlan {
 /// forced for the job, else the tuner's choice. Plans are cached. Thread-safe.
 class Planner {
  public:
-  Planner(Rank rank, JobTopology by, ForcedAlgorithms forced, std::size_t segment_bytes);
+  Planner(Rank rank, topology::JobTopology by, ForcedAlgorithms forced, std::size_t segment_bytes);
 
   /// `bytes`: of all chunks together. `algorithm`: the caller's choice; empty: none. The reference
   /// is valid for the lifetime of the planner. Throws Exception(invalid_argument) for an unknown
   /// algorithm, which lists the known ones.
-  const OperationPlan& plan(const CollectiveSpec& spec, std::size_t bytes,
+  const OperationPlan& plan(const schedule::CollectiveSpec& spec, std::size_t bytes,
                             const std::string& algorithm);
 
   /// Returns the algorithm forced for the job; empty if none is.
-  std::string forced(Collective collective) const;
+  std::string forced(schedule::Collective collective) const;
 
-  const Topology& topology() const { return topology_; }
+  const topology::Topology& topology() const { return topology_; }
   Tuner& tuner() { return tuner_; }
 
  private:
   /// Key of a compiled program. Empty algorithm: no choice by the caller.
   struct Task {
-    Collective collective;
+    schedule::Collective collective;
     Rank root;
     Rank target;
     std::string algorithm;
@@ -53,17 +52,18 @@ class Planner {
   };
   using Magnitude = int;  ///< Sizes with the same next power of two share a plan.
 
-  std::string choose(const CollectiveSpec& spec, std::size_t bytes, const std::string& asked);
-  std::shared_ptr<const CompiledProgram> compile(const CollectiveSpec& spec,
-                                                 const std::string& algorithm);
+  std::string choose(const schedule::CollectiveSpec& spec, std::size_t bytes,
+                     const std::string& asked);
+  std::shared_ptr<const engine::CompiledProgram> compile(const schedule::CollectiveSpec& spec,
+                                                         const std::string& algorithm);
 
   Rank rank_;
-  Topology topology_;
+  topology::Topology topology_;
   ForcedAlgorithms forced_;
   Tuner tuner_;
   std::mutex mutex_;
   std::map<std::pair<Task, Magnitude>, OperationPlan> plans_;
-  std::map<Task, std::shared_ptr<const CompiledProgram>> programs_;
+  std::map<Task, std::shared_ptr<const engine::CompiledProgram>> programs_;
 };
 
 }  // namespace gradwire

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "gradwire/base/refuse.h"
 #include "gradwire/comm/arguments.h"
 #include "gradwire/comm/work_group.h"
 
@@ -14,7 +15,8 @@ namespace gradwire {
 namespace {
 
 /// Makes the operation write to a copy, which replaces the data once the operation has succeeded.
-void work_on_copy(OperationRequest& request, WorkState& state, const LentSpan& data) {
+void work_on_copy(engine::OperationRequest& request, engine::WorkState& state,
+                  const LentSpan& data) {
   const std::size_t bytes = data.count * size_of(data.type);
   // C++20 has no way to leave this uninitialized.
   std::shared_ptr<std::byte[]> copy(new std::byte[bytes]);  // NOLINT
@@ -30,35 +32,35 @@ void work_on_copy(OperationRequest& request, WorkState& state, const LentSpan& d
 /// Operations to be started together.
 class ScheduledCommunicator::Batch {
  public:
-  Work add(OperationRequest request, std::shared_ptr<WorkState> state) {
+  Work add(engine::OperationRequest request, std::shared_ptr<engine::WorkState> state) {
     requests_.push_back(std::move(request));
     works_.emplace_back(std::move(state));
     return works_.back();
   }
-  std::vector<OperationRequest> take_requests() { return std::move(requests_); }
+  std::vector<engine::OperationRequest> take_requests() { return std::move(requests_); }
   const std::vector<Work>& works() const { return works_; }
 
  private:
-  std::vector<OperationRequest> requests_;
+  std::vector<engine::OperationRequest> requests_;
   std::vector<Work> works_;
 };
 
 ScheduledCommunicator::ScheduledCommunicator(Rank rank, const CommunicatorOptions& options,
                                              std::shared_ptr<Planner> planner,
-                                             std::shared_ptr<Engine> engine)
+                                             std::shared_ptr<engine::Engine> engine)
     : rank_(rank), options_(options), planner_(std::move(planner)), engine_(std::move(engine)) {}
 
 ScheduledCommunicator::~ScheduledCommunicator() {
   if (batch_ != nullptr) return;
   // If an exception unwinds the stack, the caller may not have posted operations that would
   // complete those in flight.
-  engine_->close(std::uncaught_exceptions() > 0 ? Engine::Close::at_once
-                                                : Engine::Close::completing);
+  engine_->close(std::uncaught_exceptions() > 0 ? engine::Engine::Close::at_once
+                                                : engine::Engine::Close::completing);
 }
 
 Work ScheduledCommunicator::all_reduce(LentSpan data, ReduceOp op,
                                        const OperationOptions& options) {
-  OperationRequest request =
+  engine::OperationRequest request =
       make({.collective = Collective::all_reduce}, data.count, data.type, op, options);
   request.input = static_cast<const std::byte*>(data.data);
   return post_in_place(std::move(request), data, options);
@@ -66,15 +68,15 @@ Work ScheduledCommunicator::all_reduce(LentSpan data, ReduceOp op,
 
 Work ScheduledCommunicator::broadcast(LentSpan data, Rank root, const OperationOptions& options) {
   check_rank(root, size(), "root");
-  OperationRequest request = make({.collective = Collective::broadcast, .root = root}, data.count,
-                                  data.type, ReduceOp::sum, options);
+  engine::OperationRequest request = make({.collective = Collective::broadcast, .root = root},
+                                          data.count, data.type, ReduceOp::sum, options);
   return post_in_place(std::move(request), data, options);
 }
 
 Work ScheduledCommunicator::reduce(LentSpan data, Rank root, ReduceOp op,
                                    const OperationOptions& options) {
   check_rank(root, size(), "root");
-  OperationRequest request =
+  engine::OperationRequest request =
       make({.collective = Collective::reduce, .root = root}, data.count, data.type, op, options);
   request.input = static_cast<const std::byte*>(data.data);
   if (rank_ == root) return post_in_place(std::move(request), data, options);
@@ -147,21 +149,21 @@ Work ScheduledCommunicator::all_to_all(LentConstSpan input, LentSpan output,
   if (fixed.algorithm.empty()) fixed.algorithm = planner_->forced(Collective::all_to_all);
   // Ranks see different sizes, so their tuners might choose differently.
   if (fixed.algorithm.empty()) fixed.algorithm = "direct";
-  OperationRequest request =
+  engine::OperationRequest request =
       make({.collective = Collective::all_to_all}, 0, input.type, ReduceOp::sum, fixed);
-  request.splits = std::make_shared<const Splits>(input_counts, output_counts);
+  request.splits = std::make_shared<const schedule::Splits>(input_counts, output_counts);
   return post_with(std::move(request), input, output);
 }
 
 Work ScheduledCommunicator::barrier(const OperationOptions& options) {
   return post(make({.collective = Collective::barrier}, 0, DataType::uint8, ReduceOp::sum, options),
-              std::make_shared<WorkState>(engine_));
+              std::make_shared<engine::WorkState>(engine_));
 }
 
 Work ScheduledCommunicator::send(LentConstSpan data, Rank to, int tag,
                                  const OperationOptions& options) {
   check_message(to, rank_, size(), tag);
-  OperationRequest request =
+  engine::OperationRequest request =
       make({Collective::point_to_point, rank_, to}, data.count, data.type, ReduceOp::sum, options);
   request.tag = tag;
   return post_with(std::move(request), data, {});
@@ -170,8 +172,8 @@ Work ScheduledCommunicator::send(LentConstSpan data, Rank to, int tag,
 Work ScheduledCommunicator::recv(LentSpan data, Rank from, int tag,
                                  const OperationOptions& options) {
   check_message(from, rank_, size(), tag);
-  OperationRequest request = make({Collective::point_to_point, from, rank_}, data.count, data.type,
-                                  ReduceOp::sum, options);
+  engine::OperationRequest request = make({Collective::point_to_point, from, rank_}, data.count,
+                                          data.type, ReduceOp::sum, options);
   request.tag = tag;
   return post_with(std::move(request), {}, data);
 }
@@ -179,10 +181,9 @@ Work ScheduledCommunicator::recv(LentSpan data, Rank from, int tag,
 Work ScheduledCommunicator::recv_any(LentSpan data, int tag, const OperationOptions& options) {
   check_tag(tag);
   if (size() == 1) {
-    throw Exception(ErrorKind::invalid_argument,
-                    "recv_any needs at least 2 ranks: in a job of 1 rank there is no sender");
+    refuse("recv_any needs at least 2 ranks: in a job of 1 rank there is no sender");
   }
-  OperationRequest request;
+  engine::OperationRequest request;
   request.fingerprint = {
       .collective = Collective::point_to_point, .type = data.type, .count = data.count};
   request.priority = options.priority;
@@ -230,16 +231,16 @@ void ScheduledCommunicator::abort(const std::string& reason) {
 }
 
 void ScheduledCommunicator::leave_at_once() {
-  engine_->close(Engine::Close::at_once);
+  engine_->close(engine::Engine::Close::at_once);
 }
 
-OperationRequest ScheduledCommunicator::make(const CollectiveSpec& spec, std::size_t count,
-                                             DataType type, ReduceOp op,
-                                             const OperationOptions& options) const {
+engine::OperationRequest ScheduledCommunicator::make(const schedule::CollectiveSpec& spec,
+                                                     std::size_t count, DataType type, ReduceOp op,
+                                                     const OperationOptions& options) const {
   check_lane(options.lane);
   check_reduction(type, op);
   const OperationPlan& plan = planner_->plan(spec, count * size_of(type), options.algorithm);
-  OperationRequest request;
+  engine::OperationRequest request;
   request.program = plan.program;
   request.fingerprint = {
       .collective = spec.collective, .type = type, .op = op, .root = spec.root, .count = count};
@@ -249,31 +250,32 @@ OperationRequest ScheduledCommunicator::make(const CollectiveSpec& spec, std::si
   request.segments = options.segments > 0 ? options.segments : plan.segments;
   request.timeout = options.timeout.value_or(options_.operation_timeout);
   // If each rank has a part, input and output are separate memory.
-  request.input_survives = options.preserve_input || has_parts(spec.collective);
+  request.input_survives = options.preserve_input || schedule::has_parts(spec.collective);
   return request;
 }
 
-Work ScheduledCommunicator::post(OperationRequest request, std::shared_ptr<WorkState> state) {
+Work ScheduledCommunicator::post(engine::OperationRequest request,
+                                 std::shared_ptr<engine::WorkState> state) {
   request.completion = state;
   if (batch_ != nullptr) return batch_->add(std::move(request), std::move(state));
   engine_->post(std::move(request));
   return Work(std::move(state));
 }
 
-Work ScheduledCommunicator::post_in_place(OperationRequest request, const LentSpan& data,
+Work ScheduledCommunicator::post_in_place(engine::OperationRequest request, const LentSpan& data,
                                           const OperationOptions& options) {
   request.output = static_cast<std::byte*>(data.data);
-  auto state = std::make_shared<WorkState>(engine_);
+  auto state = std::make_shared<engine::WorkState>(engine_);
   state->keep(data.keep_alive);
   if (options.preserve_input) work_on_copy(request, *state, data);
   return post(std::move(request), std::move(state));
 }
 
-Work ScheduledCommunicator::post_with(OperationRequest request, const LentConstSpan& input,
+Work ScheduledCommunicator::post_with(engine::OperationRequest request, const LentConstSpan& input,
                                       const LentSpan& output) {
   request.input = static_cast<const std::byte*>(input.data);
   request.output = static_cast<std::byte*>(output.data);
-  auto state = std::make_shared<WorkState>(engine_);
+  auto state = std::make_shared<engine::WorkState>(engine_);
   state->keep(input.keep_alive);
   state->keep(output.keep_alive);
   return post(std::move(request), std::move(state));

@@ -16,7 +16,7 @@ class ScheduledCommunicator final : public Communicator {
  public:
   /// The destructor closes `engine`; Works keep it alive.
   ScheduledCommunicator(Rank rank, const CommunicatorOptions& options,
-                        std::shared_ptr<Planner> planner, std::shared_ptr<Engine> engine);
+                        std::shared_ptr<Planner> planner, std::shared_ptr<engine::Engine> engine);
   ~ScheduledCommunicator() override;
 
   /// Plans later operations with `planner`. Not thread-safe.
@@ -55,17 +55,18 @@ class ScheduledCommunicator final : public Communicator {
  private:
   class Batch;
 
-  OperationRequest make(const CollectiveSpec& spec, std::size_t count, DataType type, ReduceOp op,
-                        const OperationOptions& options) const;
-  Work post(OperationRequest request, std::shared_ptr<WorkState> state);
-  Work post_in_place(OperationRequest request, const LentSpan& data,
+  engine::OperationRequest make(const schedule::CollectiveSpec& spec, std::size_t count,
+                                DataType type, ReduceOp op, const OperationOptions& options) const;
+  Work post(engine::OperationRequest request, std::shared_ptr<engine::WorkState> state);
+  Work post_in_place(engine::OperationRequest request, const LentSpan& data,
                      const OperationOptions& options);
-  Work post_with(OperationRequest request, const LentConstSpan& input, const LentSpan& output);
+  Work post_with(engine::OperationRequest request, const LentConstSpan& input,
+                 const LentSpan& output);
 
   Rank rank_;
   CommunicatorOptions options_;
   std::shared_ptr<Planner> planner_;
-  std::shared_ptr<Engine> engine_;
+  std::shared_ptr<engine::Engine> engine_;
   Batch* batch_ = nullptr;  ///< Not null: operations are collected here.
 };
 

@@ -4,14 +4,16 @@
 
 namespace gradwire {
 
-class SoloEngine::NoTransport final : public Transport {
+class SoloEngine::NoTransport final : public net::Transport {
  public:
   int rails(Rank) const override { return 1; }
-  Result<std::size_t> write(StreamId, std::span<const ConstBytes>) override { return nobody(); }
-  Result<std::size_t> read(StreamId, std::span<const Bytes>) override { return nobody(); }
-  std::size_t delivered(StreamId) override { return 0; }
-  void close(StreamId) override {}
-  std::string describe(StreamId) const override { return "no peer"; }
+  Result<std::size_t> write(net::StreamId, std::span<const ConstBytes>) override {
+    return nobody();
+  }
+  Result<std::size_t> read(net::StreamId, std::span<const Bytes>) override { return nobody(); }
+  std::size_t delivered(net::StreamId) override { return 0; }
+  void close(net::StreamId) override {}
+  std::string describe(net::StreamId) const override { return "no peer"; }
 
  private:
   static Result<std::size_t> nobody() {
@@ -19,7 +21,7 @@ class SoloEngine::NoTransport final : public Transport {
   }
 };
 
-SoloEngine::SoloEngine(const ExecutorOptions& options, std::shared_ptr<const Clock> clock)
+SoloEngine::SoloEngine(const engine::ExecutorOptions& options, std::shared_ptr<const Clock> clock)
     : clock_(std::move(clock)),
       transport_(std::make_unique<NoTransport>()),
       executor_(0, 1, options, *transport_, clock_->now()) {}
@@ -37,11 +39,11 @@ void SoloEngine::run(const Action& action) {
   publish(ended);
 }
 
-void SoloEngine::post(OperationRequest request) {
+void SoloEngine::post(engine::OperationRequest request) {
   run([&] { executor_.post(std::move(request), clock_->now()); });
 }
 
-void SoloEngine::post(std::vector<OperationRequest> requests) {
+void SoloEngine::post(std::vector<engine::OperationRequest> requests) {
   run([&] { executor_.post(std::move(requests), clock_->now()); });
 }
 

@@ -11,18 +11,18 @@ namespace gradwire {
 
 /// Engine of a job with one rank: every operation is complete when post() returns. Uses no network,
 /// thread or port.
-class SoloEngine final : public Engine {
+class SoloEngine final : public engine::Engine {
  public:
-  SoloEngine(const ExecutorOptions& options, std::shared_ptr<const Clock> clock);
+  SoloEngine(const engine::ExecutorOptions& options, std::shared_ptr<const Clock> clock);
   ~SoloEngine() override;
 
-  void post(OperationRequest request) override;
-  void post(std::vector<OperationRequest> requests) override;
+  void post(engine::OperationRequest request) override;
+  void post(std::vector<engine::OperationRequest> requests) override;
   Time now() const override { return clock_->now(); }
-  void wait(const WorkState&, Time) override {}
+  void wait(const engine::WorkState&, Time) override {}
   void abort(Error error) override;
   void close(Close) override {}
-  Executor::Traffic traffic() override { return {}; }
+  engine::Executor::Traffic traffic() override { return {}; }
 
  private:
   class NoTransport;
@@ -33,7 +33,7 @@ class SoloEngine final : public Engine {
   std::shared_ptr<const Clock> clock_;
   std::mutex mutex_;
   std::unique_ptr<NoTransport> transport_;
-  Executor executor_;
+  engine::Executor executor_;
 };
 
 }  // namespace gradwire

@@ -1,7 +1,6 @@
 #include "gradwire/comm/work_group.h"
 
 #include <mutex>
-#include <span>
 #include <utility>
 
 namespace gradwire {
@@ -10,10 +9,10 @@ namespace {
 /// Counts the works that are still in flight.
 class Countdown {
  public:
-  Countdown(std::size_t works, std::shared_ptr<WorkState> whole)
+  Countdown(std::size_t works, std::shared_ptr<engine::WorkState> whole)
       : left_(works), whole_(std::move(whole)) {}
 
-  void one_done(const Work& work) {
+  void one_done(const engine::Work& work) {
     const std::shared_ptr<const Error> failed = work.error();
     std::shared_ptr<const Error> first;
     {
@@ -29,22 +28,23 @@ class Countdown {
   std::mutex mutex_;
   std::size_t left_;
   std::shared_ptr<const Error> error_;
-  std::shared_ptr<WorkState> whole_;
+  std::shared_ptr<engine::WorkState> whole_;
 };
 
 }  // namespace
 
-Work work_group(std::shared_ptr<Engine> engine, std::span<const Work> works) {
-  auto whole = std::make_shared<WorkState>(std::move(engine));
+engine::Work work_group(std::shared_ptr<engine::Engine> engine,
+                        std::span<const engine::Work> works) {
+  auto whole = std::make_shared<engine::WorkState>(std::move(engine));
   if (works.empty()) {
     whole->conclude(nullptr);
-    return Work(std::move(whole));
+    return engine::Work(std::move(whole));
   }
   auto countdown = std::make_shared<Countdown>(works.size(), whole);
-  for (const Work& work : works) {
-    work.on_done([countdown](const Work& done) { countdown->one_done(done); });
+  for (const engine::Work& work : works) {
+    work.on_done([countdown](const engine::Work& done) { countdown->one_done(done); });
   }
-  return Work(std::move(whole));
+  return engine::Work(std::move(whole));
 }
 
 }  // namespace gradwire

@@ -10,6 +10,7 @@ namespace gradwire {
 
 /// Returns a Work that is done when all of `works` are; its error is the first of theirs. Without
 /// works, it is done.
-Work work_group(std::shared_ptr<Engine> engine, std::span<const Work> works);
+engine::Work work_group(std::shared_ptr<engine::Engine> engine,
+                        std::span<const engine::Work> works);
 
 }  // namespace gradwire

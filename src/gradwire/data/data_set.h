@@ -4,10 +4,18 @@
 #include <functional>
 #include <memory>
 
-#include "gradwire/data/batch.h"
+#include <torch/torch.h>
+
 #include "gradwire/data/sampler.h"
 
 namespace gradwire {
+
+/// Samples stacked along dimension 0.
+struct Batch {
+  torch::Tensor inputs;
+  torch::Tensor targets;
+  std::int64_t own = 0;  ///< The first `own` samples are not padding: SampledBatch::own.
+};
 
 /// Data set for training and evaluation. Copies share the data. `batch` only reads, so several
 /// threads may call it at the same time.

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "gradwire/base/error.h"
+#include "gradwire/base/refuse.h"
 #include "gradwire/data/idx.h"
 
 namespace gradwire {
@@ -22,12 +22,11 @@ std::filesystem::path find_file(const std::filesystem::path& folder, const std::
   for (const auto& candidate : {folder / name, folder / (name + ".gz")}) {
     if (std::filesystem::exists(candidate)) return candidate;
   }
-  throw Exception(
-      ErrorKind::invalid_argument,
-      fmt::format("no {}[.gz] in {}: install Debian's package dataset-fashion-mnist, or "
-                  "give the folder that holds the data set (--data PATH, \"data\": "
-                  "{{\"path\": ...}})",
-                  name, folder.string()));
+  refuse(
+      "no {}[.gz] in {}: install Debian's package dataset-fashion-mnist, or "
+      "give the folder that holds the data set (--data PATH, \"data\": "
+      "{{\"path\": ...}})",
+      name, folder.string());
 }
 
 torch::Tensor to_tensor(const IdxArray& array) {
@@ -39,17 +38,15 @@ torch::Tensor to_tensor(const IdxArray& array) {
 }
 
 void check(const ImageData& data, const std::filesystem::path& folder) {
-  const auto refuse = [&](const std::string& reason) {
-    throw Exception(ErrorKind::invalid_argument, fmt::format("{}: {}", folder.string(), reason));
-  };
+  const auto fail = [&](const std::string& reason) { refuse("{}: {}", folder.string(), reason); };
   if (data.images.dim() != 3 || data.images.size(1) != 28 || data.images.size(2) != 28) {
-    refuse("the images are not N x 28 x 28");
+    fail("the images are not N x 28 x 28");
   }
   if (data.labels.dim() != 1 || data.labels.size(0) != data.images.size(0)) {
-    refuse(fmt::format("{} labels for {} images", data.labels.numel(), data.images.size(0)));
+    fail(fmt::format("{} labels for {} images", data.labels.numel(), data.images.size(0)));
   }
-  if (data.size() == 0) refuse("the data set is empty");
-  if (data.labels.max().item<int>() >= kClasses) refuse("a label is outside 0 .. 9");
+  if (data.size() == 0) fail("the data set is empty");
+  if (data.labels.max().item<int>() >= kClasses) fail("a label is outside 0 .. 9");
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 
 #include <torch/torch.h>
 
-#include "gradwire/data/batch.h"
+#include "gradwire/data/data_set.h"
 #include "gradwire/data/sampler.h"
 
 namespace gradwire {

@@ -7,14 +7,14 @@
 #include <fmt/format.h>
 
 #include "gradwire/base/check.h"
-#include "gradwire/base/error.h"
 #include "gradwire/base/random.h"
+#include "gradwire/base/refuse.h"
 
 namespace gradwire {
 namespace {
 
 void require(bool condition, const std::string& message) {
-  if (!condition) throw Exception(ErrorKind::invalid_argument, "sampler: " + message);
+  if (!condition) refuse("sampler: " + message);
 }
 
 void check(const SamplerOptions& options) {

@@ -3,7 +3,7 @@
 #include <cerrno>
 #include <ctime>
 
-namespace gradwire {
+namespace gradwire::emulation {
 
 void SteadyAlarm::await(Time time) {
   // std::chrono::steady_clock is CLOCK_MONOTONIC.
@@ -22,4 +22,4 @@ void EmulatedDevice::compute(Duration duration, const std::function<bool()>& pol
   alarm_.await(free_at_);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::emulation

@@ -5,7 +5,7 @@
 #include "gradwire/base/clock.h"
 #include "gradwire/base/types.h"
 
-namespace gradwire {
+namespace gradwire::emulation {
 
 /// A clock whose times can be waited for.
 class Alarm : public Clock {
@@ -61,4 +61,4 @@ class EmulatedDevice {
   Duration stalled_{};
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::emulation

@@ -3,17 +3,17 @@
 #include <cmath>
 #include <utility>
 
-namespace gradwire {
+namespace gradwire::emulation {
 namespace {
 
-std::vector<std::vector<std::size_t>> blocks_of(const StepPlan& plan) {
+std::vector<std::vector<std::size_t>> blocks_of(const step::StepPlan& plan) {
   std::vector<std::vector<std::size_t>> blocks = plan.needs;
   for (auto& units : blocks) std::erase_if(units, [&](auto unit) { return plan.is_root[unit]; });
   return blocks;
 }
 
 /// Backward reaches the last layer of a unit first.
-std::vector<std::vector<std::size_t>> begins_of(const StepPlan& plan) {
+std::vector<std::vector<std::size_t>> begins_of(const step::StepPlan& plan) {
   std::vector<std::vector<std::size_t>> begins(plan.needs.size());
   std::vector<bool> seen(plan.buckets.size());
   for (std::size_t layer = plan.needs.size(); layer-- > 0;) {
@@ -27,9 +27,10 @@ std::vector<std::vector<std::size_t>> begins_of(const StepPlan& plan) {
 
 }  // namespace
 
-EmulatedTraining::EmulatedTraining(const LayerProfile& profile, const StepPlan& plan,
+EmulatedTraining::EmulatedTraining(const workload::LayerProfile& profile,
+                                   const step::StepPlan& plan,
                                    const EmulatedTrainingOptions& options, EmulatedUnits& units,
-                                   Exchange& exchange, Alarm& alarm, TraceRecorder* trace)
+                                   exchange::Exchange& exchange, Alarm& alarm, TraceRecorder* trace)
     : profile_(profile),
       plan_(plan),
       options_(options),
@@ -120,4 +121,4 @@ void EmulatedTraining::finish() {
   engine_.finish();
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::emulation

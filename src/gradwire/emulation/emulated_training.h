@@ -9,22 +9,22 @@
 #include "gradwire/emulation/emulated_units.h"
 #include "gradwire/emulation/stall_exchange.h"
 #include "gradwire/step/local_step_engine.h"
+#include "gradwire/step/local_steps.h"
 #include "gradwire/step/step_engine.h"
 #include "gradwire/step/step_plan.h"
-#include "gradwire/step/streaming_schedule.h"
 #include "gradwire/trace/trace.h"
 #include "gradwire/workload/layer_profile.h"
 
-namespace gradwire {
+namespace gradwire::emulation {
 
 struct EmulatedTrainingOptions {
   Duration compute{};  ///< Of one forward and backward pass.
   Duration update{};   ///< Of the optimizer, for all parameters; 0: only what the units take.
   int accumulate = 1;  ///< Passes per step; in stages 0 and 1 only the last sends gradients.
-  StepPolicy policy;
+  step::StepPolicy policy;
   /// If set, gradients stay local and parameters are averaged on this schedule. The policy is not
   /// used, and the plan must be one of plan_local_steps().
-  std::optional<StreamingSchedule> local_steps = std::nullopt;
+  std::optional<step::StreamingSchedule> local_steps = std::nullopt;
 };
 
 /// Training steps with emulated compute: it drives the step engine as DataParallel, Zero and
@@ -35,9 +35,9 @@ struct EmulatedTrainingOptions {
 class EmulatedTraining {
  public:
   /// All but the options must outlive it. `trace` may be null.
-  EmulatedTraining(const LayerProfile& profile, const StepPlan& plan,
-                   const EmulatedTrainingOptions& options, EmulatedUnits& units, Exchange& exchange,
-                   Alarm& alarm, TraceRecorder* trace = nullptr);
+  EmulatedTraining(const workload::LayerProfile& profile, const step::StepPlan& plan,
+                   const EmulatedTrainingOptions& options, EmulatedUnits& units,
+                   exchange::Exchange& exchange, Alarm& alarm, TraceRecorder* trace = nullptr);
 
   /// Runs one optimizer step. The next step waits for communication still in flight at its end.
   /// Throws what communication throws.
@@ -55,19 +55,19 @@ class EmulatedTraining {
   void complete_layer_backward(std::size_t layer, bool reduces);
   void compute(double share);
 
-  const LayerProfile& profile_;
-  const StepPlan& plan_;
+  const workload::LayerProfile& profile_;
+  const step::StepPlan& plan_;
   EmulatedTrainingOptions options_;
   EmulatedUnits& units_;
   TraceRecorder* trace_;
   EmulatedDevice device_;
   StallExchange exchange_;
-  StepEngine engine_;
-  std::optional<LocalStepEngine> local_engine_;
+  step::StepEngine engine_;
+  std::optional<step::LocalStepEngine> local_engine_;
   std::vector<std::vector<std::size_t>> blocks_;  ///< By layer: its units, without root units.
   std::vector<std::size_t> positions_;            ///< By layer: where it ended in forward.
   std::vector<std::vector<std::size_t>> begins_;  ///< By layer: units whose backward begins there.
   std::int64_t steps_ = 0;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::emulation

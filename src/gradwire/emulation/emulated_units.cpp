@@ -11,7 +11,7 @@
 #include "gradwire/base/error.h"
 #include "gradwire/base/random.h"
 
-namespace gradwire {
+namespace gradwire::emulation {
 namespace {
 
 constexpr std::size_t kFloatsPerLine = 16;
@@ -46,8 +46,8 @@ LentSpan lend(std::span<float> values) {
 
 }  // namespace
 
-std::vector<StepUnit> step_units(const StepPlan& plan) {
-  std::vector<StepUnit> units;
+std::vector<step::StepUnit> step_units(const step::StepPlan& plan) {
+  std::vector<step::StepUnit> units;
   for (std::size_t unit = 0; unit < plan.buckets.size(); ++unit) {
     units.push_back(
         {.elements = plan.buckets[unit].count, .gradients = 0, .is_root = plan.is_root[unit]});
@@ -99,14 +99,14 @@ void UnitPool::free_largest_unused() {
   buffers_.erase(largest);
 }
 
-UnitsInMemory::UnitsInMemory(const StepPlan& plan, int stage, Rank rank, int ranks,
+UnitsInMemory::UnitsInMemory(const step::StepPlan& plan, int stage, Rank rank, int ranks,
                              std::uint64_t seed, TraceRecorder* trace)
     : stage_(stage),
       rank_(static_cast<std::size_t>(rank)),
       ranks_(stage == 0 ? 1 : static_cast<std::size_t>(ranks)),
       trace_(trace),
       drawn_(draw_gradients(seed)) {
-  for (const UnitShape& shape : plan.buckets) {
+  for (const exchange::UnitShape& shape : plan.buckets) {
     Unit& unit = units_.emplace_back();
     unit.shard_count = (shape.count + ranks_ - 1) / ranks_;
     const std::size_t whole = unit.shard_count * ranks_;
@@ -133,7 +133,7 @@ void UnitsInMemory::make_gradients(std::size_t index) {
     unit.whole_gradients = gradient_pool_.take(unit.shard_count * ranks_);
 }
 
-StepHost::Gradients UnitsInMemory::gradients(std::size_t index) {
+step::StepHost::Gradients UnitsInMemory::gradients(std::size_t index) {
   make_gradients(index);
   return {lend(units_[index].whole_gradients), lend(units_[index].mean)};
 }
@@ -157,7 +157,7 @@ std::span<float> UnitsInMemory::shard_of(Unit& unit) const {
   return std::span(unit.parameters).subspan(rank_ * unit.shard_count, unit.shard_count);
 }
 
-StepHost::Parameters UnitsInMemory::parameters(std::size_t index) {
+step::StepHost::Parameters UnitsInMemory::parameters(std::size_t index) {
   Unit& unit = units_[index];
   if (stage_ < 3) return {lend(shard_of(unit)), lend(unit.parameters)};
   if (unit.gathered.empty()) unit.gathered = parameter_pool_.take(unit.shard_count * ranks_);
@@ -208,4 +208,4 @@ EmulatedMemory UnitsInMemory::peak_memory() const {
           (stage_ < 2 ? all : gradient_pool_.peak_bytes()) + part};
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::emulation

@@ -9,7 +9,7 @@
 #include "gradwire/step/step_plan.h"
 #include "gradwire/trace/trace.h"
 
-namespace gradwire {
+namespace gradwire::emulation {
 
 /// Peak bytes of a rank's own memory.
 struct EmulatedMemory {
@@ -18,7 +18,7 @@ struct EmulatedMemory {
 };
 
 /// The units of an emulated model: all that a StepHost owns, without arithmetic.
-class EmulatedUnits : public StepHost {
+class EmulatedUnits : public step::StepHost {
  public:
   /// Backward is about to write the unit's gradients.
   virtual void make_gradients(std::size_t /*unit*/) {}
@@ -30,7 +30,7 @@ class EmulatedUnits : public StepHost {
 };
 
 /// Returns the plan's units, as the step engine sees them.
-std::vector<StepUnit> step_units(const StepPlan& plan);
+std::vector<step::StepUnit> step_units(const step::StepPlan& plan);
 
 /// Pool of reusable buffers: a new one is allocated only if no free one is large enough.
 class UnitPool {
@@ -64,7 +64,7 @@ class UnitPool {
 class UnitsInMemory final : public EmulatedUnits {
  public:
   /// `seed`: of the gradients. `trace` may be null and must outlive this, as must `plan`.
-  UnitsInMemory(const StepPlan& plan, int stage, Rank rank, int ranks, std::uint64_t seed,
+  UnitsInMemory(const step::StepPlan& plan, int stage, Rank rank, int ranks, std::uint64_t seed,
                 TraceRecorder* trace = nullptr);
 
   Gradients gradients(std::size_t unit) override;
@@ -106,4 +106,4 @@ class UnitsInMemory final : public EmulatedUnits {
   float read_ = 0;  ///< Depends on all means, so that the compiler cannot remove the reads.
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::emulation

@@ -2,12 +2,12 @@
 
 #include <utility>
 
-namespace gradwire {
+namespace gradwire::emulation {
 namespace {
 
-class StallTransfer final : public UnitTransfer {
+class StallTransfer final : public exchange::UnitTransfer {
  public:
-  StallTransfer(std::unique_ptr<UnitTransfer> transfer, EmulatedDevice& device)
+  StallTransfer(std::unique_ptr<exchange::UnitTransfer> transfer, EmulatedDevice& device)
       : transfer_(std::move(transfer)), device_(device) {}
 
   bool done() override { return transfer_->done(); }
@@ -19,28 +19,30 @@ class StallTransfer final : public UnitTransfer {
   void on_done(std::function<void()> callback) override { transfer_->on_done(std::move(callback)); }
 
  private:
-  std::unique_ptr<UnitTransfer> transfer_;
+  std::unique_ptr<exchange::UnitTransfer> transfer_;
   EmulatedDevice& device_;
 };
 
 }  // namespace
 
-std::unique_ptr<UnitTransfer> StallExchange::all_reduce(std::size_t unit, LentSpan data,
-                                                        int priority) {
+std::unique_ptr<exchange::UnitTransfer> StallExchange::all_reduce(std::size_t unit, LentSpan data,
+                                                                  int priority) {
   return std::make_unique<StallTransfer>(inner().all_reduce(unit, std::move(data), priority),
                                          device_);
 }
 
-std::unique_ptr<UnitTransfer> StallExchange::reduce_scatter(std::size_t unit, LentSpan data,
-                                                            LentSpan shard, int priority) {
+std::unique_ptr<exchange::UnitTransfer> StallExchange::reduce_scatter(std::size_t unit,
+                                                                      LentSpan data, LentSpan shard,
+                                                                      int priority) {
   return std::make_unique<StallTransfer>(
       inner().reduce_scatter(unit, std::move(data), std::move(shard), priority), device_);
 }
 
-std::unique_ptr<UnitTransfer> StallExchange::all_gather(std::size_t unit, LentConstSpan shard,
-                                                        LentSpan data, int priority) {
+std::unique_ptr<exchange::UnitTransfer> StallExchange::all_gather(std::size_t unit,
+                                                                  LentConstSpan shard,
+                                                                  LentSpan data, int priority) {
   return std::make_unique<StallTransfer>(
       inner().all_gather(unit, std::move(shard), std::move(data), priority), device_);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::emulation

@@ -5,23 +5,24 @@
 #include "gradwire/emulation/emulated_device.h"
 #include "gradwire/exchange/exchange.h"
 
-namespace gradwire {
+namespace gradwire::emulation {
 
 /// Decorator that reports to an emulated device that it had to wait for communication.
-class StallExchange final : public ExchangeDecorator {
+class StallExchange final : public exchange::ExchangeDecorator {
  public:
   /// Both must outlive this.
-  StallExchange(Exchange& exchange, EmulatedDevice& device)
-      : ExchangeDecorator(exchange), device_(device) {}
+  StallExchange(exchange::Exchange& exchange, EmulatedDevice& device)
+      : exchange::ExchangeDecorator(exchange), device_(device) {}
 
-  std::unique_ptr<UnitTransfer> all_reduce(std::size_t unit, LentSpan data, int priority) override;
-  std::unique_ptr<UnitTransfer> reduce_scatter(std::size_t unit, LentSpan data, LentSpan shard,
-                                               int priority) override;
-  std::unique_ptr<UnitTransfer> all_gather(std::size_t unit, LentConstSpan shard, LentSpan data,
-                                           int priority) override;
+  std::unique_ptr<exchange::UnitTransfer> all_reduce(std::size_t unit, LentSpan data,
+                                                     int priority) override;
+  std::unique_ptr<exchange::UnitTransfer> reduce_scatter(std::size_t unit, LentSpan data,
+                                                         LentSpan shard, int priority) override;
+  std::unique_ptr<exchange::UnitTransfer> all_gather(std::size_t unit, LentConstSpan shard,
+                                                     LentSpan data, int priority) override;
 
  private:
   EmulatedDevice& device_;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::emulation

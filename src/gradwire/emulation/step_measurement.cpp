@@ -4,12 +4,12 @@
 #include <array>
 #include <cmath>
 
-#include "gradwire/base/cpu_time.h"
+#include "gradwire/base/cpu.h"
 #include "gradwire/emulation/emulated_training.h"
 #include "gradwire/exchange/auto_exchange.h"
 #include "gradwire/exchange/communicator_exchange.h"
 
-namespace gradwire {
+namespace gradwire::emulation {
 namespace {
 
 double seconds(Duration duration) {
@@ -26,7 +26,7 @@ constexpr std::size_t kMinBlockElements = 10'000;
 /// Measures a case on one rank.
 class StepRun {
  public:
-  StepRun(const std::shared_ptr<Communicator>& communicator, const LayerProfile& profile,
+  StepRun(const std::shared_ptr<Communicator>& communicator, const workload::LayerProfile& profile,
           const StepCase& what, const StepMeasurementOptions& options, Alarm& alarm,
           TraceRecorder* trace)
       : communicator_(communicator),
@@ -47,15 +47,16 @@ class StepRun {
   }
 
  private:
-  StepPlan plan_units() const {
-    StepPlanOptions options = options_.plan;
+  step::StepPlan plan_units() const {
+    step::StepPlanOptions options = options_.plan;
     options.compress = what_.codec != "none" && what_.zero_stage == 0;
-    if (local()) return plan_local_steps(profile_, what_.fragments, options);
-    if (what_.zero_stage == 0) return plan_step(profile_, options);
-    StepPlan plan = what_.zero_stage == 3 ? plan_blocks(profile_, kMinBlockElements, options)
-                                          : plan_step(profile_, options);
+    if (local()) return step::plan_local_steps(profile_, what_.fragments, options);
+    if (what_.zero_stage == 0) return step::plan_step(profile_, options);
+    step::StepPlan plan = what_.zero_stage == 3
+                              ? step::plan_blocks(profile_, kMinBlockElements, options)
+                              : step::plan_step(profile_, options);
     // Sharded units are compressed as a whole.
-    for (UnitShape& unit : plan.buckets) {
+    for (exchange::UnitShape& unit : plan.buckets) {
       unit.skip_compression = unit.count < options_.plan.codec_min_elements;
       unit.count = padded(unit.count);
       unit.tensors.clear();
@@ -89,8 +90,8 @@ class StepRun {
     return {plan_, stage, rank, ranks, options_.seed + static_cast<std::uint64_t>(rank), trace};
   }
 
-  ExchangeOptions exchange_options() const {
-    ExchangeOptions options = options_.exchange;
+  exchange::ExchangeOptions exchange_options() const {
+    exchange::ExchangeOptions options = options_.exchange;
     options.codec = what_.codec;
     options.sharded = what_.zero_stage > 0;
     return options;
@@ -103,7 +104,7 @@ class StepRun {
     options.policy = {};
     options.local_steps.reset();
     UnitsInMemory held = units(0, 1, nullptr);
-    const auto exchange = local_exchange();
+    const auto exchange = exchange::local_exchange();
     EmulatedTraining alone(profile_, plan_, options, held, *exchange, alarm_);
     const Time begin = alone.device().free_at();
     for (int i = 0; i < options_.single_steps; ++i) alone.step();
@@ -114,7 +115,8 @@ class StepRun {
   void measure_steps(StepFigures& figures) {
     const int warmup = whole_rounds(std::max(options_.warmup, 1));
     UnitsInMemory held = units(what_.zero_stage, communicator_->size(), trace_);
-    const auto exchange = make_exchange(communicator_, plan_.buckets, exchange_options(), trace_);
+    const auto exchange =
+        exchange::make_exchange(communicator_, plan_.buckets, exchange_options(), trace_);
     EmulatedTraining run(profile_, plan_, training_options(), held, *exchange, alarm_, trace_);
     complete_auto_trial(run);
     communicator_->barrier().wait();
@@ -141,7 +143,7 @@ class StepRun {
   void complete_auto_trial(EmulatedTraining& run) const {
     if (!what_.codec.starts_with("auto")) return;
     // The trial counts averagings, of which there is one per round.
-    const int trial = steps_until_decided(exchange_options()) * what_.local_steps;
+    const int trial = exchange::steps_until_decided(exchange_options()) * what_.local_steps;
     for (int i = 0; i < trial; ++i) run.step();
     run.finish();
   }
@@ -165,12 +167,12 @@ class StepRun {
   }
 
   std::shared_ptr<Communicator> communicator_;
-  const LayerProfile& profile_;
+  const workload::LayerProfile& profile_;
   const StepCase& what_;
   const StepMeasurementOptions& options_;
   Alarm& alarm_;
   TraceRecorder* trace_;
-  StepPlan plan_;
+  step::StepPlan plan_;
 };
 
 }  // namespace
@@ -185,13 +187,13 @@ double StepFigures::all_reduce_bytes() const {
 }
 
 StepFigures measure_step(const std::shared_ptr<Communicator>& communicator,
-                         const LayerProfile& profile, const StepCase& what,
+                         const workload::LayerProfile& profile, const StepCase& what,
                          const StepMeasurementOptions& options, Alarm& alarm,
                          TraceRecorder* trace) {
   return StepRun(communicator, profile, what, options, alarm, trace).measure();
 }
 
-LocalStepsConfig StepCase::local() const {
+step::LocalStepsConfig StepCase::local() const {
   return {.steps = local_steps,
           .fragments = fragments,
           .overlap_steps = overlap_steps,
@@ -203,7 +205,7 @@ double efficiency_bound(const StepCase& what, const StepFigures& figures, double
   const double communication = figures.bytes_per_step / bytes_per_second;
   if (what.local_steps > 1) {
     const double step = seconds(figures.single);
-    const double shows = std::max(0.0, communication - hiding_share(what.local()) * step);
+    const double shows = std::max(0.0, communication - step::hiding_share(what.local()) * step);
     return step / std::max(step + shows, 1e-9);
   }
   const double pass = seconds(figures.single) / what.accumulate;
@@ -211,4 +213,4 @@ double efficiency_bound(const StepCase& what, const StepFigures& figures, double
   return (others + pass) / std::max(others + std::max(pass, communication), 1e-9);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::emulation

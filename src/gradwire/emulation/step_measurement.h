@@ -13,14 +13,14 @@
 #include "gradwire/step/step_plan.h"
 #include "gradwire/workload/layer_profile.h"
 
-namespace gradwire {
+namespace gradwire::emulation {
 
 /// A communication scheme to be measured.
 struct StepCase {
   std::string codec = "none";
   int accumulate = 1;
   int local_steps = 1;  ///< LocalStepsConfig::steps; 1: gradients are averaged in every step.
-  Overlap overlap = Overlap::full;
+  step::Overlap overlap = step::Overlap::full;
   /// 1 to 3: ZeRO stage (step/step_engine.h). Only with element-wise codecs, one pass, no
   /// local steps and Overlap::full.
   int zero_stage = 0;
@@ -28,7 +28,7 @@ struct StepCase {
   int fragments = 1, overlap_steps = 0;
 
   /// As the trainer represents them. Not checked.
-  LocalStepsConfig local() const;
+  step::LocalStepsConfig local() const;
 };
 
 /// Options that all cases share.
@@ -36,11 +36,11 @@ struct StepMeasurementOptions {
   Duration compute{};  ///< Of one forward and backward pass.
   int steps = 0;       ///< Measured steps; 0: as many as take `duration`, at least 3.
   Duration duration = std::chrono::seconds(10);
-  int warmup = 3;            ///< Unmeasured steps before those.
-  int single_steps = 3;      ///< Steps without communication.
-  StepPlanOptions plan;      ///< `compress` is set according to the codec.
-  ExchangeOptions exchange;  ///< `codec` is overridden by the case.
-  int prefetch = 2;          ///< ZeRO stage 3: layers whose parameters are prefetched.
+  int warmup = 3;                      ///< Unmeasured steps before those.
+  int single_steps = 3;                ///< Steps without communication.
+  step::StepPlanOptions plan;          ///< `compress` is set according to the codec.
+  exchange::ExchangeOptions exchange;  ///< `codec` is overridden by the case.
+  int prefetch = 2;                    ///< ZeRO stage 3: layers whose parameters are prefetched.
   std::uint64_t seed = 1;
 };
 
@@ -68,7 +68,7 @@ struct StepFigures {
 /// Measures one case. Collective; the result is the same on all ranks. Throws Exception: what
 /// make_exchange() and the communicator throw.
 StepFigures measure_step(const std::shared_ptr<Communicator>& communicator,
-                         const LayerProfile& profile, const StepCase& what,
+                         const workload::LayerProfile& profile, const StepCase& what,
                          const StepMeasurementOptions& options, Alarm& alarm,
                          TraceRecorder* trace = nullptr);
 
@@ -81,4 +81,4 @@ StepFigures measure_step(const std::shared_ptr<Communicator>& communicator,
 /// T_s)).
 double efficiency_bound(const StepCase& what, const StepFigures& figures, double bytes_per_second);
 
-}  // namespace gradwire
+}  // namespace gradwire::emulation

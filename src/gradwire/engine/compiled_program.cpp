@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace gradwire {
+namespace gradwire::engine {
 namespace {
 
 CompiledProgram::Exchange& exchange_for(std::vector<CompiledProgram::Exchange>& exchanges,
@@ -17,7 +17,8 @@ CompiledProgram::Exchange& exchange_for(std::vector<CompiledProgram::Exchange>& 
 
 }  // namespace
 
-std::shared_ptr<const CompiledProgram> CompiledProgram::compile(Schedule schedule, Rank rank) {
+std::shared_ptr<const CompiledProgram> CompiledProgram::compile(schedule::Schedule schedule,
+                                                                Rank rank) {
   auto compiled = std::make_shared<CompiledProgram>();
   compiled->program = schedule.program(rank);
   compiled->schedule = std::move(schedule);
@@ -33,11 +34,12 @@ const CompiledProgram::Exchange* CompiledProgram::exchange_with(Rank peer) const
 
 void CompiledProgram::number_messages() {
   message.resize(program.ops.size());
-  for (OpIndex i = 0; i < program.ops.size(); ++i) {
-    const Op& op = program.ops[i];
-    if (op.kind != OpKind::send && !is_receive(op)) continue;
+  for (schedule::OpIndex i = 0; i < program.ops.size(); ++i) {
+    const schedule::Op& op = program.ops[i];
+    if (op.kind != schedule::OpKind::send && !is_receive(op)) continue;
     Exchange& exchange = exchange_for(exchanges, op.peer);
-    std::vector<OpIndex>& messages = op.kind == OpKind::send ? exchange.sends : exchange.receives;
+    std::vector<schedule::OpIndex>& messages =
+        op.kind == schedule::OpKind::send ? exchange.sends : exchange.receives;
     message[i] = static_cast<std::uint32_t>(messages.size());
     messages.push_back(i);
   }
@@ -47,9 +49,9 @@ void CompiledProgram::connect() {
   const std::size_t n = program.ops.size();
   std::vector<std::vector<Edge>> behind(n);
   dependencies_.first.push_back(0);
-  for (OpIndex i = 0; i < n; ++i) {
-    for (OpIndex earlier : program.after(program.ops[i])) {
-      const bool flows = flows_through(program.ops[earlier], program.ops[i]);
+  for (schedule::OpIndex i = 0; i < n; ++i) {
+    for (schedule::OpIndex earlier : program.after(program.ops[i])) {
+      const bool flows = schedule::flows_through(program.ops[earlier], program.ops[i]);
       dependencies_.edges.push_back({earlier, flows});
       behind[earlier].push_back({i, flows});
     }
@@ -62,4 +64,4 @@ void CompiledProgram::connect() {
   }
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

@@ -7,7 +7,7 @@
 
 #include "gradwire/schedule/schedule.h"
 
-namespace gradwire {
+namespace gradwire::engine {
 
 /// One rank's program with the lookup tables that the executor needs. Compiled once per schedule
 /// and shared by all operations that use it, of any size. Immutable, thread-safe.
@@ -15,37 +15,39 @@ struct CompiledProgram {
   /// A dependency between an op and a later one. `flows`: the ops follow each other byte by byte
   /// (flows_through).
   struct Edge {
-    OpIndex op = 0;
+    schedule::OpIndex op = 0;
     bool flows = false;
   };
 
   /// Messages exchanged with one peer. Entry k is message k in that direction.
   struct Exchange {
     Rank peer = -1;
-    std::vector<OpIndex> sends;
-    std::vector<OpIndex> receives;
+    std::vector<schedule::OpIndex> sends;
+    std::vector<schedule::OpIndex> receives;
   };
 
-  Schedule schedule;
-  Program program;
+  schedule::Schedule schedule;
+  schedule::Program program;
   /// Per op: its index among the messages sent to (or received from) its peer.
   std::vector<std::uint32_t> message;
   std::vector<Exchange> exchanges;  ///< Ordered by peer.
 
-  std::span<const Edge> dependencies(OpIndex op) const { return span_of(dependencies_, op); }
-  std::span<const Edge> dependents(OpIndex op) const { return span_of(dependents_, op); }
+  std::span<const Edge> dependencies(schedule::OpIndex op) const {
+    return span_of(dependencies_, op);
+  }
+  std::span<const Edge> dependents(schedule::OpIndex op) const { return span_of(dependents_, op); }
 
   /// Returns the exchange with `peer`, or null if there is none.
   const Exchange* exchange_with(Rank peer) const;
 
-  static std::shared_ptr<const CompiledProgram> compile(Schedule schedule, Rank rank);
+  static std::shared_ptr<const CompiledProgram> compile(schedule::Schedule schedule, Rank rank);
 
  private:
   struct Edges {
     std::vector<std::uint32_t> first;  ///< Per op, and one past the last.
     std::vector<Edge> edges;
   };
-  static std::span<const Edge> span_of(const Edges& edges, OpIndex op) {
+  static std::span<const Edge> span_of(const Edges& edges, schedule::OpIndex op) {
     return std::span(edges.edges).subspan(edges.first[op], edges.first[op + 1] - edges.first[op]);
   }
   void number_messages();
@@ -56,8 +58,8 @@ struct CompiledProgram {
 };
 
 /// Returns true if the op receives bytes from its peer.
-inline bool is_receive(const Op& op) {
-  return op.kind == OpKind::recv || op.kind == OpKind::recv_reduce;
+inline bool is_receive(const schedule::Op& op) {
+  return op.kind == schedule::OpKind::recv || op.kind == schedule::OpKind::recv_reduce;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

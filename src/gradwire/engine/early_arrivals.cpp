@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace gradwire {
+namespace gradwire::engine {
 namespace {
 
 Status too_far_ahead() {
@@ -30,7 +30,7 @@ EarlyArrivals::Operation& EarlyArrivals::held_for(OperationKey key, Rank peer) {
   return at->second;
 }
 
-Result<std::byte*> EarlyArrivals::make_room(StreamId from, const FrameHeader& header) {
+Result<std::byte*> EarlyArrivals::make_room(net::StreamId from, const net::FrameHeader& header) {
   Held& held = held_[static_cast<std::size_t>(from.peer)];
   if (held.bytes + header.length > max_bytes_) return tl::unexpected(too_far_ahead().error());
   Operation& operation = held_for({header.channel, header.sequence}, from.peer);
@@ -44,22 +44,22 @@ Result<std::byte*> EarlyArrivals::make_room(StreamId from, const FrameHeader& he
   return operation.pieces.back().payload.data();
 }
 
-void EarlyArrivals::complete(OperationKey key, StreamId from) {
+void EarlyArrivals::complete(OperationKey key, net::StreamId from) {
   const auto at = operations_.find(key_of(key, from.peer));
   if (at == operations_.end()) return;
   // A stream carries one frame after the other, so at most one of its pieces is incomplete.
   for (Piece& piece : at->second.pieces) {
-    if (StreamId{piece.peer, piece.rail} != from || piece.complete) continue;
+    if (net::StreamId{piece.peer, piece.rail} != from || piece.complete) continue;
     piece.complete = true;
     return;
   }
 }
 
-void EarlyArrivals::abandon(StreamId from) {
+void EarlyArrivals::abandon(net::StreamId from) {
   Held& held = held_[static_cast<std::size_t>(from.peer)];
   for (auto& [key, operation] : operations_) {
     std::erase_if(operation.pieces, [&](const Piece& piece) {
-      const bool gone = StreamId{piece.peer, piece.rail} == from && !piece.complete;
+      const bool gone = net::StreamId{piece.peer, piece.rail} == from && !piece.complete;
       if (gone) held.bytes -= piece.payload.size();
       return gone;
     });
@@ -99,4 +99,4 @@ void EarlyArrivals::refund(const Operation& operation) {
   }
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

@@ -9,7 +9,7 @@
 #include "gradwire/net/frame.h"
 #include "gradwire/net/transport.h"
 
-namespace gradwire {
+namespace gradwire::engine {
 
 /// Announcements and eager messages that peers have sent for operations not yet posted here. Memory
 /// is bounded per peer: senders respect the eager credit (Outbox); exceeding it is an error.
@@ -22,7 +22,7 @@ class EarlyArrivals {
   struct Piece {
     Rank peer = -1;
     int rail = 0;
-    FrameHeader header;
+    net::FrameHeader header;
     std::vector<std::byte> payload;
     bool complete = false;
   };
@@ -46,14 +46,14 @@ class EarlyArrivals {
 
   /// Returns memory for a payload, which is written to until the frame is complete. Fails with
   /// corrupted if the peer exceeds its eager credit or sends data before its announcement.
-  Result<std::byte*> make_room(StreamId from, const FrameHeader& header);
+  Result<std::byte*> make_room(net::StreamId from, const net::FrameHeader& header);
 
   /// Marks the payload of `key` that arrives over stream `from` as complete.
-  void complete(OperationKey key, StreamId from);
+  void complete(OperationKey key, net::StreamId from);
 
   /// Drops the incomplete payload of a broken stream; it is lost or will be resent over another
   /// one.
-  void abandon(StreamId from);
+  void abandon(net::StreamId from);
 
   /// Returns the payload bytes held for a peer.
   std::size_t held_bytes(Rank peer) const { return held_[static_cast<std::size_t>(peer)].bytes; }
@@ -93,4 +93,4 @@ class EarlyArrivals {
   std::uint64_t arrivals_ = 0;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

@@ -7,7 +7,7 @@
 #include "gradwire/engine/executor_peer.h"
 #include "gradwire/engine/failure_text.h"
 
-namespace gradwire {
+namespace gradwire::engine {
 namespace {
 
 /// Maximum delay of an announcement that waits to be piggybacked. Long compared with a small
@@ -20,7 +20,7 @@ constexpr std::size_t kMaxPendingAnnouncements = 64;
 
 }  // namespace
 
-Executor::Executor(Rank rank, int ranks, const ExecutorOptions& options, Transport& transport,
+Executor::Executor(Rank rank, int ranks, const ExecutorOptions& options, net::Transport& transport,
                    Time now)
     : rank_(rank),
       options_(options),
@@ -31,7 +31,7 @@ Executor::Executor(Rank rank, int ranks, const ExecutorOptions& options, Transpo
       liveness_(ranks, options.dead_peer_timeout, now),
       receive_buffer_(std::make_unique_for_overwrite<std::byte[]>(options.receive_buffer_bytes)) {
   GRADWIRE_CHECK(options.limits.segment_bytes % 8 == 0 && options.limits.segment_bytes > 0);
-  GRADWIRE_CHECK(options.limits.segment_bytes <= kMaxDataPayload);
+  GRADWIRE_CHECK(options.limits.segment_bytes <= net::kMaxDataPayload);
   GRADWIRE_CHECK(options.receive_buffer_bytes > 0);
   for (Rank r = 0; r < ranks; ++r) {
     peers_.push_back(r == rank ? nullptr : std::make_unique<Peer>(*this, r));
@@ -105,7 +105,7 @@ void Executor::announce(InFlightOperation& flight) {
 /// can post its receive.
 bool Executor::needs_immediate_announcement(const InFlightOperation& flight,
                                             const CompiledProgram::Exchange& exchange) const {
-  const auto is_large = [&](OpIndex op) {
+  const auto is_large = [&](schedule::OpIndex op) {
     return flight.operation.size(op) > options_.limits.eager_bytes;
   };
   return std::ranges::any_of(exchange.receives, is_large) ||
@@ -168,8 +168,8 @@ bool Executor::accept_announcement(InFlightOperation& flight, Rank from,
 }
 
 /// Bytes of a message have been sent or received.
-void Executor::advance(InFlightOperation& flight, OpIndex op, std::size_t begin, std::size_t end,
-                       const VerifiedPayload& payload) {
+void Executor::advance(InFlightOperation& flight, schedule::OpIndex op, std::size_t begin,
+                       std::size_t end, const VerifiedPayload& payload) {
   const std::size_t done = flight.record_range(op, begin, end);
   if (done == flight.operation.done(op) && end > begin) return;  // Earlier bytes are missing.
   flight.operation.advance(op, done, woken_);
@@ -179,14 +179,15 @@ void Executor::advance(InFlightOperation& flight, OpIndex op, std::size_t begin,
 
 /// Queues the sends of the flight that can proceed. `payload`: the bytes received by op `by` that
 /// may have enabled them.
-void Executor::route(InFlightOperation& flight, OpIndex by, const VerifiedPayload& payload) {
+void Executor::route(InFlightOperation& flight, schedule::OpIndex by,
+                     const VerifiedPayload& payload) {
   if (flight.held) {
     flight.held_sends.insert(flight.held_sends.end(), woken_.begin(), woken_.end());
     woken_.clear();
     return;
   }
   const CompiledProgram& program = flight.operation.program();
-  for (OpIndex op : woken_) {
+  for (schedule::OpIndex op : woken_) {
     // A send with other dependencies may have been modified by them: no checksum reuse.
     const auto before = program.dependencies(op);
     const bool is_unmodified = before.size() == 1 && before.front().op == by;
@@ -282,4 +283,4 @@ Executor::Traffic Executor::traffic() const {
   return traffic;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

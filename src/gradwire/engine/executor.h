@@ -20,7 +20,7 @@
 #include "gradwire/engine/rail_notice.h"
 #include "gradwire/net/transport.h"
 
-namespace gradwire {
+namespace gradwire::engine {
 
 struct ExecutorOptions {
   OutboxLimits limits;
@@ -57,7 +57,8 @@ struct ExecutorOptions {
 /// Not thread-safe.
 class Executor final : private Outbox::Observer {
  public:
-  Executor(Rank rank, int ranks, const ExecutorOptions& options, Transport& transport, Time now);
+  Executor(Rank rank, int ranks, const ExecutorOptions& options, net::Transport& transport,
+           Time now);
   ~Executor() override;
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
@@ -69,8 +70,8 @@ class Executor final : private Outbox::Observer {
   /// one peer share system calls.
   void post(std::vector<OperationRequest> requests, Time now);
 
-  void on_readable(StreamId stream, Time now);
-  void on_writable(StreamId stream, Time now);
+  void on_readable(net::StreamId stream, Time now);
+  void on_writable(net::StreamId stream, Time now);
 
   /// Reads from the streams on which the next messages are expected, without a readiness event.
   /// Returns true if any bytes arrived. Cheaper than poll() for a caller that expects data soon. It
@@ -126,31 +127,34 @@ class Executor final : private Outbox::Observer {
   void announce_if_credit_low(Peer& to);
   bool accept_announcement(InFlightOperation& flight, Rank peer, const Fingerprint& theirs);
   void replay(InFlightOperation& flight);
-  void advance(InFlightOperation& flight, OpIndex op, std::size_t begin, std::size_t end,
+  void advance(InFlightOperation& flight, schedule::OpIndex op, std::size_t begin, std::size_t end,
                const VerifiedPayload& payload = {});
-  void route(InFlightOperation& flight, OpIndex by = 0, const VerifiedPayload& payload = {});
+  void route(InFlightOperation& flight, schedule::OpIndex by = 0,
+             const VerifiedPayload& payload = {});
   void finish_if_complete(InFlightOperation& flight);
   void release_barriers();
   void match_receives_from_any();
   Rank first_announcer(int tag) const;
 
   // Frames.
-  Result<PayloadSink> begin_frame(Rail& rail, const FrameHeader& header);
-  Status complete_frame(Rail& rail, const FrameHeader& header);
-  Status complete_data(Rail& rail, const FrameHeader& header);
-  VerifiedPayload forwardable_payload(const Rail& rail, const Operation& operation, OpIndex index,
-                                      const FrameHeader& header) const;
-  Status on_announcement(Rail& rail, const FrameHeader& header);
-  void on_abort(Rail& rail, const FrameHeader& header);
-  void on_goodbye(Rail& rail, const FrameHeader& header);
-  Status on_rail_notice(Rail& over, const FrameHeader& header);
-  void on_ping(Rail& rail, const FrameHeader& header);
+  Result<PayloadSink> begin_frame(Rail& rail, const net::FrameHeader& header);
+  Status complete_frame(Rail& rail, const net::FrameHeader& header);
+  Status complete_data(Rail& rail, const net::FrameHeader& header);
+  VerifiedPayload forwardable_payload(const Rail& rail, const Operation& operation,
+                                      schedule::OpIndex index,
+                                      const net::FrameHeader& header) const;
+  Status on_announcement(Rail& rail, const net::FrameHeader& header);
+  void on_abort(Rail& rail, const net::FrameHeader& header);
+  void on_goodbye(Rail& rail, const net::FrameHeader& header);
+  Status on_rail_notice(Rail& over, const net::FrameHeader& header);
+  void on_ping(Rail& rail, const net::FrameHeader& header);
   void check_departed();
-  void sent(InFlightOperation& flight, OpIndex op, std::size_t begin, std::size_t end) override;
+  void sent(InFlightOperation& flight, schedule::OpIndex op, std::size_t begin,
+            std::size_t end) override;
 
   // Streams.
   Peer& peer(Rank rank) { return *peers_[static_cast<std::size_t>(rank)]; }
-  Rail& rail(StreamId stream);
+  Rail& rail(net::StreamId stream);
   std::size_t read(Rail& rail, std::size_t budget);
   std::size_t read_copy(Rail& rail, std::size_t budget);
   static Inbox::Reading stale_reading(const Rail& rail, Bytes shared);
@@ -164,7 +168,7 @@ class Executor final : private Outbox::Observer {
   void mark_dirty(Rank rank);
   void flush_dirty();
   bool flush_rails(Peer& to);
-  void on_disconnect(StreamId stream, const Error& error);
+  void on_disconnect(net::StreamId stream, const Error& error);
   void on_peer_lost(Rank rank, const Error& error);
 
   // Rails.
@@ -196,7 +200,7 @@ class Executor final : private Outbox::Observer {
 
   Rank rank_;
   ExecutorOptions options_;
-  Transport& transport_;
+  net::Transport& transport_;
   Time now_;
   std::vector<std::unique_ptr<Peer>> peers_;  ///< Null at this rank.
   std::vector<Rank> dirty_;                   ///< Peers to which frames may have to be written.
@@ -210,18 +214,18 @@ class Executor final : private Outbox::Observer {
   Liveness liveness_;
   Time earliest_deadline_ = Time::max();
   Time check_rails_at_ = Time::max();
-  std::map<int, Time> reported_failed_;  ///< Per rail: time of the last reported failure.
-  std::map<int, Time> reported_back_;    ///< Per rail: time of the last reported recovery.
-  std::vector<StreamId> draining_;       ///< Failed rails to which the peer writes no more data.
-  std::vector<StreamId> suspected_;      ///< Rails that a peer asks this rank to fail.
-  std::vector<StreamId> unread_;         ///< Streams with deferred reads: the budget was spent.
-  std::vector<Rank> unwritten_;          ///< Peers with deferred writes, likewise.
-  Time announce_at_ = Time::max();       ///< Deadline of announcements to be piggybacked.
+  std::map<int, Time> reported_failed_;   ///< Per rail: time of the last reported failure.
+  std::map<int, Time> reported_back_;     ///< Per rail: time of the last reported recovery.
+  std::vector<net::StreamId> draining_;   ///< Failed rails to which the peer writes no more data.
+  std::vector<net::StreamId> suspected_;  ///< Rails that a peer asks this rank to fail.
+  std::vector<net::StreamId> unread_;     ///< Streams with deferred reads: the budget was spent.
+  std::vector<Rank> unwritten_;           ///< Peers with deferred writes, likewise.
+  Time announce_at_ = Time::max();        ///< Deadline of announcements to be piggybacked.
   std::optional<Error> error_;
   std::unique_ptr<std::byte[]> receive_buffer_;
-  std::vector<OpIndex> woken_;
+  std::vector<schedule::OpIndex> woken_;
   std::vector<Rank> awaited_;  ///< Scratch of read_awaited().
   std::uint64_t round_ = 0;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

@@ -5,7 +5,7 @@
 #include "gradwire/net/abort_message.h"
 
 /// The executor's failure, shutdown and timers.
-namespace gradwire {
+namespace gradwire::engine {
 
 void Executor::abort(Error error) {
   fail(error.kind, error.message, rank_);
@@ -35,8 +35,8 @@ void Executor::send_goodbye(const Error& why) {
 /// another rail, unless the peer leaves too and does not need the retransmission.
 void Executor::send_goodbye_on(const Rail& rail) {
   Outbox& outbox = peer(rail.stream.peer).outbox;
-  const FrameHeader goodbye{.type = FrameType::goodbye,
-                            .message = static_cast<std::uint32_t>(rail.stream.rail)};
+  const net::FrameHeader goodbye{.type = net::FrameType::goodbye,
+                                 .message = static_cast<std::uint32_t>(rail.stream.rail)};
   if (!rail.failed) {
     outbox.queue_control_on(rail.stream.rail, goodbye);
   } else if (rail.resent || rail.goodbye) {
@@ -69,12 +69,12 @@ void Executor::fail(ErrorKind kind, const std::string& message, Rank origin) {
 }
 
 void Executor::send_abort(const Error& error, Rank origin) {
-  const std::vector<std::byte> payload = encode_abort({error.kind, origin, error.message});
+  const std::vector<std::byte> payload = net::encode_abort({error.kind, origin, error.message});
   for (const auto& peer : peers_) {
     if (!peer || peer->closed) continue;
     for (const auto& rail : peer->rails) {
       if (rail->failed) continue;
-      peer->outbox.queue_control_on(rail->stream.rail, {.type = FrameType::abort}, payload);
+      peer->outbox.queue_control_on(rail->stream.rail, {.type = net::FrameType::abort}, payload);
     }
     mark_dirty(peer->rank);
   }
@@ -136,9 +136,9 @@ void Executor::check_silence(Time now) {
       return;
     }
     if (!liveness_.needs_ping(peer->rank, now)) continue;
-    peer->outbox.queue_control({.type = FrameType::ping});
+    peer->outbox.queue_control({.type = net::FrameType::ping});
     mark_dirty(peer->rank);
   }
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

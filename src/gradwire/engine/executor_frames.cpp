@@ -5,11 +5,11 @@
 #include "gradwire/net/abort_message.h"
 
 /// The executor's handling of received frames.
-namespace gradwire {
+namespace gradwire::engine {
 
-Result<PayloadSink> Executor::begin_frame(Rail& rail, const FrameHeader& header) {
+Result<PayloadSink> Executor::begin_frame(Rail& rail, const net::FrameHeader& header) {
   rail.early = false;
-  if (header.type != FrameType::data) return PayloadSink{.to = rail.control.data()};
+  if (header.type != net::FrameType::data) return PayloadSink{.to = rail.control.data()};
   if (error_ || goodbye_sent_) return PayloadSink{};
   const Rank from = rail.stream.peer;
   const OperationKey key{header.channel, header.sequence};
@@ -31,29 +31,29 @@ Result<PayloadSink> Executor::begin_frame(Rail& rail, const FrameHeader& header)
   return PayloadSink{.to = *room};
 }
 
-Status Executor::complete_frame(Rail& rail, const FrameHeader& header) {
+Status Executor::complete_frame(Rail& rail, const net::FrameHeader& header) {
   if (rail.failed && rail.drained) rail.peer_probed = true;
   switch (header.type) {
-    case FrameType::data:
+    case net::FrameType::data:
       return complete_data(rail, header);
-    case FrameType::announce:
+    case net::FrameType::announce:
       return on_announcement(rail, header);
-    case FrameType::abort:
+    case net::FrameType::abort:
       on_abort(rail, header);
       break;
-    case FrameType::goodbye:
+    case net::FrameType::goodbye:
       on_goodbye(rail, header);
       break;
-    case FrameType::ping:
+    case net::FrameType::ping:
       on_ping(rail, header);
       break;
-    case FrameType::rail_notice:
+    case net::FrameType::rail_notice:
       return on_rail_notice(rail, header);
   }
   return {};
 }
 
-Status Executor::complete_data(Rail& rail, const FrameHeader& header) {
+Status Executor::complete_data(Rail& rail, const net::FrameHeader& header) {
   if (error_ || goodbye_sent_) return {};
   const Rank from = rail.stream.peer;
   const OperationKey key{header.channel, header.sequence};
@@ -63,7 +63,8 @@ Status Executor::complete_data(Rail& rail, const FrameHeader& header) {
   if (rail.early) {
     replay(*flight);  // The operation was posted while this frame was being received.
   } else {
-    const OpIndex op = flight->operation.program().exchange_with(from)->receives[header.message];
+    const schedule::OpIndex op =
+        flight->operation.program().exchange_with(from)->receives[header.message];
     advance(*flight, op, header.offset, header.offset + header.length,
             forwardable_payload(rail, flight->operation, op, header));
   }
@@ -72,14 +73,15 @@ Status Executor::complete_data(Rail& rail, const FrameHeader& header) {
 
 /// Returns the payload if it was stored unmodified and has a checksum; otherwise nothing.
 VerifiedPayload Executor::forwardable_payload(const Rail& rail, const Operation& operation,
-                                              OpIndex index, const FrameHeader& header) const {
-  const Op& op = operation.program().program.ops[index];
-  if (op.kind != OpKind::recv || op.postscale || !transport_.needs_checksums(rail.stream))
+                                              schedule::OpIndex index,
+                                              const net::FrameHeader& header) const {
+  const schedule::Op& op = operation.program().program.ops[index];
+  if (op.kind != schedule::OpKind::recv || op.postscale || !transport_.needs_checksums(rail.stream))
     return {};
   return {{operation.destination(index) + header.offset, header.length}, header.payload_checksum};
 }
 
-Status Executor::on_announcement(Rail& rail, const FrameHeader& header) {
+Status Executor::on_announcement(Rail& rail, const net::FrameHeader& header) {
   if (error_ || goodbye_sent_) return {};
   const Rank from = rail.stream.peer;
   const OperationKey key{header.channel, header.sequence};
@@ -91,7 +93,7 @@ Status Executor::on_announcement(Rail& rail, const FrameHeader& header) {
     return {};
   }
   if (!in_flight_.was_posted(key, from)) {
-    if (Status held = early_.add_announcement(key, from, *theirs); !held) return held;
+    GRADWIRE_RETURN_IF_ERROR(early_.add_announcement(key, from, *theirs));
     if (key.is_message()) match_receives_from_any();
     return {};
   }
@@ -100,16 +102,16 @@ Status Executor::on_announcement(Rail& rail, const FrameHeader& header) {
   return {};
 }
 
-void Executor::on_abort(Rail& rail, const FrameHeader& header) {
-  const AbortMessage message =
-      decode_abort(ConstBytes(rail.control).first(header.length), rail.stream.peer);
+void Executor::on_abort(Rail& rail, const net::FrameHeader& header) {
+  const net::AbortMessage message =
+      net::decode_abort(ConstBytes(rail.control).first(header.length), rail.stream.peer);
   const bool first_hand = message.origin == rail.stream.peer;  // A forwarded one names it already.
   fail(message.kind, first_hand ? reported_by(message.origin, message.text) : message.text,
        message.origin);
 }
 
 /// Each rail has its own goodbye: frames on one rail may arrive after the goodbye of another.
-void Executor::on_goodbye(Rail& rail, const FrameHeader& header) {
+void Executor::on_goodbye(Rail& rail, const net::FrameHeader& header) {
   Peer& from = peer(rail.stream.peer);
   if (header.message < from.rails.size()) from.rails[header.message]->goodbye = true;
   const bool all = std::ranges::all_of(from.rails, [](const auto& r) { return r->goodbye; });
@@ -137,8 +139,9 @@ void Executor::check_departed() {
   }
 }
 
-void Executor::sent(InFlightOperation& flight, OpIndex op, std::size_t begin, std::size_t end) {
+void Executor::sent(InFlightOperation& flight, schedule::OpIndex op, std::size_t begin,
+                    std::size_t end) {
   advance(flight, op, begin, end);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

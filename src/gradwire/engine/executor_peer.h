@@ -9,30 +9,30 @@
 #include "gradwire/engine/executor.h"
 
 /// The executor's state per peer. Included only by the executor's source files.
-namespace gradwire {
+namespace gradwire::engine {
 
 /// Unlimited budget, for streams that are about to be closed.
 inline constexpr std::size_t kUnlimitedBudget = std::numeric_limits<std::size_t>::max();
 
 /// One stream from a peer.
 struct Executor::Rail final : Inbox::Handler {
-  Rail(Executor& owner, StreamId id)
+  Rail(Executor& owner, net::StreamId id)
       : executor(owner),
         stream(id),
         inbox(owner.transport_.needs_checksums(id)),
         in_place(owner.transport_.reads_in_place(id)) {}
 
-  Result<PayloadSink> begin(const FrameHeader& header) override {
+  Result<PayloadSink> begin(const net::FrameHeader& header) override {
     return executor.begin_frame(*this, header);
   }
-  Status complete(const FrameHeader& header) override {
+  Status complete(const net::FrameHeader& header) override {
     return executor.complete_frame(*this, header);
   }
 
   Executor& executor;
-  StreamId stream;
+  net::StreamId stream;
   Inbox inbox;
-  std::array<std::byte, kMaxControlPayload> control;  ///< Destination of control payloads.
+  std::array<std::byte, net::kMaxControlPayload> control;  ///< Destination of control payloads.
   bool in_place;
   bool early = false;  ///< The current frame is for an operation that was not posted when it began.
   bool closed = false;   ///< Not read any more: the stream has ended or was abandoned.
@@ -71,7 +71,7 @@ struct Executor::Peer {
   Peer(Executor& owner, Rank peer_rank)
       : rank(peer_rank), outbox(peer_rank, owner.options_.limits, owner.transport_) {
     for (int i = 0; i < owner.transport_.rails(peer_rank); ++i) {
-      rails.push_back(std::make_unique<Rail>(owner, StreamId{peer_rank, i}));
+      rails.push_back(std::make_unique<Rail>(owner, net::StreamId{peer_rank, i}));
     }
   }
 
@@ -94,4 +94,4 @@ struct Executor::Peer {
   std::uint64_t round = 0;        ///< Last round of read_awaited() that read from it.
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

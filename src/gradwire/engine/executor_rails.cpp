@@ -22,7 +22,7 @@
 /// when its probe is acknowledged and the peer's has arrived: the peer has then drained and
 /// retransmitted too. Failures of a rail are numbered (generation), and notices of earlier ones are
 /// ignored.
-namespace gradwire {
+namespace gradwire::engine {
 namespace {
 
 constexpr Duration kCheckEvery = std::chrono::milliseconds(50);
@@ -107,11 +107,11 @@ void Executor::send_rail_notice(const Rail& rail) {
       .generation = rail.generation,
       .written_bytes = outbox.written(rail.stream.rail),
       .received_frames = rail.drained ? rail.received_frames : rail.inbox.frames()};
-  outbox.queue_control({.type = FrameType::rail_notice}, encode(notice));
+  outbox.queue_control({.type = net::FrameType::rail_notice}, encode(notice));
   mark_dirty(rail.stream.peer);
 }
 
-Status Executor::on_rail_notice(Rail& over, const FrameHeader& header) {
+Status Executor::on_rail_notice(Rail& over, const net::FrameHeader& header) {
   if (error_) return {};
   const Result<RailNotice> notice =
       decode_rail_notice(ConstBytes(over.control).first(header.length));
@@ -167,11 +167,11 @@ void Executor::on_suspect(Rail& rail, const RailNotice& notice) {
 
 void Executor::drain_failed_rails() {
   while (!draining_.empty()) {
-    const StreamId stream = draining_.back();
+    const net::StreamId stream = draining_.back();
     draining_.pop_back();
     if (!error_) drain(rail(stream));
   }
-  for (const StreamId stream : std::exchange(suspected_, {})) fail_if_silent(rail(stream));
+  for (const net::StreamId stream : std::exchange(suspected_, {})) fail_if_silent(rail(stream));
 }
 
 /// Fails a rail that the peer suspects, unless bytes have arrived on it meanwhile: the notice may
@@ -256,14 +256,14 @@ bool Executor::resume_probed(Peer& peer) {
 /// Reports a failed rail, once for all peers: one cable carries the rails to many peers.
 void Executor::report_failed(const Rail& rail) {
   if (!is_new_cause(reported_failed_, rail.stream.rail, now_) || !options_.on_warning) return;
-  const StreamId left{rail.stream.peer, peer(rail.stream.peer).outbox.first_rail()};
+  const net::StreamId left{rail.stream.peer, peer(rail.stream.peer).outbox.first_rail()};
   options_.on_warning(fmt::format("rail {} is gone ({}); continuing with {}", rail.stream.rail,
                                   rail.why.message, transport_.describe(left)));
 }
 
-void Executor::on_ping(Rail& rail, const FrameHeader& header) {
+void Executor::on_ping(Rail& rail, const net::FrameHeader& header) {
   if (header.message == 0 || rail.failed || error_) return;
-  peer(rail.stream.peer).outbox.queue_control_on(rail.stream.rail, {.type = FrameType::ping});
+  peer(rail.stream.peer).outbox.queue_control_on(rail.stream.rail, {.type = net::FrameType::ping});
   mark_dirty(rail.stream.peer);
 }
 
@@ -317,7 +317,7 @@ void Executor::check_rail(Peer& peer, Rail& rail, Time now) {
   for (const auto& other : peer.rails) {
     if (other->failed || other.get() == &rail) continue;
     heard = heard || other->last_received > asked;
-    peer.outbox.queue_control_on(other->stream.rail, {.type = FrameType::ping, .message = 1});
+    peer.outbox.queue_control_on(other->stream.rail, {.type = net::FrameType::ping, .message = 1});
     mark_dirty(peer.rank);
   }
   if (!heard || now - since < kFailAfter) return;
@@ -338,9 +338,9 @@ void Executor::suspect(Peer& peer, const Rail& rail) {
   const RailNotice notice{.kind = RailNotice::Kind::suspect,
                           .rail = static_cast<std::uint32_t>(rail.stream.rail),
                           .generation = rail.generation};
-  peer.outbox.queue_control_on((*other)->stream.rail, {.type = FrameType::rail_notice},
+  peer.outbox.queue_control_on((*other)->stream.rail, {.type = net::FrameType::rail_notice},
                                encode(notice));
   mark_dirty(peer.rank);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

@@ -5,7 +5,7 @@
 #include "gradwire/engine/failure_text.h"
 
 /// The executor's reads and writes.
-namespace gradwire {
+namespace gradwire::engine {
 namespace {
 
 /// Bytes consumed per step from shared memory, so that the peer can refill it meanwhile.
@@ -40,11 +40,11 @@ constexpr double kSequentialShare = 2.0 / 3;
 
 }  // namespace
 
-Executor::Rail& Executor::rail(StreamId stream) {
+Executor::Rail& Executor::rail(net::StreamId stream) {
   return *peer(stream.peer).rails[static_cast<std::size_t>(stream.rail)];
 }
 
-void Executor::on_readable(StreamId stream, Time now) {
+void Executor::on_readable(net::StreamId stream, Time now) {
   now_ = now;
   Rail& source = rail(stream);
   if (!accepts_input(source)) return;
@@ -83,7 +83,7 @@ void Executor::collect_awaited(bool all) {
     if (!all) continue;
     for (const CompiledProgram::Exchange& exchange : flight->operation.program().exchanges) {
       const bool missing = std::ranges::any_of(
-          exchange.receives, [&](OpIndex op) { return !flight->operation.complete(op); });
+          exchange.receives, [&](schedule::OpIndex op) { return !flight->operation.complete(op); });
       if (missing) add(exchange.peer);
     }
   }
@@ -123,7 +123,8 @@ void Executor::update_due(Peer& from) const {
     const CompiledProgram::Exchange* exchange = operation.program().exchange_with(from.rank);
     if (exchange == nullptr) continue;
     std::size_t due = 0;
-    for (const OpIndex op : exchange->receives) due += operation.size(op) - operation.done(op);
+    for (const schedule::OpIndex op : exchange->receives)
+      due += operation.size(op) - operation.done(op);
     if (due == 0) continue;
     from.due = from.due == 0 ? due : std::min(from.due, due);
     from.total_due += due;
@@ -222,7 +223,7 @@ void Executor::resume_deferred() {
     peer(rank).unwritten = false;
     mark_dirty(rank);
   }
-  for (const StreamId stream : std::exchange(unread_, {})) {
+  for (const net::StreamId stream : std::exchange(unread_, {})) {
     Rail& source = rail(stream);
     source.unread = false;
     if (accepts_input(source) && read(source, kBytesPerCall) > 0) {
@@ -236,7 +237,7 @@ void Executor::mark_corrupt(Rail& rail, const Error& error) {
   fail(error.kind, transport_.describe(rail.stream) + " sent " + error.message, rank_);
 }
 
-void Executor::on_writable(StreamId stream, Time now) {
+void Executor::on_writable(net::StreamId stream, Time now) {
   now_ = now;
   peer(stream.peer).outbox.writable(stream.rail);
   mark_dirty(stream.peer);
@@ -286,7 +287,7 @@ bool Executor::flush_rails(Peer& to) {
 }
 
 /// A stream to a peer has ended.
-void Executor::on_disconnect(StreamId stream, const Error& error) {
+void Executor::on_disconnect(net::StreamId stream, const Error& error) {
   Peer& from = peer(stream.peer);
   if (!from.has_rails()) {
     on_peer_lost(stream.peer, error);
@@ -311,4 +312,4 @@ void Executor::on_peer_lost(Rank rank, const Error& error) {
   fail(error.kind, disconnect_text(error.message, during), rank_);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

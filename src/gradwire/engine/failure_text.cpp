@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-namespace gradwire {
+namespace gradwire::engine {
 namespace {
 
 double seconds(Duration duration) {
@@ -70,7 +70,7 @@ std::string disconnect_text(const std::string& what, const Operation* operation)
   return operation == nullptr ? what : fmt::format("{} during {}", what, operation->describe());
 }
 
-std::string timeout_text(const InFlightOperation& flight, const Transport& transport) {
+std::string timeout_text(const InFlightOperation& flight, const net::Transport& transport) {
   const Operation& operation = flight.operation;
   std::vector<std::string> absent;
   std::vector<std::string> slow;
@@ -104,4 +104,4 @@ std::string reported_by(Rank origin, const std::string& text) {
   return fmt::format("{} (reported by rank {})", text, origin);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

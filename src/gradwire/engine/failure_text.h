@@ -7,7 +7,7 @@
 #include "gradwire/net/transport.h"
 
 /// Builds the error messages of failed operations: which rank, what failed, what to do.
-namespace gradwire {
+namespace gradwire::engine {
 
 /// Error of one operation that failed because of an executor's error; states what its buffer
 /// contains.
@@ -34,7 +34,7 @@ std::string disconnect_text(const std::string& what, const Operation* operation)
 
 /// An operation exceeded its timeout. Names the ranks that have not called it, or have not sent
 /// their data.
-std::string timeout_text(const InFlightOperation& flight, const Transport& transport);
+std::string timeout_text(const InFlightOperation& flight, const net::Transport& transport);
 
 /// The same for a receive from any rank.
 std::string receive_timeout_text(const OperationRequest& receive);
@@ -43,4 +43,4 @@ std::string silence_text(const std::string& peer, Duration timeout);
 
 std::string reported_by(Rank origin, const std::string& text);
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-namespace gradwire {
+namespace gradwire::engine {
 
 void Fingerprint::set_algorithm(std::string_view name) {
   algorithm.fill('\0');
@@ -25,32 +25,32 @@ Fingerprint Fingerprint::from_there() const {
 
 std::string Fingerprint::describe() const {
   switch (collective) {
-    case Collective::barrier:
+    case schedule::Collective::barrier:
       return "barrier";
-    case Collective::all_reduce:
-    case Collective::reduce_scatter:
+    case schedule::Collective::all_reduce:
+    case schedule::Collective::reduce_scatter:
       return fmt::format("{} of {} {} ({}, {})", name_of(collective), count, name_of(type),
                          name_of(op), algorithm_name());
-    case Collective::broadcast:
+    case schedule::Collective::broadcast:
       return fmt::format("broadcast of {} {} from rank {} ({})", count, name_of(type), root,
                          algorithm_name());
-    case Collective::reduce:
+    case schedule::Collective::reduce:
       return fmt::format("reduce of {} {} ({}, {}) to rank {}", count, name_of(type), name_of(op),
                          algorithm_name(), root);
-    case Collective::gather:
-    case Collective::scatter:
+    case schedule::Collective::gather:
+    case schedule::Collective::scatter:
       return fmt::format("{} of {} {}, root rank {} ({})", name_of(collective), count,
                          name_of(type), root, algorithm_name());
-    case Collective::all_to_all:
+    case schedule::Collective::all_to_all:
       if (sent != 0 || expected != 0) {
         return fmt::format("all_to_all of {} ({}), {} elements to the other and {} from it",
                            name_of(type), algorithm_name(), sent, expected);
       }
       [[fallthrough]];
-    case Collective::all_gather:
+    case schedule::Collective::all_gather:
       return fmt::format("{} of {} {} ({})", name_of(collective), count, name_of(type),
                          algorithm_name());
-    case Collective::point_to_point:
+    case schedule::Collective::point_to_point:
       return fmt::format("message of {} {} from rank {}", count, name_of(type), root);
   }
   return "unknown operation";
@@ -74,7 +74,7 @@ Result<Fingerprint> decode_fingerprint(ConstBytes from) {
     return failure(ErrorKind::corrupted, "an announcement of the wrong size");
   }
   const std::byte* at = from.data();
-  Fingerprint f{.collective = static_cast<Collective>(at[0]),
+  Fingerprint f{.collective = static_cast<schedule::Collective>(at[0]),
                 .type = static_cast<DataType>(at[1]),
                 .op = static_cast<ReduceOp>(at[2]),
                 .root = static_cast<Rank>(load_little_endian<std::uint32_t>(at + 4)),
@@ -82,11 +82,11 @@ Result<Fingerprint> decode_fingerprint(ConstBytes from) {
   std::memcpy(f.algorithm.data(), at + 16, f.algorithm.size());
   f.sent = load_little_endian<std::uint64_t>(at + 32);
   f.expected = load_little_endian<std::uint64_t>(at + 40);
-  if (f.collective > Collective::all_to_all || f.type > DataType::int16 ||
+  if (f.collective > schedule::Collective::all_to_all || f.type > DataType::int16 ||
       f.op > ReduceOp::bit_xor) {
     return failure(ErrorKind::corrupted, "an announcement of an unknown operation");
   }
   return f;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

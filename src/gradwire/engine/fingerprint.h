@@ -12,12 +12,12 @@
 #include "gradwire/base/types.h"
 #include "gradwire/schedule/schedule.h"
 
-namespace gradwire {
+namespace gradwire::engine {
 
 /// Description of an operation on which ranks must agree. Ranks that exchange data compare
 /// fingerprints before any byte of it is used.
 struct Fingerprint {
-  Collective collective = Collective::barrier;
+  schedule::Collective collective = schedule::Collective::barrier;
   DataType type = DataType::uint8;
   ReduceOp op = ReduceOp::sum;
   Rank root = 0;
@@ -47,4 +47,4 @@ void encode(const Fingerprint& fingerprint, std::span<std::byte, kFingerprintByt
 /// Fails with corrupted on an unknown collective, type or reduction.
 Result<Fingerprint> decode_fingerprint(ConstBytes from);
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

@@ -5,7 +5,7 @@
 
 #include "gradwire/net/payload_checksum.h"
 
-namespace gradwire {
+namespace gradwire::engine {
 namespace {
 
 /// Removed frames are erased from the vector in batches of this size.
@@ -13,12 +13,12 @@ constexpr std::size_t kLot = 32;
 
 }  // namespace
 
-void OutgoingFrame::fill(const FrameHeader& header, ConstBytes content, bool lent) {
-  encode(header, std::span(head).first<kFrameHeaderBytes>());
+void OutgoingFrame::fill(const net::FrameHeader& header, ConstBytes content, bool lent) {
+  encode(header, std::span(head).first<net::kFrameHeaderBytes>());
   if (content.size() <= kInline) {
     if (!content.empty())
-      std::memcpy(head.data() + kFrameHeaderBytes, content.data(), content.size());
-    head_bytes = kFrameHeaderBytes + content.size();
+      std::memcpy(head.data() + net::kFrameHeaderBytes, content.data(), content.size());
+    head_bytes = net::kFrameHeaderBytes + content.size();
     return;
   }
   payload = content;
@@ -39,12 +39,13 @@ void OutgoingFrame::outlive(const InFlightOperation& ended) {
 
 bool OutgoingFrame::is_intact() const {
   if (payload.empty() || !owned.empty()) return true;
-  const Result<FrameHeader> header = decode(std::span(head).first<kFrameHeaderBytes>());
-  return header && header->payload_checksum == payload_checksum(payload);
+  const Result<net::FrameHeader> header =
+      net::decode(std::span(head).first<net::kFrameHeaderBytes>());
+  return header && header->payload_checksum == net::payload_checksum(payload);
 }
 
 void FrameQueue::push(OutgoingFrame frame) {
-  set_number(std::span(frame.head).first<kFrameHeaderBytes>(), next_++);
+  net::set_number(std::span(frame.head).first<net::kFrameHeaderBytes>(), next_++);
   bytes_ += frame.size();
   frames_.push_back(std::move(frame));
 }
@@ -87,7 +88,7 @@ void FrameQueue::drop_messages() {
     if (frame.flight != nullptr && !begun) continue;
     frame.keep_payload();
     frame.flight = nullptr;
-    set_number(std::span(frame.head).first<kFrameHeaderBytes>(), next_++);
+    net::set_number(std::span(frame.head).first<net::kFrameHeaderBytes>(), next_++);
     kept.push_back(std::move(frame));
   }
   frames_ = std::move(kept);
@@ -96,4 +97,4 @@ void FrameQueue::drop_messages() {
   for (const OutgoingFrame& frame : frames_) bytes_ += frame.size();
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

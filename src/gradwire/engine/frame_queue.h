@@ -9,26 +9,26 @@
 #include "gradwire/engine/in_flight_operation.h"
 #include "gradwire/net/frame.h"
 
-namespace gradwire {
+namespace gradwire::engine {
 
 /// A frame that is not, or only partly, written.
 struct OutgoingFrame {
   /// Payloads up to this size are copied behind the header, so that both are one piece.
   static constexpr std::size_t kInline = 64;
 
-  std::array<std::byte, kFrameHeaderBytes + kInline> head;
-  std::size_t head_bytes = kFrameHeaderBytes;
+  std::array<std::byte, net::kFrameHeaderBytes + kInline> head;
+  std::size_t head_bytes = net::kFrameHeaderBytes;
   ConstBytes payload;                   ///< A larger payload: lent, or in `owned`.
   std::vector<std::byte> owned;         ///< Copy of the payload, if it is not lent.
   InFlightOperation* flight = nullptr;  ///< Null for control frames.
-  OpIndex op = 0;
+  schedule::OpIndex op = 0;
   std::size_t begin = 0;  ///< Range of the message's bytes.
   std::size_t end = 0;
 
   std::size_t size() const { return head_bytes + payload.size(); }
 
   /// Sets header and payload. `lent`: the payload outlives the frame.
-  void fill(const FrameHeader& header, ConstBytes content, bool lent);
+  void fill(const net::FrameHeader& header, ConstBytes content, bool lent);
   /// Copies a lent payload, before its memory becomes invalid.
   void keep_payload();
   /// The same, if the frame belongs to the flight `ended`, which has completed.
@@ -66,4 +66,4 @@ class FrameQueue {
   std::uint64_t next_ = 0;   ///< Number of the next frame.
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

@@ -2,22 +2,23 @@
 
 #include <iterator>
 
-namespace gradwire {
+namespace gradwire::engine {
 
 Fingerprint InFlightOperation::fingerprint_for(Rank peer) const {
   Fingerprint fingerprint = operation.fingerprint();
-  if (const Splits* splits = operation.request().splits.get()) {
+  if (const schedule::Splits* splits = operation.request().splits.get()) {
     const auto part = static_cast<std::uint32_t>(peer);
-    const auto elements = [&](Buffer buffer) {
+    const auto elements = [&](schedule::Buffer buffer) {
       return splits->begin(buffer, part + 1) - splits->begin(buffer, part);
     };
-    fingerprint.sent = elements(Buffer::input);
-    fingerprint.expected = elements(Buffer::output);
+    fingerprint.sent = elements(schedule::Buffer::input);
+    fingerprint.expected = elements(schedule::Buffer::output);
   }
   return fingerprint;
 }
 
-std::size_t InFlightOperation::record_range(OpIndex op, std::size_t begin, std::size_t end) {
+std::size_t InFlightOperation::record_range(schedule::OpIndex op, std::size_t begin,
+                                            std::size_t end) {
   if (begin > operation.done(op)) {
     out_of_order[op].emplace(begin, end);
     return operation.done(op);
@@ -33,7 +34,8 @@ std::size_t InFlightOperation::record_range(OpIndex op, std::size_t begin, std::
   return end;
 }
 
-bool InFlightOperation::has_out_of_order(OpIndex op, std::size_t begin, std::size_t end) const {
+bool InFlightOperation::has_out_of_order(schedule::OpIndex op, std::size_t begin,
+                                         std::size_t end) const {
   const auto waiting = out_of_order.find(op);
   if (waiting == out_of_order.end()) return false;
   const auto next = waiting->second.lower_bound(end);  // First range that begins at or after `end`.
@@ -49,4 +51,4 @@ Rank InFlightOperation::next_expected_peer() {
   return next_receive < ops.size() ? ops[next_receive].peer : -1;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

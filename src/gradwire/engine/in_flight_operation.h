@@ -8,7 +8,7 @@
 
 #include "gradwire/engine/operation.h"
 
-namespace gradwire {
+namespace gradwire::engine {
 
 /// An operation in flight with the executor's state for it, such as which peers have announced it.
 struct InFlightOperation {
@@ -30,13 +30,15 @@ struct InFlightOperation {
   std::size_t scratch_capacity = 0;
   /// Byte ranges (begin to end, ordered) sent or received before earlier bytes of the message, per
   /// op.
-  std::map<OpIndex, std::map<std::size_t, std::size_t>> out_of_order;
-  OpIndex next_receive = 0;  ///< All receives before this op are complete.
+  std::map<schedule::OpIndex, std::map<std::size_t, std::size_t>> out_of_order;
+  schedule::OpIndex next_receive = 0;  ///< All receives before this op are complete.
   /// A barrier sends nothing until the collectives posted before it in its lane have completed.
   bool held = false;
-  std::vector<OpIndex> held_sends;  ///< Sends to post once the barrier is released.
+  std::vector<schedule::OpIndex> held_sends;  ///< Sends to post once the barrier is released.
 
-  bool is_barrier() const { return operation.fingerprint().collective == Collective::barrier; }
+  bool is_barrier() const {
+    return operation.fingerprint().collective == schedule::Collective::barrier;
+  }
   /// Returns true for a receive whose sender has not announced its message: no peer depends on it
   /// yet.
   bool is_unanswered_receive() const {
@@ -64,13 +66,13 @@ struct InFlightOperation {
 
   /// Records that bytes `begin` to `end` of a message have been sent or received; several rails do
   /// so in any order. Returns the length of the contiguous prefix that is complete.
-  std::size_t record_range(OpIndex op, std::size_t begin, std::size_t end);
+  std::size_t record_range(schedule::OpIndex op, std::size_t begin, std::size_t end);
 
   /// Returns true if any of these bytes were recorded ahead of bytes before them.
-  bool has_out_of_order(OpIndex op, std::size_t begin, std::size_t end) const;
+  bool has_out_of_order(schedule::OpIndex op, std::size_t begin, std::size_t end) const;
 
   /// Returns the peer of the first incomplete receive in program order; -1 if all are complete.
   Rank next_expected_peer();
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

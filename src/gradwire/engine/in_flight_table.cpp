@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace gradwire {
+namespace gradwire::engine {
 namespace {
 
 /// Scratch blocks kept for the next operations.
@@ -32,7 +32,7 @@ OperationKey InFlightTable::next_key(const OperationRequest& request, Rank& pair
     const auto lane = static_cast<std::uint32_t>(request.lane);
     return {lane, posted_[{-1, lane}]++};
   }
-  const CollectiveSpec& spec = request.program->schedule.spec;
+  const schedule::CollectiveSpec& spec = request.program->schedule.spec;
   pair = spec.root == self_ ? spec.target : spec.root;
   const std::uint32_t channel = channel_of(request.tag, spec.root, spec.target);
   return {channel, posted_[{pair, channel}]++};
@@ -95,4 +95,4 @@ InFlightTable::Scratch InFlightTable::take_scratch(std::size_t bytes) {
   return scratch;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

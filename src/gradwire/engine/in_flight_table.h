@@ -8,7 +8,7 @@
 
 #include "gradwire/engine/in_flight_operation.h"
 
-namespace gradwire {
+namespace gradwire::engine {
 
 /// The operations in flight of one rank. Numbers them, finds them and lends them scratch memory; a
 /// few scratch blocks are kept for reuse.
@@ -58,4 +58,4 @@ class InFlightTable {
   std::vector<Scratch> spare_;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

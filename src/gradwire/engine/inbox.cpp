@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-namespace gradwire {
+namespace gradwire::engine {
 
 namespace {
 
@@ -31,7 +31,7 @@ Inbox::Reading Inbox::read_pieces(Bytes shared) const {
     reading.size += remaining();
   }
   // Bytes behind the next header could not be read directly, and would have to be copied.
-  if (direct_ >= kMinDirectRead) shared = shared.first(kFrameHeaderBytes);
+  if (direct_ >= kMinDirectRead) shared = shared.first(net::kFrameHeaderBytes);
   reading.pieces[reading.count++] = shared;
   reading.size += shared.size();
   return reading;
@@ -42,7 +42,7 @@ Status Inbox::received(Bytes shared, std::size_t size, Handler& handler) {
     const std::size_t direct = std::min(size, remaining());
     account({sink_.to + received_, direct});
     size -= direct;
-    if (Status ended = finish_if_complete(handler); !ended) return ended;
+    GRADWIRE_RETURN_IF_ERROR(finish_if_complete(handler));
   }
   return take(shared.first(size), handler);
 }
@@ -65,7 +65,7 @@ Status Inbox::take(ConstBytes bytes, Handler& handler) {
 
 /// Returns the size of the smallest piece that can be processed: a header, or an element to reduce.
 std::size_t Inbox::unit() const {
-  if (!in_frame_) return kFrameHeaderBytes;
+  if (!in_frame_) return net::kFrameHeaderBytes;
   return sink_.operand == nullptr ? 1 : size_of(sink_.type);
 }
 
@@ -86,11 +86,11 @@ Result<std::size_t> Inbox::consume(ConstBytes bytes, Handler& handler) {
     return landed;
   }
   if (Status begun = begin(bytes, handler); !begun) return tl::unexpected(begun.error());
-  return kFrameHeaderBytes;
+  return net::kFrameHeaderBytes;
 }
 
 Status Inbox::begin(ConstBytes bytes, Handler& handler) {
-  const Result<FrameHeader> header = decode(bytes.first<kFrameHeaderBytes>());
+  const Result<net::FrameHeader> header = net::decode(bytes.first<net::kFrameHeaderBytes>());
   if (!header) return tl::unexpected(header.error());
   if (header->number != frames_) return out_of_order(header->number, frames_);
   Result<PayloadSink> sink = handler.begin(*header);
@@ -138,4 +138,4 @@ void Inbox::abandon() {
   sink_ = final_sink_ = {};
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

@@ -10,7 +10,7 @@
 #include "gradwire/net/frame.h"
 #include "gradwire/net/payload_checksum.h"
 
-namespace gradwire {
+namespace gradwire::engine {
 
 /// Decodes the byte stream from a peer into frames. A payload that is only stored is read directly
 /// into its final place. One that is reduced is combined from the read buffer (or shared memory)
@@ -24,9 +24,9 @@ class Inbox {
     virtual ~Handler() = default;
     /// Called when a header has arrived; `length` payload bytes follow. Returns their destination,
     /// which must stay valid until complete().
-    virtual Result<PayloadSink> begin(const FrameHeader& header) = 0;
+    virtual Result<PayloadSink> begin(const net::FrameHeader& header) = 0;
     /// Called when the payload has been stored and its checksum verified.
-    virtual Status complete(const FrameHeader& header) = 0;
+    virtual Status complete(const net::FrameHeader& header) = 0;
   };
 
   /// `checksums`: payloads have checksums (Transport::needs_checksums).
@@ -69,17 +69,18 @@ class Inbox {
   Status finish_if_complete(Handler& handler);
 
   bool checksums_;
-  FrameHeader header_;
+  net::FrameHeader header_;
   PayloadSink sink_;          ///< Destination of arriving bytes.
   PayloadSink final_sink_;    ///< Final destination of the whole frame, if `whole`.
   std::size_t received_ = 0;  ///< Processed payload bytes of the current frame.
   std::size_t direct_ = 0;    ///< Length of the last frame if it was read directly, otherwise 0.
-  PayloadChecksum checksum_;
+  net::PayloadChecksum checksum_;
   bool in_frame_ = false;
   std::size_t partial_bytes_ = 0;
-  std::array<std::byte, kFrameHeaderBytes> partial_{};  ///< Start of a partial header or element.
+  std::array<std::byte, net::kFrameHeaderBytes>
+      partial_{};  ///< Start of a partial header or element.
   std::vector<std::byte> stage_;
   std::uint64_t frames_ = 0;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

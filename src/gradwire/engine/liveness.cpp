@@ -1,6 +1,6 @@
 #include "gradwire/engine/liveness.h"
 
-namespace gradwire {
+namespace gradwire::engine {
 
 void Liveness::check(Time now) {
   const Duration late = now - next_check();
@@ -10,4 +10,4 @@ void Liveness::check(Time now) {
   last_check_ = now;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

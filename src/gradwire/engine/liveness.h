@@ -4,7 +4,7 @@
 
 #include "gradwire/base/types.h"
 
-namespace gradwire {
+namespace gradwire::engine {
 
 /// Records when each peer was last heard from. Idle peers are pinged, so that silence means a dead
 /// host or link.
@@ -46,4 +46,4 @@ class Liveness {
   std::vector<Peer> peers_;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

@@ -9,10 +9,10 @@
 #include "gradwire/base/check.h"
 #include "gradwire/engine/reduction.h"
 
-namespace gradwire {
+namespace gradwire::engine {
 namespace {
 
-ChunkLayout layout_of(const OperationRequest& request) {
+schedule::ChunkLayout layout_of(const OperationRequest& request) {
   const std::size_t element_size = size_of(request.fingerprint.type);
   if (request.splits) return {request.splits, element_size};
   return {request.program->schedule.chunks, request.fingerprint.count, element_size};
@@ -30,26 +30,27 @@ Operation::Operation(OperationKey key, OperationRequest request)
       slots_(layout_.scratch_offsets(request_.program->program)) {}
 
 void Operation::bind_scratch(std::byte* scratch) {
-  for (OpIndex op = 0; op < states_.size(); ++op) bind(op, scratch);
+  for (schedule::OpIndex op = 0; op < states_.size(); ++op) bind(op, scratch);
 }
 
-void Operation::bind(OpIndex index, std::byte* scratch) {
-  const Op& op = program().program.ops[index];
+void Operation::bind(schedule::OpIndex index, std::byte* scratch) {
+  const schedule::Op& op = program().program.ops[index];
   OpState& state = states_[index];
-  const auto locate = [&](const Slice& slice) -> std::byte* {
+  const auto locate = [&](const schedule::Slice& slice) -> std::byte* {
     if (slice.count == 0) return nullptr;
-    if (slice.buffer == Buffer::scratch) return scratch + slots_[slice.first];
-    std::byte* base =
-        slice.buffer == Buffer::output ? request_.output : const_cast<std::byte*>(request_.input);
+    if (slice.buffer == schedule::Buffer::scratch) return scratch + slots_[slice.first];
+    std::byte* base = slice.buffer == schedule::Buffer::output
+                          ? request_.output
+                          : const_cast<std::byte*>(request_.input);
     // An empty tensor may have no memory at all; its pointer stays null (null + 0).
     return base + layout_.byte_range(slice.buffer, slice.first, slice.count).begin;
   };
   state.dst = locate(op.dst);
   state.src = locate(op.src);
-  state.size = layout_.size(op.kind == OpKind::send ? op.src : op.dst, program().program);
+  state.size = layout_.size(op.kind == schedule::OpKind::send ? op.src : op.dst, program().program);
 }
 
-Operation::Allowance Operation::allowance(OpIndex op) const {
+Operation::Allowance Operation::allowance(schedule::OpIndex op) const {
   Allowance allowance{states_[op].size, true};
   for (const CompiledProgram::Edge& edge : program().dependencies(op)) {
     const OpState& earlier = states_[edge.op];
@@ -60,27 +61,28 @@ Operation::Allowance Operation::allowance(OpIndex op) const {
   return allowance;
 }
 
-void Operation::start(std::vector<OpIndex>& sends) {
-  for (OpIndex op = 0; op < states_.size(); ++op) {
+void Operation::start(std::vector<schedule::OpIndex>& sends) {
+  for (schedule::OpIndex op = 0; op < states_.size(); ++op) {
     if (!program().dependencies(op).empty()) continue;
     switch (program().program.ops[op].kind) {
-      case OpKind::send:
+      case schedule::OpKind::send:
         sends.push_back(op);
         break;
-      case OpKind::copy:
-      case OpKind::reduce:
+      case schedule::OpKind::copy:
+      case schedule::OpKind::reduce:
         run_local(op, sends);
         break;
-      case OpKind::recv:
-      case OpKind::recv_reduce:
+      case schedule::OpKind::recv:
+      case schedule::OpKind::recv_reduce:
         break;
     }
   }
 }
 
-void Operation::advance(OpIndex index, std::size_t bytes, std::vector<OpIndex>& sends) {
+void Operation::advance(schedule::OpIndex index, std::size_t bytes,
+                        std::vector<schedule::OpIndex>& sends) {
   OpState& state = states_[index];
-  const Op& op = program().program.ops[index];
+  const schedule::Op& op = program().program.ops[index];
   if (op.postscale) {
     finish_reduction(state.dst + state.done, (bytes - state.done) / element_size_,
                      fingerprint().type, fingerprint().op, program().schedule.ranks);
@@ -95,24 +97,24 @@ void Operation::advance(OpIndex index, std::size_t bytes, std::vector<OpIndex>& 
   wake_dependents(index, sends);
 }
 
-void Operation::wake_dependents(OpIndex index, std::vector<OpIndex>& sends) {
+void Operation::wake_dependents(schedule::OpIndex index, std::vector<schedule::OpIndex>& sends) {
   for (const CompiledProgram::Edge& edge : program().dependents(index)) {
     switch (program().program.ops[edge.op].kind) {
-      case OpKind::send:
+      case schedule::OpKind::send:
         sends.push_back(edge.op);
         break;
-      case OpKind::copy:
-      case OpKind::reduce:
+      case schedule::OpKind::copy:
+      case schedule::OpKind::reduce:
         run_local(edge.op, sends);
         break;
-      case OpKind::recv:
-      case OpKind::recv_reduce:
+      case schedule::OpKind::recv:
+      case schedule::OpKind::recv_reduce:
         break;  // Receives have no unmet dependencies.
     }
   }
 }
 
-void Operation::run_local(OpIndex index, std::vector<OpIndex>& sends) {
+void Operation::run_local(schedule::OpIndex index, std::vector<schedule::OpIndex>& sends) {
   const Allowance allowed = allowance(index);
   const OpState& state = states_[index];
   if (state.complete || (allowed.bytes == state.done && !allowed.last)) return;
@@ -123,16 +125,16 @@ void Operation::run_local(OpIndex index, std::vector<OpIndex>& sends) {
   advance(index, until, sends);
 }
 
-void Operation::compute(const Op& op, const OpState& state, std::size_t from,
+void Operation::compute(const schedule::Op& op, const OpState& state, std::size_t from,
                         std::size_t to) const {
   std::byte* dst = state.dst + from;
   const std::byte* src = state.src + from;
-  if (op.kind == OpKind::copy) {
+  if (op.kind == schedule::OpKind::copy) {
     if (dst != src && to > from) std::memmove(dst, src, to - from);
     return;
   }
   const std::size_t count = (to - from) / element_size_;
-  const bool local_first = op.order == OperandOrder::local_first;
+  const bool local_first = op.order == schedule::OperandOrder::local_first;
   combine(dst, local_first ? dst : src, local_first ? src : dst, count, fingerprint().type,
           fingerprint().op);
 }
@@ -140,7 +142,7 @@ void Operation::compute(const Op& op, const OpState& state, std::size_t from,
 bool Operation::needs(Rank peer) const {
   const CompiledProgram::Exchange* exchange = program().exchange_with(peer);
   if (exchange == nullptr) return false;
-  const auto missing = [&](OpIndex op) { return !states_[op].complete; };
+  const auto missing = [&](schedule::OpIndex op) { return !states_[op].complete; };
   return std::ranges::any_of(exchange->sends, missing) ||
          std::ranges::any_of(exchange->receives, missing);
 }
@@ -153,4 +155,4 @@ std::string Operation::describe() const {
   return fmt::format("{} #{}{}{}", name, key_.sequence, lane, what.substr(name.size()));
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

@@ -13,7 +13,7 @@
 #include "gradwire/engine/fingerprint.h"
 #include "gradwire/schedule/layout.h"
 
-namespace gradwire {
+namespace gradwire::engine {
 
 /// Identifies an operation on the wire between two ranks. The channel of a collective is its lane,
 /// and the collectives of a lane are numbered together. Messages between two ranks have one channel
@@ -55,12 +55,13 @@ struct OperationRequest {
   int tag = -1;      ///< Of a point-to-point message; -1 for collectives.
   int lane = 0;      ///< Of a collective.
   int segments = 0;  ///< Approximate number per message; 0: kSegmentsPerMessage.
-  std::shared_ptr<const Splits> splits;  ///< Parts of an all_to_all with unequal parts; else null.
+  std::shared_ptr<const schedule::Splits>
+      splits;  ///< Parts of an all_to_all with unequal parts; else null.
   /// For a receive from any rank, whose `program` is null until the sender is known: creates the
   /// program for that sender.
   std::function<std::shared_ptr<const CompiledProgram>(Rank from)> program_from;
   /// Called for each op whenever bytes of it have been processed. Used for drawings; usually empty.
-  std::function<void(OpIndex)> on_progress;
+  std::function<void(schedule::OpIndex)> on_progress;
 };
 
 /// An operation in flight: the progress of each op of the program, in bytes. Knows memory and
@@ -81,13 +82,13 @@ class Operation {
   const Fingerprint& fingerprint() const { return request_.fingerprint; }
 
   /// Size of an op's message in bytes, and the bytes of it processed so far.
-  std::size_t size(OpIndex op) const { return states_[op].size; }
-  std::size_t done(OpIndex op) const { return states_[op].done; }
-  bool complete(OpIndex op) const { return states_[op].complete; }
+  std::size_t size(schedule::OpIndex op) const { return states_[op].size; }
+  std::size_t done(schedule::OpIndex op) const { return states_[op].done; }
+  bool complete(schedule::OpIndex op) const { return states_[op].complete; }
   bool all_complete() const { return incomplete_ == 0; }
 
-  std::byte* destination(OpIndex op) const { return states_[op].dst; }
-  const std::byte* source(OpIndex op) const { return states_[op].src; }
+  std::byte* destination(schedule::OpIndex op) const { return states_[op].dst; }
+  const std::byte* source(schedule::OpIndex op) const { return states_[op].src; }
 
   /// Bytes of a message that may be sent, counted from its beginning. `last`: they are the whole
   /// message (the only indication for an empty message).
@@ -95,15 +96,15 @@ class Operation {
     std::size_t bytes = 0;
     bool last = false;
   };
-  Allowance allowance(OpIndex op) const;
+  Allowance allowance(schedule::OpIndex op) const;
 
   /// Records that the first `bytes` bytes of a send or receive are processed (`bytes == size(op)`
   /// completes it) and runs the local ops that become possible. Appends to `sends` the send ops
   /// that may have become able to continue.
-  void advance(OpIndex op, std::size_t bytes, std::vector<OpIndex>& sends);
+  void advance(schedule::OpIndex op, std::size_t bytes, std::vector<schedule::OpIndex>& sends);
 
   /// Runs the ops without dependencies. Call once, before anything else.
-  void start(std::vector<OpIndex>& sends);
+  void start(std::vector<schedule::OpIndex>& sends);
 
   /// Returns true if messages to or from `peer` are incomplete.
   bool needs(Rank peer) const;
@@ -120,18 +121,19 @@ class Operation {
     bool complete = false;
   };
 
-  void bind(OpIndex op, std::byte* scratch);
-  void run_local(OpIndex op, std::vector<OpIndex>& sends);
-  void compute(const Op& op, const OpState& state, std::size_t from, std::size_t to) const;
-  void wake_dependents(OpIndex op, std::vector<OpIndex>& sends);
+  void bind(schedule::OpIndex op, std::byte* scratch);
+  void run_local(schedule::OpIndex op, std::vector<schedule::OpIndex>& sends);
+  void compute(const schedule::Op& op, const OpState& state, std::size_t from,
+               std::size_t to) const;
+  void wake_dependents(schedule::OpIndex op, std::vector<schedule::OpIndex>& sends);
 
   OperationKey key_;
   OperationRequest request_;
   std::vector<OpState> states_;
   std::size_t incomplete_ = 0;
   std::size_t element_size_ = 1;
-  ChunkLayout layout_;
+  schedule::ChunkLayout layout_;
   std::vector<std::size_t> slots_;  ///< Offset of each scratch slot, and the total size.
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

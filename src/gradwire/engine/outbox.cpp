@@ -1,12 +1,11 @@
 #include "gradwire/engine/outbox.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "gradwire/base/check.h"
 
-namespace gradwire {
+namespace gradwire::engine {
 namespace {
 
 /// Segments queued as frames ahead of the kernel: enough to fill one system call, few enough to
@@ -21,27 +20,28 @@ constexpr std::uint32_t bit(int rail) {
   return std::uint32_t{1} << rail;
 }
 
-FrameHeader announcement_of(OperationKey key) {
-  return {.type = FrameType::announce, .channel = key.channel, .sequence = key.sequence};
+net::FrameHeader announcement_of(OperationKey key) {
+  return {.type = net::FrameType::announce, .channel = key.channel, .sequence = key.sequence};
 }
 
 }  // namespace
 
-Outbox::Outbox(Rank peer, OutboxLimits limits, Transport& transport)
+Outbox::Outbox(Rank peer, OutboxLimits limits, net::Transport& transport)
     : peer_(peer), limits_(limits), transport_(transport) {
   const int rails = transport.rails(peer);
-  for (int i = 0; i < rails; ++i) senders_.emplace_back(StreamId{peer, i}, transport, rails > 1);
+  for (int i = 0; i < rails; ++i)
+    senders_.emplace_back(net::StreamId{peer, i}, transport, rails > 1);
   max_queued_ = kCommitSegments * limits_.segment_bytes;
   if (rails > 1) max_queued_ = std::min(max_queued_, kCommitPerRail);
 }
 
-void Outbox::queue_control(const FrameHeader& header, ConstBytes payload) {
+void Outbox::queue_control(const net::FrameHeader& header, ConstBytes payload) {
   flush_announcements();
   queue_control_on(first_, header, payload);
 }
 
-void Outbox::queue_control_on(int rail, const FrameHeader& header, ConstBytes payload) {
-  GRADWIRE_CHECK(payload.size() <= kMaxControlPayload);
+void Outbox::queue_control_on(int rail, const net::FrameHeader& header, ConstBytes payload) {
+  GRADWIRE_CHECK(payload.size() <= net::kMaxControlPayload);
   sender(rail).push(sender(rail).make(header, payload, false));
 }
 
@@ -51,7 +51,7 @@ void Outbox::announce(InFlightOperation& flight, std::size_t exchange) {
   announcement.exchange = exchange;
   announcement.key = flight.operation.key();
   encode(flight.fingerprint_for(peer_), announcement.fingerprint);
-  for (const OpIndex op : flight.operation.program().exchanges[exchange].receives) {
+  for (const schedule::OpIndex op : flight.operation.program().exchanges[exchange].receives) {
     unannounced_bytes_ += flight.operation.size(op);
   }
 }
@@ -86,7 +86,8 @@ void Outbox::forget(const InFlightOperation& flight) {
   for (RailSender& rail : senders_) rail.keep_copies(flight);
 }
 
-void Outbox::queue_message(InFlightOperation& flight, OpIndex op, const VerifiedPayload& payload) {
+void Outbox::queue_message(InFlightOperation& flight, schedule::OpIndex op,
+                           const VerifiedPayload& payload) {
   const auto same = [&](const Message& m) { return m.flight == &flight && m.op == op; };
   const auto known = std::ranges::find_if(messages_, same);
   if (known != messages_.end()) return update_checksums(*known, payload);
@@ -96,14 +97,14 @@ void Outbox::queue_message(InFlightOperation& flight, OpIndex op, const Verified
   const auto lower_priority = [&](const Message& m) {
     return m.flight->operation.request().priority < priority;
   };
-  const auto added =
-      messages_.insert(std::ranges::find_if(messages_, lower_priority),
-                       {.flight = &flight,
-                        .op = op,
-                        .exchange = static_cast<std::size_t>(flight.exchange_index(peer_)),
-                        .segment = segment_of(flight.operation.size(op), limits_.segment_bytes,
-                                              flight.operation.request().segments),
-                        .framed = done});
+  const auto added = messages_.insert(
+      std::ranges::find_if(messages_, lower_priority),
+      {.flight = &flight,
+       .op = op,
+       .exchange = static_cast<std::size_t>(flight.exchange_index(peer_)),
+       .segment = schedule::segment_of(flight.operation.size(op), limits_.segment_bytes,
+                                       flight.operation.request().segments),
+       .framed = done});
   update_checksums(*added, payload);
 }
 
@@ -204,7 +205,7 @@ void Outbox::commit(Message& message, std::size_t bytes, int rail) {
     outstanding_eager_bytes_ += bytes;
   }
   OutgoingFrame frame =
-      sender(rail).make({.type = FrameType::data,
+      sender(rail).make({.type = net::FrameType::data,
                          .channel = operation.key().channel,
                          .message = operation.program().message[message.op],
                          .sequence = operation.key().sequence,
@@ -233,7 +234,7 @@ bool Outbox::stop(int rail) {
 
 void Outbox::probe(int rail, Time now) {
   sender(rail).probe(now);
-  queue_control_on(rail, {.type = FrameType::ping});
+  queue_control_on(rail, {.type = net::FrameType::ping});
 }
 
 void Outbox::resume(int rail, Time now) {
@@ -274,4 +275,4 @@ void Outbox::drop_messages() {
   for (RailSender& rail : senders_) rail.drop_messages();
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

@@ -12,12 +12,12 @@
 #include "gradwire/net/transport.h"
 #include "gradwire/schedule/cost/segments.h"
 
-namespace gradwire {
+namespace gradwire::engine {
 
 /// Limits of an outbox, the same for all peers of an executor.
 struct OutboxLimits {
   std::size_t segment_bytes =
-      kMaxSegmentBytes;                   ///< Maximum payload of a data frame; a multiple of 8.
+      schedule::kMaxSegmentBytes;         ///< Maximum payload of a data frame; a multiple of 8.
   std::size_t eager_bytes = 16 * 1024;    ///< Larger messages wait for the peer's announcement.
   std::size_t eager_credit = 256 * 1024;  ///< Bytes sent ahead of the peer's announcements.
 };
@@ -41,16 +41,16 @@ class Outbox {
    public:
     virtual ~Observer() = default;
     /// Bytes `begin` to `end` of message `op` have been written.
-    virtual void sent(InFlightOperation& flight, OpIndex op, std::size_t begin,
+    virtual void sent(InFlightOperation& flight, schedule::OpIndex op, std::size_t begin,
                       std::size_t end) = 0;
   };
 
-  Outbox(Rank peer, OutboxLimits limits, Transport& transport);
+  Outbox(Rank peer, OutboxLimits limits, net::Transport& transport);
 
   /// Queues a control frame on the first live rail. Sets length and checksum of `header`.
-  void queue_control(const FrameHeader& header, ConstBytes payload = {});
+  void queue_control(const net::FrameHeader& header, ConstBytes payload = {});
   /// Same as queue_control(), on one rail.
-  void queue_control_on(int rail, const FrameHeader& header, ConstBytes payload = {});
+  void queue_control_on(int rail, const net::FrameHeader& header, ConstBytes payload = {});
 
   /// Adds the announcement that `flight` has been posted. It is written before any of its data.
   void announce(InFlightOperation& flight, std::size_t exchange);
@@ -64,7 +64,8 @@ class Outbox {
 
   /// Called when more bytes of message `op` of `flight` may be sent; `payload`: the received bytes
   /// that enabled this, if any. Keeps the message until all of it is sent.
-  void queue_message(InFlightOperation& flight, OpIndex op, const VerifiedPayload& payload);
+  void queue_message(InFlightOperation& flight, schedule::OpIndex op,
+                     const VerifiedPayload& payload);
 
   /// The peer has announced `key`: its eager bytes are returned to the credit.
   void announced(OperationKey key);
@@ -128,7 +129,7 @@ class Outbox {
   /// A message with bytes that are not yet in frames.
   struct Message {
     InFlightOperation* flight = nullptr;
-    OpIndex op = 0;
+    schedule::OpIndex op = 0;
     std::size_t exchange = 0;
     std::size_t segment = 0;
     std::size_t framed = 0;
@@ -158,7 +159,7 @@ class Outbox {
 
   Rank peer_;
   OutboxLimits limits_;
-  Transport& transport_;
+  net::Transport& transport_;
   std::vector<RailSender> senders_;  ///< Per rail.
   int first_ = 0;                    ///< Rail of control frames and small messages.
   std::size_t max_queued_;           ///< Maximum bytes in frames queued ahead of a stream.
@@ -171,4 +172,4 @@ class Outbox {
   std::size_t total_bytes_ = 0;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

@@ -4,7 +4,7 @@
 
 #include "gradwire/engine/reduction.h"
 
-namespace gradwire {
+namespace gradwire::engine {
 namespace {
 
 tl::unexpected<Error> misplaced(const char* what, const Operation& operation) {
@@ -13,8 +13,8 @@ tl::unexpected<Error> misplaced(const char* what, const Operation& operation) {
 
 /// Returns true if the frame is a missing piece of message `op`, in whole elements; the next one,
 /// if frames arrive in order.
-bool is_missing(const InFlightOperation& flight, OpIndex op, const FrameHeader& header,
-                bool in_order) {
+bool is_missing(const InFlightOperation& flight, schedule::OpIndex op,
+                const net::FrameHeader& header, bool in_order) {
   const Operation& operation = flight.operation;
   const std::size_t size = operation.size(op);
   const std::size_t end = header.offset + header.length;
@@ -38,28 +38,28 @@ void write_payload(const PayloadSink& sink, std::size_t offset, ConstBytes bytes
     return;
   }
   const std::byte* local = sink.operand + offset;
-  const bool local_first = sink.order == OperandOrder::local_first;
+  const bool local_first = sink.order == schedule::OperandOrder::local_first;
   combine(to, local_first ? local : bytes.data(), local_first ? bytes.data() : local,
           bytes.size() / size_of(sink.type), sink.type, sink.op);
 }
 
 Result<PayloadSink> resolve_sink(const InFlightOperation& flight, Rank from,
-                                 const FrameHeader& header, bool in_order) {
+                                 const net::FrameHeader& header, bool in_order) {
   const Operation& operation = flight.operation;
   const CompiledProgram::Exchange* exchange = operation.program().exchange_with(from);
   if (exchange == nullptr || header.message >= exchange->receives.size() ||
       !flight.announced_by(from)) {
     return misplaced("unexpected data frame for ", operation);
   }
-  const OpIndex index = exchange->receives[header.message];
+  const schedule::OpIndex index = exchange->receives[header.message];
   if (!is_missing(flight, index, header, in_order))
     return misplaced("misplaced or duplicate data frame for ", operation);
   if (operation.allowance(index).bytes < header.offset + header.length) {
     return misplaced("data frame ahead of its dependencies for ", operation);
   }
-  const Op& op = operation.program().program.ops[index];
+  const schedule::Op& op = operation.program().program.ops[index];
   const std::byte* operand =
-      op.kind == OpKind::recv_reduce ? operation.source(index) + header.offset : nullptr;
+      op.kind == schedule::OpKind::recv_reduce ? operation.source(index) + header.offset : nullptr;
   return PayloadSink{.to = operation.destination(index) + header.offset,
                      .operand = operand,
                      .type = operation.fingerprint().type,
@@ -67,4 +67,4 @@ Result<PayloadSink> resolve_sink(const InFlightOperation& flight, Rank from,
                      .order = op.order};
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

@@ -7,7 +7,7 @@
 #include "gradwire/net/frame.h"
 #include "gradwire/schedule/schedule.h"
 
-namespace gradwire {
+namespace gradwire::engine {
 
 /// Destination of a frame's payload.
 struct PayloadSink {
@@ -15,7 +15,7 @@ struct PayloadSink {
   const std::byte* operand = nullptr;  ///< Not null: to = operand combined with the payload.
   DataType type = DataType::uint8;
   ReduceOp op = ReduceOp::sum;
-  OperandOrder order = OperandOrder::local_first;
+  schedule::OperandOrder order = schedule::OperandOrder::local_first;
   bool whole = false;  ///< Nothing may be written before the whole frame is received and verified.
 };
 
@@ -27,6 +27,6 @@ void write_payload(const PayloadSink& sink, std::size_t offset, ConstBytes bytes
 /// stream, so frames arrive in order. Fails with corrupted if the frame fits nowhere: a peer's data
 /// is written only where the program says, once, and after its dependencies.
 Result<PayloadSink> resolve_sink(const InFlightOperation& flight, Rank from,
-                                 const FrameHeader& header, bool in_order);
+                                 const net::FrameHeader& header, bool in_order);
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

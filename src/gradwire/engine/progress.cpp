@@ -4,10 +4,11 @@
 #include <exception>
 #include <utility>
 
-#include <fmt/format.h>
 #include <sched.h>
 
-namespace gradwire {
+#include "gradwire/base/refuse.h"
+
+namespace gradwire::engine {
 namespace {
 
 /// Busy-wait time of a waiting thread before it sleeps. Sleeping and waking cost about 30 us, which
@@ -58,7 +59,7 @@ void pause_processor() {
 
 }  // namespace
 
-Progress::Progress(std::unique_ptr<PollingTransport> transport, Rank rank, int ranks,
+Progress::Progress(std::unique_ptr<net::PollingTransport> transport, Rank rank, int ranks,
                    const ExecutorOptions& options, std::shared_ptr<const Clock> clock,
                    bool cores_to_spare)
     : clock_(std::move(clock)),
@@ -76,10 +77,10 @@ Progress::~Progress() {
 /// belong to the parent.
 void Progress::refuse_in_child() const {
   if (!fork_.in_child()) return;
-  throw Exception(ErrorKind::invalid_argument,
-                  fmt::format("this process was forked from rank {} and cannot use its "
-                              "communicator: create a communicator in each process",
-                              rank_));
+  refuse(
+      "this process was forked from rank {} and cannot use its "
+      "communicator: create a communicator in each process",
+      rank_);
 }
 
 /// Locks the engine in the order in which threads ask for it. A mutex alone is not fair: the
@@ -137,7 +138,7 @@ void Progress::finish_needed_operations() {
 }
 
 void Progress::drain(Time until) {
-  std::vector<ReadyEvent> events;
+  std::vector<net::ReadyEvent> events;
   while (clock_->now() < until) {
     {
       const auto lock = lock_engine();
@@ -203,7 +204,7 @@ Executor::Traffic Progress::traffic() {
 }
 
 /// Polls once, until `latest` at most, and handles the events. Returns true if there were any.
-bool Progress::poll_once(Poller poller, Time latest, std::vector<ReadyEvent>& events) {
+bool Progress::poll_once(Poller poller, Time latest, std::vector<net::ReadyEvent>& events) {
   const Time now = clock_->now();
   auto& poll_until = poll_until_[static_cast<std::size_t>(poller)];
   Time timer;
@@ -224,13 +225,13 @@ bool Progress::poll_once(Poller poller, Time latest, std::vector<ReadyEvent>& ev
   return !events.empty();
 }
 
-void Progress::handle(const std::vector<ReadyEvent>& events) {
+void Progress::handle(const std::vector<net::ReadyEvent>& events) {
   const Time now = clock_->now();
   std::size_t before = 0;
   std::size_t after = 0;
   locked([&] {
     before = executor_.in_flight();
-    for (const ReadyEvent& event : events) {
+    for (const net::ReadyEvent& event : events) {
       if (event.writable) executor_.on_writable(event.stream(), now);
       if (event.readable) executor_.on_readable(event.stream(), now);
     }
@@ -314,7 +315,7 @@ void Progress::wait_for(const Done& done, Time until) {
 /// Drives until done() holds or `until` passes. Returns the approximate time.
 template <class Done>
 Time Progress::drive(const Done& done, Time begin, Time until) {
-  std::vector<ReadyEvent> events;
+  std::vector<net::ReadyEvent> events;
   Time now = begin;
   int tries = 0;
   int idle_tries = 0;  ///< Tries since the last event.
@@ -355,7 +356,7 @@ void Progress::back_off(std::unique_lock<std::mutex>& roles, Duration delay) {
 }
 
 void Progress::run() {
-  std::vector<ReadyEvent> events;
+  std::vector<net::ReadyEvent> events;
   Duration delay = kBackOff;
   std::unique_lock lock(roles_mutex_);
   while (!stopping_) {
@@ -374,4 +375,4 @@ void Progress::run() {
   }
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

@@ -15,7 +15,7 @@
 #include "gradwire/engine/work_state.h"
 #include "gradwire/net/transport.h"
 
-namespace gradwire {
+namespace gradwire::engine {
 
 /// Drives one executor over real streams. A progress thread drives it when no thread waits. A
 /// thread that waits for an operation drives it instead in the meantime: otherwise each operation
@@ -33,7 +33,7 @@ class Progress final : public Engine, public std::enable_shared_from_this<Progre
  public:
   /// `cores_to_spare`: every rank of the job has a core of this machine to itself, so a waiting
   /// thread may busy-wait without slowing down the others.
-  Progress(std::unique_ptr<PollingTransport> transport, Rank rank, int ranks,
+  Progress(std::unique_ptr<net::PollingTransport> transport, Rank rank, int ranks,
            const ExecutorOptions& options, std::shared_ptr<const Clock> clock,
            bool cores_to_spare = false);
 
@@ -67,8 +67,8 @@ class Progress final : public Engine, public std::enable_shared_from_this<Progre
   template <class Action>
   void locked(const Action& action);
   bool try_read(Time now);
-  bool poll_once(Poller poller, Time latest, std::vector<ReadyEvent>& events);
-  void handle(const std::vector<ReadyEvent>& events);
+  bool poll_once(Poller poller, Time latest, std::vector<net::ReadyEvent>& events);
+  void handle(const std::vector<net::ReadyEvent>& events);
   void notify_waiters();
   void drain(Time until);
 
@@ -76,7 +76,7 @@ class Progress final : public Engine, public std::enable_shared_from_this<Progre
   std::shared_ptr<const Clock> clock_;
   Rank rank_;
   bool cores_to_spare_;
-  std::unique_ptr<PollingTransport> transport_;
+  std::unique_ptr<net::PollingTransport> transport_;
 
   std::mutex turn_mutex_;  ///< Held while waiting for `engine_mutex_` (lock_engine()).
   std::mutex engine_mutex_;
@@ -101,4 +101,4 @@ class Progress final : public Engine, public std::enable_shared_from_this<Progre
   std::thread progress_thread_;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

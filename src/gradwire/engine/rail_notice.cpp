@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace gradwire {
+namespace gradwire::engine {
 
 std::array<std::byte, kRailNoticeBytes> encode(const RailNotice& notice) {
   std::array<std::byte, kRailNoticeBytes> bytes;
@@ -30,4 +30,4 @@ Result<RailNotice> decode_rail_notice(ConstBytes bytes) {
                     .received_frames = load_little_endian<std::uint64_t>(bytes.data() + 24)};
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

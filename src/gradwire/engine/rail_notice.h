@@ -6,7 +6,7 @@
 #include "gradwire/base/bytes.h"
 #include "gradwire/base/error.h"
 
-namespace gradwire {
+namespace gradwire::engine {
 
 /// One side's view of a rail between two ranks, sent over another rail while the rail fails (see
 /// executor_rails.cpp). Encoded, in little-endian:
@@ -40,4 +40,4 @@ std::array<std::byte, kRailNoticeBytes> encode(const RailNotice& notice);
 /// Errors: corrupted, if the size or the kind is not one that encode() makes.
 Result<RailNotice> decode_rail_notice(ConstBytes bytes);
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

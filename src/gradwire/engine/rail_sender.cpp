@@ -10,7 +10,7 @@
 #include "gradwire/base/check.h"
 #include "gradwire/net/payload_checksum.h"
 
-namespace gradwire {
+namespace gradwire::engine {
 namespace {
 
 /// Interval between updates of the rate. If no bytes are delivered, kStandstill: acknowledgements
@@ -23,10 +23,10 @@ constexpr double kMinRate = 1;
 
 /// Returns true if a local op may change the memory of `op` once its frames have been written. (A
 /// receive into this memory implies that the peer has received them.)
-bool is_overwritten_locally(const CompiledProgram& program, OpIndex op) {
+bool is_overwritten_locally(const CompiledProgram& program, schedule::OpIndex op) {
   for (const CompiledProgram::Edge& edge : program.dependents(op)) {
-    const OpKind kind = program.program.ops[edge.op].kind;
-    if (kind == OpKind::copy || kind == OpKind::reduce) return true;
+    const schedule::OpKind kind = program.program.ops[edge.op].kind;
+    if (kind == schedule::OpKind::copy || kind == schedule::OpKind::reduce) return true;
   }
   return false;
 }
@@ -41,16 +41,16 @@ std::size_t drop_last(std::span<ConstBytes> pieces, std::size_t& count, std::siz
 
 }  // namespace
 
-OutgoingFrame RailSender::make(FrameHeader header, ConstBytes payload, bool lent,
+OutgoingFrame RailSender::make(net::FrameHeader header, ConstBytes payload, bool lent,
                                std::optional<std::uint32_t> checksum) const {
   header.length = static_cast<std::uint32_t>(payload.size());
-  if (checksums_) header.payload_checksum = checksum ? *checksum : payload_checksum(payload);
+  if (checksums_) header.payload_checksum = checksum ? *checksum : net::payload_checksum(payload);
   OutgoingFrame frame;
   frame.fill(header, payload, lent);
   return frame;
 }
 
-Result<std::size_t> RailSender::write(Transport& transport, bool more) {
+Result<std::size_t> RailSender::write(net::Transport& transport, bool more) {
   std::array<ConstBytes, 64> pieces;
   std::size_t count = 0;
   std::size_t offered = queue_.gather(pieces, count);
@@ -79,7 +79,7 @@ const OutgoingFrame* RailSender::next_written() {
   return &kept_.back().frame;
 }
 
-void RailSender::measure(Transport& transport, Time now) {
+void RailSender::measure(net::Transport& transport, Time now) {
   confirm(transport);
   const Duration passed = now - std::exchange(measured_at_, now);
   const std::size_t moved = delivered_ - std::exchange(measured_delivered_, delivered_);
@@ -103,7 +103,7 @@ void RailSender::measure(Transport& transport, Time now) {
   moved_ = 0;
 }
 
-void RailSender::update_round_trip(const Transport& transport) {
+void RailSender::update_round_trip(const net::Transport& transport) {
   round_trip_ = std::chrono::duration<double>(transport.round_trip(stream_)).count();
 }
 
@@ -114,7 +114,7 @@ std::optional<double> RailSender::seconds_until(std::size_t bytes) const {
   return latency() + (waiting + static_cast<double>(bytes)) / rate_;
 }
 
-void RailSender::confirm(Transport& transport) {
+void RailSender::confirm(net::Transport& transport) {
   if (!is_writing() || !keeps_ || delivered_ == written_bytes_) return;
   delivered_ = transport.delivered(stream_);
   while (!kept_.empty() && kept_.front().end <= delivered_) {
@@ -150,7 +150,7 @@ Result<std::vector<OutgoingFrame>> RailSender::take_unreceived(std::uint64_t rec
   return back;
 }
 
-void RailSender::stop(Transport& transport) {
+void RailSender::stop(net::Transport& transport) {
   confirm(transport);
   if (is_writing()) written_bytes_ += transport.abandon_write(stream_);
   state_ = State::stopped;
@@ -186,4 +186,4 @@ void RailSender::drop_messages() {
   kept_.clear();
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

@@ -9,7 +9,7 @@
 #include "gradwire/engine/frame_queue.h"
 #include "gradwire/net/transport.h"
 
-namespace gradwire {
+namespace gradwire::engine {
 
 /// The outgoing side of one stream: the queue of frames to write and, if there are other streams
 /// for failover, the written frames that are not acknowledged.
@@ -17,7 +17,7 @@ class RailSender {
  public:
   /// `keeps`: keep written frames until they are delivered, because there are other streams to the
   /// peer.
-  RailSender(StreamId stream, const Transport& transport, bool keeps)
+  RailSender(net::StreamId stream, const net::Transport& transport, bool keeps)
       : stream_(stream),
         checksums_(transport.needs_checksums(stream)),
         keeps_(keeps),
@@ -27,7 +27,7 @@ class RailSender {
 
   /// Makes a frame, and sets the payload's length and checksum in the header. `lent`: the payload
   /// outlives the frame. `sum`: its checksum, if known.
-  OutgoingFrame make(FrameHeader header, ConstBytes payload, bool lent,
+  OutgoingFrame make(net::FrameHeader header, ConstBytes payload, bool lent,
                      std::optional<std::uint32_t> checksum = std::nullopt) const;
   bool has_checksums() const { return checksums_; }
 
@@ -42,7 +42,7 @@ class RailSender {
   bool can_write() const { return is_writing() && writable_; }
   void writable() { writable_ = true; }
   /// The rail has failed: nothing more is written, or counted as delivered.
-  void stop(Transport& transport);
+  void stop(net::Transport& transport);
   /// Starts writing frames again, numbered from 0. Called after take_unreceived().
   void probe(Time now);
   /// The probe has been delivered: the stream carries data again.
@@ -53,12 +53,12 @@ class RailSender {
   /// Writes once. Returns the number of accepted bytes; next_written() returns the completed
   /// frames. `more`: further frames will follow the queued ones, so an incomplete GSO burst at the
   /// end is kept for the next call.
-  Result<std::size_t> write(Transport& transport, bool more);
+  Result<std::size_t> write(net::Transport& transport, bool more);
   /// Returns the next completely written frame, or null. Valid until the next call.
   const OutgoingFrame* next_written();
 
   /// Releases acknowledged frames, and measures the rate of delivery.
-  void measure(Transport& transport, Time now);
+  void measure(net::Transport& transport, Time now);
 
   /// Returns the estimated seconds until `bytes` more bytes are delivered, from the measured rate
   /// and round trip: (queued + bytes) / rate + round trip / 2, where `queued` is the bytes ahead of
@@ -68,7 +68,7 @@ class RailSender {
   double latency() const { return round_trip_ / 2; }
 
   /// Releases the frames that the other end has acknowledged.
-  void confirm(Transport& transport);
+  void confirm(net::Transport& transport);
   bool undelivered() const { return !kept_.empty() || !queue_.empty(); }
   std::size_t delivered() const { return delivered_; }
 
@@ -92,10 +92,10 @@ class RailSender {
 
   enum class State : std::uint8_t { live, stopped, probing };
 
-  void update_round_trip(const Transport& transport);
+  void update_round_trip(const net::Transport& transport);
   void forget_rate(Time now);
 
-  StreamId stream_;
+  net::StreamId stream_;
   bool checksums_;
   bool keeps_;
   std::size_t gso_burst_;  ///< As Transport::gso_burst_bytes().
@@ -119,4 +119,4 @@ class RailSender {
   double round_trip_ = 0;  ///< Seconds; 0: unknown.
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

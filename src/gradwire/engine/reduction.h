@@ -4,7 +4,7 @@
 
 #include "gradwire/base/element.h"
 
-namespace gradwire {
+namespace gradwire::engine {
 
 /// out[i] = left[i] op right[i] for `count` elements, computed in the element type (bfloat16 and
 /// float16: in float32, rounded to nearest even). `mean` adds; finish_reduction() divides. `out`
@@ -18,4 +18,4 @@ void combine(std::byte* out, const std::byte* left, const std::byte* right, std:
 /// (postscale); other reductions leave it unmodified.
 void finish_reduction(std::byte* data, std::size_t count, DataType type, ReduceOp op, int ranks);
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

@@ -4,7 +4,7 @@
 
 #include "gradwire/net/payload_checksum.h"
 
-namespace gradwire {
+namespace gradwire::engine {
 namespace {
 
 /// Larger increments were not just received: they are the caller's data, or were copied.
@@ -28,7 +28,7 @@ void SegmentChecksums::add(ConstBytes ready, std::size_t segment, bool last,
     const ConstBytes rest = ready.subspan(next * segment);
     const ConstBytes bytes = rest.first(std::min(segment, rest.size()));
     checksums_.push_back(is_same(bytes, payload.bytes) ? payload.checksum
-                                                       : payload_checksum(bytes));
+                                                       : net::payload_checksum(bytes));
   }
 }
 
@@ -37,4 +37,4 @@ std::optional<std::uint32_t> SegmentChecksums::at(std::size_t index) const {
   return checksums_[index - first_];
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

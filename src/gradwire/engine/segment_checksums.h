@@ -7,7 +7,7 @@
 
 #include "gradwire/base/bytes.h"
 
-namespace gradwire {
+namespace gradwire::engine {
 
 /// A received payload with its verified checksum.
 struct VerifiedPayload {
@@ -35,4 +35,4 @@ class SegmentChecksums {
   std::size_t first_ = 0;  ///< Index of the segment of checksums_[0].
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

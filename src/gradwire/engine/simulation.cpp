@@ -6,32 +6,34 @@
 
 #include "gradwire/base/check.h"
 
-namespace gradwire {
+namespace gradwire::engine {
 namespace {
 
-std::vector<SimHost> hosts_of(const Topology& topology) {
-  const auto port_of = [](const Link& link) {
-    return SimPort{link.latency, link.bytes_per_second};
+std::vector<net::SimHost> hosts_of(const topology::Topology& topology) {
+  const auto port_of = [](const topology::Link& link) {
+    return net::SimPort{link.latency, link.bytes_per_second};
   };
-  std::vector<SimHost> hosts;
+  std::vector<net::SimHost> hosts;
   for (int number = 0; number < topology.hosts(); ++number) {
-    SimHost& host = hosts.emplace_back();
-    for (const Link& rail : topology.host(number).rails) host.rails.push_back(port_of(rail));
+    net::SimHost& host = hosts.emplace_back();
+    for (const topology::Link& rail : topology.host(number).rails)
+      host.rails.push_back(port_of(rail));
     host.inside = port_of(topology.host(number).inside);
   }
   return hosts;
 }
 
-std::vector<int> host_of_ranks(const Topology& topology) {
+std::vector<int> host_of_ranks(const topology::Topology& topology) {
   std::vector<int> host_of;
   for (Rank rank = 0; rank < topology.ranks(); ++rank) host_of.push_back(topology.host_of(rank));
   return host_of;
 }
 
 /// Returns a callback that records when each op of a rank begins and ends.
-std::function<void(OpIndex)> watch(const SimulatedJob& job, std::vector<Interval>& ops) {
+std::function<void(schedule::OpIndex)> watch(const SimulatedJob& job,
+                                             std::vector<schedule::Interval>& ops) {
   std::vector<bool> begun(ops.size());
-  return [&job, &ops, begun](OpIndex op) mutable {
+  return [&job, &ops, begun](schedule::OpIndex op) mutable {
     const Duration now = job.now().time_since_epoch();
     if (!begun[op]) ops[op].begin = now;
     begun[op] = true;
@@ -65,38 +67,38 @@ struct Sizes {
   std::size_t output;
 };
 
-Sizes sizes_of(const Schedule& schedule, std::size_t elements) {
+Sizes sizes_of(const schedule::Schedule& schedule, std::size_t elements) {
   const std::size_t part = elements / static_cast<std::size_t>(schedule.ranks);
   switch (schedule.spec.collective) {
-    case Collective::all_gather:
-    case Collective::gather:
+    case schedule::Collective::all_gather:
+    case schedule::Collective::gather:
       return {part, elements};
-    case Collective::scatter:
-    case Collective::reduce_scatter:
+    case schedule::Collective::scatter:
+    case schedule::Collective::reduce_scatter:
       return {elements, part};
-    case Collective::broadcast:
+    case schedule::Collective::broadcast:
       return {0, elements};
-    case Collective::all_reduce:
-    case Collective::reduce:
-    case Collective::all_to_all:
-    case Collective::barrier:
-    case Collective::point_to_point:
+    case schedule::Collective::all_reduce:
+    case schedule::Collective::reduce:
+    case schedule::Collective::all_to_all:
+    case schedule::Collective::barrier:
+    case schedule::Collective::point_to_point:
       break;
   }
   return {elements, elements};
 }
 
-RankMemory make_memory(const Schedule& schedule, Rank rank, std::size_t elements) {
+RankMemory make_memory(const schedule::Schedule& schedule, Rank rank, std::size_t elements) {
   const Sizes sizes = sizes_of(schedule, elements);
   RankMemory memory{std::vector<float>(sizes.input), std::vector<float>(sizes.output)};
   for (std::size_t i = 0; i < memory.input.size(); ++i) memory.input[i] = sample(rank, i);
-  if (schedule.spec.collective == Collective::broadcast && schedule.spec.root == rank) {
+  if (schedule.spec.collective == schedule::Collective::broadcast && schedule.spec.root == rank) {
     for (std::size_t i = 0; i < elements; ++i) memory.output[i] = sample(rank, i);
   }
   return memory;
 }
 
-float expected(const Schedule& schedule, Rank rank, std::size_t i, std::size_t elements) {
+float expected(const schedule::Schedule& schedule, Rank rank, std::size_t i, std::size_t elements) {
   const std::size_t part = elements / static_cast<std::size_t>(schedule.ranks);
   const auto sum_at = [&](std::size_t position) {
     float sum = 0;
@@ -104,32 +106,33 @@ float expected(const Schedule& schedule, Rank rank, std::size_t i, std::size_t e
     return sum;
   };
   switch (schedule.spec.collective) {
-    case Collective::all_reduce:
-    case Collective::reduce:
+    case schedule::Collective::all_reduce:
+    case schedule::Collective::reduce:
       return sum_at(i);
-    case Collective::reduce_scatter:
+    case schedule::Collective::reduce_scatter:
       return sum_at(static_cast<std::size_t>(rank) * part + i);
-    case Collective::all_gather:
-    case Collective::gather:
+    case schedule::Collective::all_gather:
+    case schedule::Collective::gather:
       return sample(static_cast<Rank>(i / part), i % part);
-    case Collective::scatter:
+    case schedule::Collective::scatter:
       return sample(schedule.spec.root, static_cast<std::size_t>(rank) * part + i);
-    case Collective::all_to_all:
+    case schedule::Collective::all_to_all:
       return sample(static_cast<Rank>(i / part), static_cast<std::size_t>(rank) * part + i % part);
-    case Collective::broadcast:
-    case Collective::point_to_point:
+    case schedule::Collective::broadcast:
+    case schedule::Collective::point_to_point:
       return sample(schedule.spec.root, i);
-    case Collective::barrier:
+    case schedule::Collective::barrier:
       return 0;
   }
   return 0;
 }
 
-bool is_right(const Schedule& schedule, Rank rank, const RankMemory& memory, std::size_t elements) {
-  const CollectiveSpec& spec = schedule.spec;
-  if (spec.collective == Collective::point_to_point && rank != spec.target) return true;
-  const bool at_root =
-      spec.collective == Collective::reduce || spec.collective == Collective::gather;
+bool is_right(const schedule::Schedule& schedule, Rank rank, const RankMemory& memory,
+              std::size_t elements) {
+  const schedule::CollectiveSpec& spec = schedule.spec;
+  if (spec.collective == schedule::Collective::point_to_point && rank != spec.target) return true;
+  const bool at_root = spec.collective == schedule::Collective::reduce ||
+                       spec.collective == schedule::Collective::gather;
   if (at_root && rank != spec.root) return true;
   for (std::size_t i = 0; i < memory.output.size(); ++i) {
     if (memory.output[i] != expected(schedule, rank, i, elements)) return false;
@@ -139,26 +142,26 @@ bool is_right(const Schedule& schedule, Rank rank, const RankMemory& memory, std
 
 }  // namespace
 
-SimulatedJob::SimulatedJob(std::vector<SimPort> ports, const SimOptions& network,
+SimulatedJob::SimulatedJob(std::vector<net::SimPort> ports, const net::SimOptions& network,
                            const ExecutorOptions& options, const Wrap& wrap)
     : network_(ports, network) {
   make_executors(static_cast<int>(ports.size()), options, wrap);
 }
 
-SimulatedJob::SimulatedJob(std::vector<SimHost> hosts, std::vector<int> host_of,
-                           const SimOptions& network, const ExecutorOptions& options,
+SimulatedJob::SimulatedJob(std::vector<net::SimHost> hosts, std::vector<int> host_of,
+                           const net::SimOptions& network, const ExecutorOptions& options,
                            const Wrap& wrap)
     : network_(std::move(hosts), host_of, network) {
   make_executors(static_cast<int>(host_of.size()), options, wrap);
 }
 
-SimulatedJob::SimulatedJob(const Topology& topology, const SimOptions& network,
+SimulatedJob::SimulatedJob(const topology::Topology& topology, const net::SimOptions& network,
                            const ExecutorOptions& options)
     : SimulatedJob(hosts_of(topology), host_of_ranks(topology), network, options) {}
 
 void SimulatedJob::make_executors(int ranks, const ExecutorOptions& options, const Wrap& wrap) {
   for (Rank r = 0; r < ranks; ++r) {
-    Transport* transport = &network_.endpoint(r);
+    net::Transport* transport = &network_.endpoint(r);
     if (wrap) transport = wrapped_.emplace_back(wrap(r, *transport)).get();
     executors_.push_back(std::make_unique<Executor>(r, ranks, options, *transport, now()));
   }
@@ -184,7 +187,7 @@ void SimulatedJob::fire_timers() {
 bool SimulatedJob::run(Time until, const std::function<bool()>& finished) {
   while (!finished()) {
     if (now() >= until) return false;
-    const std::optional<SimEvent> event = network_.next(std::min(next_timer(), until));
+    const std::optional<net::SimEvent> event = network_.next(std::min(next_timer(), until));
     if (!event) {
       fire_timers();
     } else if (event->ready.readable) {
@@ -196,7 +199,7 @@ bool SimulatedJob::run(Time until, const std::function<bool()>& finished) {
   return true;
 }
 
-ScheduleSimulation simulate(const Schedule& schedule, const Topology& topology,
+ScheduleSimulation simulate(const schedule::Schedule& schedule, const topology::Topology& topology,
                             std::size_t elements, std::size_t segment_bytes) {
   GRADWIRE_CHECK(schedule.ranks == topology.ranks());
   ExecutorOptions options;
@@ -212,7 +215,7 @@ ScheduleSimulation simulate(const Schedule& schedule, const Topology& topology,
     RankMemory& memory = memories[static_cast<std::size_t>(r)];
     OperationRequest request;
     request.program = CompiledProgram::compile(schedule, r);
-    std::vector<Interval>& ops = result.ops[static_cast<std::size_t>(r)];
+    std::vector<schedule::Interval>& ops = result.ops[static_cast<std::size_t>(r)];
     ops.resize(request.program->program.ops.size());
     request.on_progress = watch(job, ops);
     request.fingerprint = {.collective = schedule.spec.collective,
@@ -238,4 +241,4 @@ ScheduleSimulation simulate(const Schedule& schedule, const Topology& topology,
   return result;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

@@ -10,28 +10,30 @@
 #include "gradwire/schedule/cost/cost.h"
 #include "gradwire/topology/topology.h"
 
-namespace gradwire {
+namespace gradwire::engine {
 
 /// A whole job in one thread and in virtual time: the real executors over a simulated network.
 class SimulatedJob {
  public:
   /// Creates the transport that a rank uses in place of its network endpoint, which outlives it.
-  using Wrap = std::function<std::unique_ptr<Transport>(Rank rank, Transport& endpoint)>;
+  using Wrap = std::function<std::unique_ptr<net::Transport>(Rank rank, net::Transport& endpoint)>;
 
   /// One rank per host, with one rail.
-  SimulatedJob(std::vector<SimPort> ports, const SimOptions& network,
+  SimulatedJob(std::vector<net::SimPort> ports, const net::SimOptions& network,
                const ExecutorOptions& options, const Wrap& wrap = {});
   /// Rank r runs on hosts[host_of[r]].
-  SimulatedJob(std::vector<SimHost> hosts, std::vector<int> host_of, const SimOptions& network,
-               const ExecutorOptions& options, const Wrap& wrap = {});
+  SimulatedJob(std::vector<net::SimHost> hosts, std::vector<int> host_of,
+               const net::SimOptions& network, const ExecutorOptions& options,
+               const Wrap& wrap = {});
 
   /// Hosts, rails and ranks as `topology` says. What was measured between two hosts is not
   /// simulated: only ports are.
-  SimulatedJob(const Topology& topology, const SimOptions& network, const ExecutorOptions& options);
+  SimulatedJob(const topology::Topology& topology, const net::SimOptions& network,
+               const ExecutorOptions& options);
 
   int ranks() const { return static_cast<int>(executors_.size()); }
   Executor& executor(Rank rank) { return *executors_[static_cast<std::size_t>(rank)]; }
-  SimNetwork& network() { return network_; }
+  net::SimNetwork& network() { return network_; }
   Time now() const { return network_.now(); }
 
   /// Advances time until `finished` holds (checked after every event) or `until` is reached.
@@ -44,8 +46,8 @@ class SimulatedJob {
 
   void make_executors(int ranks, const ExecutorOptions& options, const Wrap& wrap);
 
-  SimNetwork network_;
-  std::vector<std::unique_ptr<Transport>> wrapped_;
+  net::SimNetwork network_;
+  std::vector<std::unique_ptr<net::Transport>> wrapped_;
   std::vector<std::unique_ptr<Executor>> executors_;
 };
 
@@ -55,13 +57,13 @@ struct ScheduleSimulation {
   bool correct = false;                    ///< Every rank ended with the expected data.
   /// By rank and op: the times when its first and its last piece were processed (of a send: passed
   /// to the transport).
-  std::vector<std::vector<Interval>> ops;
+  std::vector<std::vector<schedule::Interval>> ops;
 };
 
 /// Runs a schedule over `elements` float32 elements (of all chunks together) with the real
 /// executors, on the hosts and links of `topology` (see SimulatedJob). The data are integers, so
 /// every order of summation gives the same result, which is verified.
-ScheduleSimulation simulate(const Schedule& schedule, const Topology& topology,
+ScheduleSimulation simulate(const schedule::Schedule& schedule, const topology::Topology& topology,
                             std::size_t elements, std::size_t segment_bytes);
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

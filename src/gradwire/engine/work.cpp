@@ -5,7 +5,7 @@
 #include "gradwire/base/check.h"
 #include "gradwire/engine/work_state.h"
 
-namespace gradwire {
+namespace gradwire::engine {
 
 void WorkState::succeeded() {
   engine_->ended(shared_from_this());
@@ -85,4 +85,4 @@ void Work::on_done(std::function<void(const Work&)> callback) const {
   state_->on_done(std::move(callback));
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

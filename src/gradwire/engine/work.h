@@ -6,7 +6,7 @@
 #include "gradwire/base/error.h"
 #include "gradwire/base/types.h"
 
-namespace gradwire {
+namespace gradwire::engine {
 
 class WorkState;
 
@@ -43,4 +43,4 @@ class Work {
   std::shared_ptr<WorkState> state_;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

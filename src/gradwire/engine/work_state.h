@@ -12,7 +12,7 @@
 #include "gradwire/engine/operation.h"
 #include "gradwire/engine/work.h"
 
-namespace gradwire {
+namespace gradwire::engine {
 
 class Engine;
 
@@ -97,4 +97,4 @@ class Engine {
   Ended ended_;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::engine

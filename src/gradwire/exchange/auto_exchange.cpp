@@ -1,15 +1,33 @@
 #include "gradwire/exchange/auto_exchange.h"
 
+#include <algorithm>
 #include <array>
 #include <functional>
-#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "gradwire/exchange/auto_trial.h"
+namespace gradwire::exchange {
+namespace {
 
-namespace gradwire {
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+}  // namespace
+
+void AutoTrial::add(Duration step) {
+  const double seconds = std::chrono::duration<double>(step).count();
+  if (taken_ >= 2) (next_is_coded() ? coded_ : plain_).push_back(seconds);
+  ++taken_;
+}
+
+AutoTrial::Result AutoTrial::result() const {
+  return {median(plain_), median(coded_)};
+}
+
 namespace {
 
 /// A coded step is worthwhile if it takes less than this share of a plain step's time.
@@ -95,4 +113,4 @@ int steps_until_decided(const ExchangeOptions& options) {
   return options.warmup_steps + 1 + AutoTrial(options.trial_steps).steps();
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::exchange

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace gradwire {
+namespace gradwire::exchange {
 
 void TaskQueue::add(int priority, int stage, Task task) {
   const std::lock_guard lock(mutex_);
@@ -42,4 +42,4 @@ CodecWorker::~CodecWorker() {
   thread_.join();
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::exchange

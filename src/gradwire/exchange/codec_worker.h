@@ -11,7 +11,7 @@
 
 #include "gradwire/base/fork.h"
 
-namespace gradwire {
+namespace gradwire::exchange {
 
 /// Priority queue of tasks. The highest priority is first, then the latest stage (so that started
 /// work is finished first), then the oldest task. Thread-safe; add() takes no other lock, so that
@@ -63,4 +63,4 @@ class CodecWorker {
   std::thread thread_;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::exchange

@@ -12,7 +12,7 @@
 #include "gradwire/exchange/error_feedback.h"
 #include "gradwire/exchange/exchange_state.h"
 
-namespace gradwire {
+namespace gradwire::exchange {
 namespace {
 
 /// Factor of the fraction from one part of the warm-up to the next.
@@ -21,7 +21,7 @@ constexpr double kDecay = 0.25;
 class CodedExchange final : public CompressedExchange {
  public:
   CodedExchange(std::unique_ptr<Exchange> plain, std::shared_ptr<Communicator> communicator,
-                std::vector<UnitShape> shapes, const CodecSpec& spec,
+                std::vector<UnitShape> shapes, const codec::CodecSpec& spec,
                 const ExchangeOptions& options);
   ~CodedExchange() override { stop(); }
 
@@ -56,7 +56,7 @@ class CodedExchange final : public CompressedExchange {
   std::span<float> mean_residual(std::size_t unit, const Slot& slot);
   LentSpan layout() { return {layout_.data(), layout_.size(), DataType::int64, nullptr}; }
 
-  CodecSpec spec_;
+  codec::CodecSpec spec_;
   std::optional<CodecPair> codecs_;        ///< Of this step; if empty, gradients are sent
                                            ///< uncompressed.
   std::vector<std::vector<Slot>> pieces_;  ///< Per unit.
@@ -68,11 +68,11 @@ class CodedExchange final : public CompressedExchange {
 
 CodedExchange::CodedExchange(std::unique_ptr<Exchange> plain,
                              std::shared_ptr<Communicator> communicator,
-                             std::vector<UnitShape> shapes, const CodecSpec& spec,
+                             std::vector<UnitShape> shapes, const codec::CodecSpec& spec,
                              const ExchangeOptions& options)
     : CompressedExchange(std::move(plain), std::move(communicator), std::move(shapes), options),
       spec_(spec) {
-  const bool feedback = value_or_throw(make_codec(spec))->wants_feedback();
+  const bool feedback = value_or_throw(codec::make_codec(spec))->wants_feedback();
   layout_ = {this->communicator().size(), this->communicator().rank(), 0};
   for (const UnitShape& shape : this->units()) cut(shape, feedback);
   reserve_lanes(static_cast<std::size_t>(lanes_));
@@ -101,7 +101,7 @@ void CodedExchange::cut(const UnitShape& shape, bool feedback) {
 /// Selects the codec of this step.
 void CodedExchange::begin_step() {
   if (codecs_ && step() > options().warmup_steps) return;  // The codec no longer changes.
-  std::shared_ptr<const Codec> codec = codec_of_step(spec_, step(), options().warmup_steps);
+  std::shared_ptr<const codec::Codec> codec = codec_of_step(spec_, step(), options().warmup_steps);
   codecs_.reset();
   if (codec) codecs_.emplace(std::move(codec), communicator().size());
 }
@@ -122,7 +122,7 @@ void CodedExchange::begin_coded(std::size_t unit) {
 
 void CodedExchange::encode(std::size_t unit, Slot& slot) {
   slot.piece.encode(coded(unit).data, residual(unit));
-  const Work work = slot.piece.exchange(communicator(), operation(unit, slot.lane));
+  const engine::Work work = slot.piece.exchange(communicator(), operation(unit, slot.lane));
   add_task_after(work, unit, kSecond, [this, unit, &slot] {
     options().sharded ? store_mean(unit, slot) : reduce(unit, slot);
   });
@@ -130,7 +130,7 @@ void CodedExchange::encode(std::size_t unit, Slot& slot) {
 
 void CodedExchange::reduce(std::size_t unit, Slot& slot) {
   value_or_throw(slot.piece.reduce(mean_residual(unit, slot), scratch_));
-  const Work work = slot.piece.gather(communicator(), operation(unit, slot.lane));
+  const engine::Work work = slot.piece.gather(communicator(), operation(unit, slot.lane));
   add_task_after(work, unit, kThird, [this, unit, &slot] { decode(unit, slot); });
 }
 
@@ -183,22 +183,23 @@ std::string CodedExchange::describe() const {
 std::unique_ptr<CompressedExchange> coded_exchange(std::unique_ptr<Exchange> plain,
                                                    std::shared_ptr<Communicator> communicator,
                                                    std::vector<UnitShape> units,
-                                                   const CodecSpec& spec,
+                                                   const codec::CodecSpec& spec,
                                                    const ExchangeOptions& options) {
   return std::make_unique<CodedExchange>(std::move(plain), std::move(communicator),
                                          std::move(units), spec, options);
 }
 
-std::unique_ptr<Codec> codec_of_step(const CodecSpec& spec, std::int64_t step, int warmup_steps) {
-  if (step >= warmup_steps) return value_or_throw(make_codec(spec));
+std::unique_ptr<codec::Codec> codec_of_step(const codec::CodecSpec& spec, std::int64_t step,
+                                            int warmup_steps) {
+  if (step >= warmup_steps) return value_or_throw(codec::make_codec(spec));
   if (spec.entry->parameter.name != "FRACTION") return nullptr;
   std::int64_t parts = 0;  // Parts with a larger fraction than the codec's own.
   for (double f = kDecay; f > spec.parameter; f *= kDecay) ++parts;
-  CodecSpec now = spec;
+  codec::CodecSpec now = spec;
   double fraction = kDecay;
   for (std::int64_t part = step * parts / warmup_steps; part > 0; --part) fraction *= kDecay;
   now.parameter = std::clamp(fraction, spec.parameter, spec.entry->parameter.high);
-  return value_or_throw(make_codec(now));
+  return value_or_throw(codec::make_codec(now));
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::exchange

@@ -6,7 +6,7 @@
 #include "gradwire/codec/catalogue.h"
 #include "gradwire/exchange/compressed_exchange.h"
 
-namespace gradwire {
+namespace gradwire::exchange {
 
 /// Reduces with an element-wise codec. Every unit without skip_compression is cut into pieces
 /// (CodedPiece). Each piece has its own lane and so progresses independently of the others. The
@@ -23,10 +23,11 @@ namespace gradwire {
 std::unique_ptr<CompressedExchange> coded_exchange(std::unique_ptr<Exchange> plain,
                                                    std::shared_ptr<Communicator> communicator,
                                                    std::vector<UnitShape> units,
-                                                   const CodecSpec& spec,
+                                                   const codec::CodecSpec& spec,
                                                    const ExchangeOptions& options);
 
 /// Returns the codec of step `step` (from 0) of a warm-up; null if gradients are sent uncompressed.
-std::unique_ptr<Codec> codec_of_step(const CodecSpec& spec, std::int64_t step, int warmup_steps);
+std::unique_ptr<codec::Codec> codec_of_step(const codec::CodecSpec& spec, std::int64_t step,
+                                            int warmup_steps);
 
-}  // namespace gradwire
+}  // namespace gradwire::exchange

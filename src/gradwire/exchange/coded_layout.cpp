@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace gradwire {
+namespace gradwire::exchange {
 namespace {
 
 constexpr std::size_t kLargestBlock = 4096;
@@ -63,4 +63,4 @@ std::vector<CodedPieceLayout> cut_shards_into_pieces(std::size_t count, std::siz
   return pieces;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::exchange

@@ -5,7 +5,7 @@
 
 #include "gradwire/base/types.h"
 
-namespace gradwire {
+namespace gradwire::exchange {
 
 /// Elements `begin` to `end` of a unit.
 struct CodedRange {
@@ -33,4 +33,4 @@ std::vector<CodedPieceLayout> cut_into_pieces(std::size_t count, std::size_t pie
 std::vector<CodedPieceLayout> cut_shards_into_pieces(std::size_t count, std::size_t piece_elements,
                                                      int ranks);
 
-}  // namespace gradwire
+}  // namespace gradwire::exchange

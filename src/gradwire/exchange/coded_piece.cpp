@@ -6,12 +6,12 @@
 
 #include "gradwire/base/random.h"
 
-namespace gradwire {
+namespace gradwire::exchange {
 namespace {
 
 constexpr std::size_t kAlignment = 16;
 
-std::size_t slot_bytes(const Codec& codec, std::size_t count) {
+std::size_t slot_bytes(const codec::Codec& codec, std::size_t count) {
   if (count == 0) return 0;
   return (codec.encoded_bytes(count) + kAlignment - 1) / kAlignment * kAlignment;
 }
@@ -22,7 +22,8 @@ std::span<float> piece_of(std::span<float> values, CodedRange range) {
 
 }  // namespace
 
-CodecPair::CodecPair(std::shared_ptr<const Codec> codec, int ranks) : sent(std::move(codec)) {
+CodecPair::CodecPair(std::shared_ptr<const codec::Codec> codec, int ranks)
+    : sent(std::move(codec)) {
   mean = sent->for_mean(ranks);
   if (!mean) mean = sent;
 }
@@ -81,7 +82,7 @@ void CodedPiece::encode(std::span<const float> unit, std::span<float> residual) 
   }
 }
 
-Work CodedPiece::exchange(Communicator& communicator, const OperationOptions& options) {
+engine::Work CodedPiece::exchange(Communicator& communicator, const OperationOptions& options) {
   std::vector<std::size_t> sent;
   for (std::size_t part = 0; part < ranks(); ++part) sent.push_back(sent_bytes(part));
   const LentSpan input = sent_.lend(0, sent_.size);
@@ -120,13 +121,13 @@ Status CodedPiece::reduce(std::span<float> residual, std::vector<float>& scratch
   const auto part = static_cast<std::size_t>(self_);
   if (scratch.size() < count) scratch.resize(count);
   const std::span<float> mean = std::span(scratch).first(count);
-  if (Status made = make_mean(mean); !made) return made;
+  GRADWIRE_RETURN_IF_ERROR(make_mean(mean));
   mean_codec_->encode(mean, residual, seed_of(part),
                       means_.slice(part * mean_bytes_, mean_codec_->encoded_bytes(count)));
   return {};
 }
 
-Work CodedPiece::gather(Communicator& communicator, const OperationOptions& options) {
+engine::Work CodedPiece::gather(Communicator& communicator, const OperationOptions& options) {
   const LentSpan output = means_.lend(0, means_.size);
   const LentSpan own = means_.lend(static_cast<std::size_t>(self_) * mean_bytes_, mean_bytes_);
   return communicator.all_gather(own, output, options);
@@ -144,4 +145,4 @@ Status CodedPiece::decode(std::span<float> unit) const {
   return {};
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::exchange

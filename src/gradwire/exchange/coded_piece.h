@@ -11,14 +11,14 @@
 #include "gradwire/comm/communicator.h"
 #include "gradwire/exchange/coded_layout.h"
 
-namespace gradwire {
+namespace gradwire::exchange {
 
 /// The codecs of the two directions: for a rank's contribution, and for the mean.
 struct CodecPair {
-  CodecPair(std::shared_ptr<const Codec> codec, int ranks);
+  CodecPair(std::shared_ptr<const codec::Codec> codec, int ranks);
 
-  std::shared_ptr<const Codec> sent;
-  std::shared_ptr<const Codec> mean;
+  std::shared_ptr<const codec::Codec> sent;
+  std::shared_ptr<const codec::Codec> mean;
 };
 
 /// One piece of a unit, in both directions: encode(), exchange(), reduce(), gather(), decode(),
@@ -42,11 +42,11 @@ class CodedPiece {
 
   /// `unit`: all its values; `residual`: of the same count, or empty.
   void encode(std::span<const float> unit, std::span<float> residual);
-  Work exchange(Communicator& communicator, const OperationOptions& options);
+  engine::Work exchange(Communicator& communicator, const OperationOptions& options);
 
   /// `residual`: own().count() values, or empty; `scratch` is grown as needed.
   Status reduce(std::span<float> residual, std::vector<float>& scratch);
-  Work gather(Communicator& communicator, const OperationOptions& options);
+  engine::Work gather(Communicator& communicator, const OperationOptions& options);
 
   Status decode(std::span<float> unit) const;
 
@@ -63,8 +63,8 @@ class CodedPiece {
 
   CodedPieceLayout layout_;
   Rank self_;
-  std::shared_ptr<const Codec> sent_codec_;
-  std::shared_ptr<const Codec> mean_codec_;
+  std::shared_ptr<const codec::Codec> sent_codec_;
+  std::shared_ptr<const codec::Codec> mean_codec_;
   std::uint64_t seed_ = 0;
   std::size_t mean_bytes_ = 0;  ///< Of the largest part.
 
@@ -81,4 +81,4 @@ class CodedPiece {
   SharedBuffer means_;     ///< Of all parts.
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::exchange

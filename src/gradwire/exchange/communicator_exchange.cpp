@@ -3,23 +3,21 @@
 #include <cstring>
 #include <utility>
 
-#include "gradwire/exchange/exchange_checks.h"
-
-namespace gradwire {
+namespace gradwire::exchange {
 namespace {
 
 class WorkTransfer final : public UnitTransfer {
  public:
-  explicit WorkTransfer(Work work) : work_(std::move(work)) {}
+  explicit WorkTransfer(engine::Work work) : work_(std::move(work)) {}
 
   bool done() override { return work_.done(); }
   void wait() override { work_.wait(); }
   void on_done(std::function<void()> callback) override {
-    work_.on_done([callback = std::move(callback)](const Work&) { callback(); });
+    work_.on_done([callback = std::move(callback)](const engine::Work&) { callback(); });
   }
 
  private:
-  Work work_;
+  engine::Work work_;
 };
 
 class CommunicatorExchange final : public Exchange {
@@ -62,9 +60,9 @@ class CommunicatorExchange final : public Exchange {
   std::string describe() const override { return "gradients are sent uncompressed"; }
 
  private:
-  static bool in_flight(const Work& work) { return work.valid() && !work.done(); }
+  static bool in_flight(const engine::Work& work) { return work.valid() && !work.done(); }
 
-  static std::unique_ptr<UnitTransfer> started(Work& slot, Work work) {
+  static std::unique_ptr<UnitTransfer> started(engine::Work& slot, engine::Work work) {
     slot = work;
     return std::make_unique<WorkTransfer>(std::move(work));
   }
@@ -76,9 +74,9 @@ class CommunicatorExchange final : public Exchange {
   std::shared_ptr<Communicator> communicator_;
   std::vector<UnitShape> units_;
   std::optional<Duration> timeout_;
-  int first_lane_;                ///< Of reductions; the lanes of gathers follow.
-  std::vector<Work> reductions_;  ///< By unit: the last one.
-  std::vector<Work> gathers_;
+  int first_lane_;                        ///< Of reductions; the lanes of gathers follow.
+  std::vector<engine::Work> reductions_;  ///< By unit: the last one.
+  std::vector<engine::Work> gathers_;
 };
 
 class CompletedTransfer final : public UnitTransfer {
@@ -126,4 +124,4 @@ std::unique_ptr<Exchange> local_exchange() {
   return std::make_unique<LocalExchange>();
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::exchange

@@ -6,7 +6,7 @@
 
 #include "gradwire/exchange/exchange.h"
 
-namespace gradwire {
+namespace gradwire::exchange {
 
 /// Exchanges units of any type uncompressed, each in one collective of the communicator. Reductions
 /// use one reserved lane and the gathers of each unit another: ranks that make several exchanges
@@ -20,4 +20,4 @@ std::unique_ptr<Exchange> communicator_exchange(std::shared_ptr<Communicator> co
 /// are the same memory in full.
 std::unique_ptr<Exchange> local_exchange();
 
-}  // namespace gradwire
+}  // namespace gradwire::exchange

@@ -5,11 +5,9 @@
 #include <optional>
 #include <utility>
 
-#include <fmt/format.h>
+#include "gradwire/base/refuse.h"
 
-#include "gradwire/exchange/exchange_checks.h"
-
-namespace gradwire {
+namespace gradwire::exchange {
 
 /// A unit that passes through the codec's stages.
 class CompressedExchange::CodedTransfer final : public UnitTransfer {
@@ -70,10 +68,10 @@ bool CompressedExchange::is_coded(std::size_t unit) const {
 /// Pieces and residuals are laid out for one kind of reduction.
 void CompressedExchange::require_kind(bool sharded, std::size_t unit) const {
   if (pieces_of(unit) == 0 || sharded == options_.sharded) return;
-  throw Exception(ErrorKind::invalid_argument,
-                  fmt::format("bucket {}: this exchange compresses {} only; set "
-                              "ExchangeOptions::sharded accordingly",
-                              unit, options_.sharded ? "reduce-scatters" : "all-reduces"));
+  refuse(
+      "bucket {}: this exchange compresses {} only; set "
+      "ExchangeOptions::sharded accordingly",
+      unit, options_.sharded ? "reduce-scatters" : "all-reduces");
 }
 
 void CompressedExchange::add_residuals(std::size_t unit, const LentSpan& data) {
@@ -128,11 +126,11 @@ void CompressedExchange::add_task(std::size_t unit, Stage stage, std::function<v
   queue_->add(in_flight_[unit].priority, stage, [this, task = std::move(task)] { run(task); });
 }
 
-void CompressedExchange::add_task_after(const Work& work, std::size_t unit, Stage stage,
+void CompressedExchange::add_task_after(const engine::Work& work, std::size_t unit, Stage stage,
                                         std::function<void()> task) {
   work.on_done([this, tracker = tracker_, queue = queue_, stage,
                 priority = in_flight_[unit].priority,
-                task = std::move(task)](const Work& done) mutable {
+                task = std::move(task)](const engine::Work& done) mutable {
     if (const auto error = done.error()) return tracker->fail(*error);
     queue->add(priority, stage, [this, task = std::move(task)] { run(task); });
   });
@@ -155,4 +153,4 @@ void CompressedExchange::run(const std::function<void()>& task) {
   tracker_->end_access();
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::exchange

@@ -12,7 +12,7 @@
 #include "gradwire/exchange/make_exchange.h"
 #include "gradwire/exchange/unit_tracker.h"
 
-namespace gradwire {
+namespace gradwire::exchange {
 
 /// Decorator that compresses reductions: the common base of all codecs. Gathers, units with
 /// skip_compression, and all reductions while the codec is off go through the wrapped exchange.
@@ -60,7 +60,8 @@ class CompressedExchange : public Exchange {
   /// exchange and aborts the communicator.
   void add_task(std::size_t unit, Stage stage, std::function<void()> task);
   /// Queues `task` when `work` is complete.
-  void add_task_after(const Work& work, std::size_t unit, Stage stage, std::function<void()> task);
+  void add_task_after(const engine::Work& work, std::size_t unit, Stage stage,
+                      std::function<void()> task);
   void piece_done(std::size_t unit) { tracker_->piece_done(unit); }
 
   /// Reserves lanes 0 to count - 1 for this exchange. Called once, before any unit is started.
@@ -100,4 +101,4 @@ class CompressedExchange : public Exchange {
   std::shared_ptr<TaskQueue> queue_;  ///< The worker's; tasks add to it while it shuts down.
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::exchange

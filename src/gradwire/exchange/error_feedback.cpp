@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-namespace gradwire {
+namespace gradwire::exchange {
 namespace {
 
 LentSpan lend(std::span<float> values) {
@@ -64,4 +64,4 @@ std::vector<Exchange::State> ErrorFeedback::state() {
   return all;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::exchange

@@ -9,7 +9,7 @@
 #include "gradwire/exchange/coded_layout.h"
 #include "gradwire/exchange/exchange.h"
 
-namespace gradwire {
+namespace gradwire::exchange {
 
 /// Error-feedback residuals: the codecs' errors, to be added to the gradients of the next step.
 /// "sent" is that of this rank's contributions, "mean" that of the means this rank computes as
@@ -46,4 +46,4 @@ class ErrorFeedback {
   std::vector<Unit> units_;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::exchange

@@ -5,12 +5,13 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "gradwire/comm/communicator.h"
 
-namespace gradwire {
+namespace gradwire::exchange {
 
 /// One parameter in a unit.
 struct UnitTensor {
@@ -149,4 +150,23 @@ class ExchangeDecorator : public Exchange {
   Exchange* exchange_ = owned_.get();
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::exchange
+
+/// Argument checks of exchanges. All throw Exception(invalid_argument).
+namespace gradwire::exchange {
+
+/// Checks that `data` has the count and type of `units[unit]`.
+void check_unit(const std::vector<UnitShape>& units, std::size_t unit, const LentSpan& data);
+
+/// Checks that a unit is not started again before it was waited for.
+void check_idle(std::size_t unit, bool in_flight);
+
+/// Checks that `count` elements are `ranks` shards of `shard`; the error names `what` and the unit.
+void check_shards(std::string_view what, std::size_t unit, std::size_t count, std::size_t shard,
+                  int ranks);
+
+/// Checks that all units without skip_compression are float32; the error names the first tensor
+/// that is not.
+void check_codable(const std::vector<UnitShape>& units, const std::string& codec);
+
+}  // namespace gradwire::exchange

@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <string_view>
 
-#include <fmt/format.h>
+#include "gradwire/base/refuse.h"
 
-namespace gradwire {
+namespace gradwire::exchange {
 namespace {
 
 std::size_t bytes_of(const LentConstSpan& span) {
@@ -21,12 +20,10 @@ std::string_view parameter_of(std::string_view name) {
 
 void check_shape(const std::string& name, const LentSpan& live, const LentConstSpan& saved) {
   if (live.count == saved.count && live.type == saved.type) return;
-  throw Exception(
-      ErrorKind::invalid_argument,
-      fmt::format("error feedback of parameter {} ({}): the checkpoint has {} {}, this run {} {}; "
-                  "resume with the model and codec of the checkpoint, or without its codec state",
-                  parameter_of(name), name, saved.count, name_of(saved.type), live.count,
-                  name_of(live.type)));
+  refuse(
+      "error feedback of parameter {} ({}): the checkpoint has {} {}, this run {} {}; "
+      "resume with the model and codec of the checkpoint, or without its codec state",
+      parameter_of(name), name, saved.count, name_of(saved.type), live.count, name_of(live.type));
 }
 
 bool same_bytes(const LentConstSpan& a, const LentConstSpan& b) {
@@ -70,4 +67,4 @@ std::vector<Exchange::SavedState> without_other_layouts(std::vector<Exchange::Sa
   return saved;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::exchange

@@ -6,7 +6,7 @@
 
 #include "gradwire/exchange/exchange.h"
 
-namespace gradwire {
+namespace gradwire::exchange {
 
 /// Implements Exchange::load_state(): copies `saved` into the memory of `live`, by name, and zeros
 /// what is missing. Throws Exception(invalid_argument) that names the parameter if a count or type
@@ -21,4 +21,4 @@ std::vector<Exchange::SavedState> without_other_layouts(std::vector<Exchange::Sa
                                                         const LentSpan& layout,
                                                         std::string_view ending);
 
-}  // namespace gradwire
+}  // namespace gradwire::exchange

@@ -2,17 +2,15 @@
 
 #include <utility>
 
-#include <fmt/format.h>
-
+#include "gradwire/base/refuse.h"
 #include "gradwire/codec/catalogue.h"
 #include "gradwire/exchange/auto_exchange.h"
 #include "gradwire/exchange/coded_exchange.h"
 #include "gradwire/exchange/communicator_exchange.h"
-#include "gradwire/exchange/exchange_checks.h"
 #include "gradwire/exchange/power_sgd_exchange.h"
 #include "gradwire/exchange/traced_exchange.h"
 
-namespace gradwire {
+namespace gradwire::exchange {
 namespace {
 
 constexpr std::string_view kAuto = "auto";
@@ -20,35 +18,35 @@ constexpr std::string_view kAutoCodec = "int8";  ///< Codec of plain "auto".
 
 /// A codec, and whether it is only used if it makes steps shorter.
 struct Choice {
-  CodecSpec codec;
+  codec::CodecSpec codec;
   bool automatic = false;
 };
 
 Choice choice_of(std::string_view text) {
-  value_or_throw(check_codec(text));
+  value_or_throw(codec::check_codec(text));
   const bool automatic = text == kAuto || text.starts_with("auto:");
   if (automatic) {
     text = text == kAuto ? kAutoCodec : text.substr(kAuto.size() + 1);
   }
-  return {value_or_throw(parse_codec(text)), automatic};
+  return {value_or_throw(codec::parse_codec(text)), automatic};
 }
 
 void check_single_values(const Choice& choice) {
-  const bool single =
-      choice.codec.kind() == CodecKind::none || choice.codec.kind() == CodecKind::codec;
+  const bool single = choice.codec.kind() == codec::CodecKind::none ||
+                      choice.codec.kind() == codec::CodecKind::codec;
   if (single && !choice.automatic) return;
-  throw Exception(
-      ErrorKind::invalid_argument,
-      fmt::format("codec \"{}{}\": ZeRO (each rank gets its own part of the mean) requires an "
-                  "element-wise codec, such as int8; not auto or power_sgd",
-                  choice.automatic ? "auto:" : "", choice.codec.text()));
+  refuse(
+      "codec \"{}{}\": ZeRO (each rank gets its own part of the mean) requires an "
+      "element-wise codec, such as int8; not auto or power_sgd",
+      choice.automatic ? "auto:" : "", choice.codec.text());
 }
 
 std::unique_ptr<CompressedExchange> compressed(std::unique_ptr<Exchange> plain,
                                                std::shared_ptr<Communicator> communicator,
-                                               std::vector<UnitShape> units, const CodecSpec& spec,
+                                               std::vector<UnitShape> units,
+                                               const codec::CodecSpec& spec,
                                                const ExchangeOptions& options) {
-  if (spec.kind() == CodecKind::low_rank) {
+  if (spec.kind() == codec::CodecKind::low_rank) {
     return power_sgd_exchange(std::move(plain), std::move(communicator), std::move(units),
                               static_cast<std::size_t>(spec.parameter), options);
   }
@@ -58,7 +56,7 @@ std::unique_ptr<CompressedExchange> compressed(std::unique_ptr<Exchange> plain,
 std::unique_ptr<Exchange> untraced(std::shared_ptr<Communicator> communicator,
                                    std::vector<UnitShape> units, const ExchangeOptions& options) {
   const Choice choice = choice_of(options.codec);
-  const bool plain_only = choice.codec.kind() == CodecKind::none;
+  const bool plain_only = choice.codec.kind() == codec::CodecKind::none;
   if (options.sharded) check_single_values(choice);
   if (!plain_only) check_codable(units, choice.codec.text());
   auto plain = communicator_exchange(communicator, units, options.timeout);
@@ -77,4 +75,4 @@ std::unique_ptr<Exchange> make_exchange(std::shared_ptr<Communicator> communicat
   return traced_exchange(untraced(std::move(communicator), std::move(units), options), trace);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::exchange

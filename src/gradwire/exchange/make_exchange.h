@@ -11,7 +11,7 @@
 #include "gradwire/exchange/exchange.h"
 #include "gradwire/trace/trace.h"
 
-namespace gradwire {
+namespace gradwire::exchange {
 
 /// How units are reduced. All options must be the same on every rank.
 struct ExchangeOptions {
@@ -48,4 +48,4 @@ std::unique_ptr<Exchange> make_exchange(std::shared_ptr<Communicator> communicat
                                         const ExchangeOptions& options = {},
                                         TraceRecorder* trace = nullptr);
 
-}  // namespace gradwire
+}  // namespace gradwire::exchange

@@ -8,7 +8,7 @@
 #include "gradwire/base/random.h"
 #include "gradwire/exchange/exchange_state.h"
 
-namespace gradwire {
+namespace gradwire::exchange {
 namespace {
 
 /// Returns true if the two factors of a matrix are smaller than the matrix.
@@ -65,7 +65,7 @@ class PowerSgdExchange final : public CompressedExchange {
   }
 
  private:
-  Work average(std::size_t unit, const LentSpan& factors) {
+  engine::Work average(std::size_t unit, const LentSpan& factors) {
     return communicator().all_reduce(factors, ReduceOp::mean,
                                      operation(unit, static_cast<int>(unit)));
   }
@@ -168,4 +168,4 @@ std::unique_ptr<CompressedExchange> power_sgd_exchange(std::unique_ptr<Exchange>
                                             std::move(units), rank, options);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::exchange

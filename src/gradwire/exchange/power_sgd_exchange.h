@@ -12,7 +12,7 @@
 #include "gradwire/exchange/exchange.h"
 #include "gradwire/exchange/power_sgd_matrix.h"
 
-namespace gradwire {
+namespace gradwire::exchange {
 
 /// PowerSGD's state of one unit. The order of calls is compute_p(), an all-reduce (mean) of p(),
 /// compute_q(), one of q(), decompress().
@@ -73,4 +73,4 @@ std::unique_ptr<CompressedExchange> power_sgd_exchange(std::unique_ptr<Exchange>
                                                        std::size_t rank,
                                                        const ExchangeOptions& options);
 
-}  // namespace gradwire
+}  // namespace gradwire::exchange

@@ -8,7 +8,7 @@
 #include "gradwire/base/random.h"
 #include "gradwire/base/vectorized.h"
 
-namespace gradwire {
+namespace gradwire::exchange {
 namespace {
 
 /// A column of P is linearly dependent if orthogonalization leaves at most this share of its
@@ -165,4 +165,4 @@ void PowerSgdMatrix::approximate(std::span<const float> p, std::span<const float
   approximate_rows(*this, p.data(), q.data(), gradient.data(), error.data());
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::exchange

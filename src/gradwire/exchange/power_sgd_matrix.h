@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-namespace gradwire {
+namespace gradwire::exchange {
 
 /// The steps of PowerSGD for one matrix M, the gradient plus the error-feedback residual (Vogels,
 /// Karimireddy, Jaggi, "PowerSGD: Practical low-rank gradient compression for distributed
@@ -42,4 +42,4 @@ struct PowerSgdMatrix {
                    std::span<float> error) const;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::exchange

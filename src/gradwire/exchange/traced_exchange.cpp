@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-namespace gradwire {
+namespace gradwire::exchange {
 namespace {
 
 class TracedTransfer final : public UnitTransfer {
@@ -80,4 +80,4 @@ std::unique_ptr<Exchange> traced_exchange(std::unique_ptr<Exchange> exchange,
   return std::make_unique<TracedExchange>(std::move(exchange), *recorder);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::exchange

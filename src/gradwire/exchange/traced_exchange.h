@@ -5,7 +5,7 @@
 #include "gradwire/exchange/exchange.h"
 #include "gradwire/trace/trace.h"
 
-namespace gradwire {
+namespace gradwire::exchange {
 
 /// Decorator that records operations in a trace: each as communication from its start until the
 /// result is in place ("bucket 3" of an all-reduce, "reduce 3", "gather 3"), and each wait() that
@@ -14,4 +14,4 @@ namespace gradwire {
 std::unique_ptr<Exchange> traced_exchange(std::unique_ptr<Exchange> exchange,
                                           TraceRecorder* recorder);
 
-}  // namespace gradwire
+}  // namespace gradwire::exchange

@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "gradwire/exchange/exchange_checks.h"
+#include "gradwire/exchange/exchange.h"
 
-namespace gradwire {
+namespace gradwire::exchange {
 
 void UnitTracker::begin(std::size_t unit, std::size_t pieces) {
   const std::lock_guard lock(mutex_);
@@ -85,4 +85,4 @@ void UnitTracker::on_done(std::size_t unit, std::function<void()> callback) {
   callback();
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::exchange

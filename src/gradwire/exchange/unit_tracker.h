@@ -9,7 +9,7 @@
 
 #include "gradwire/base/error.h"
 
-namespace gradwire {
+namespace gradwire::exchange {
 
 /// Tracks the units in flight, shared by an exchange's callers and its worker. Thread-safe; takes
 /// no other lock.
@@ -53,4 +53,4 @@ class UnitTracker {
   bool working_ = false;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::exchange

@@ -5,7 +5,7 @@
 
 #include "gradwire/net/frame.h"
 
-namespace gradwire {
+namespace gradwire::net {
 namespace {
 
 constexpr std::size_t kHeadBytes = 5;  // kind, origin
@@ -34,4 +34,4 @@ AbortMessage decode_abort(ConstBytes bytes, Rank from) {
   return message;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::net

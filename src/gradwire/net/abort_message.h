@@ -7,7 +7,7 @@
 #include "gradwire/base/error.h"
 #include "gradwire/base/types.h"
 
-namespace gradwire {
+namespace gradwire::net {
 
 /// Sent by a failing rank to its peers: the reason, and the rank that detected the failure first.
 struct AbortMessage {
@@ -21,4 +21,4 @@ std::vector<std::byte> encode_abort(const AbortMessage& message);
 /// Never fails: a malformed message decodes to an abort with `from` as its origin.
 AbortMessage decode_abort(ConstBytes bytes, Rank from);
 
-}  // namespace gradwire
+}  // namespace gradwire::net

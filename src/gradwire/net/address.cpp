@@ -11,9 +11,8 @@
 
 #include "gradwire/base/check.h"
 #include "gradwire/net/socket.h"
-#include "gradwire/net/system_failure.h"
 
-namespace gradwire {
+namespace gradwire::net {
 namespace {
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
@@ -149,4 +148,4 @@ Result<SocketAddress> route_source(const SocketAddress& destination) {
   return local_address(socket).with_port(0);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::net

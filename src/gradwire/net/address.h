@@ -9,7 +9,7 @@
 
 #include "gradwire/base/error.h"
 
-namespace gradwire {
+namespace gradwire::net {
 
 /// An IPv4 or IPv6 address with a port. Value type; a default-constructed one is not valid.
 class SocketAddress {
@@ -58,4 +58,4 @@ Result<std::vector<SocketAddress>> resolve(const std::string& name, std::uint16_
 /// Returns the local source address of packets to `destination`, with port 0. Sends nothing.
 Result<SocketAddress> route_source(const SocketAddress& destination);
 
-}  // namespace gradwire
+}  // namespace gradwire::net

@@ -8,9 +8,7 @@
 #include <netinet/in.h>
 #include <sys/ioctl.h>
 
-#include "gradwire/net/system_failure.h"
-
-namespace gradwire {
+namespace gradwire::net {
 namespace {
 
 /// Sets "don't fragment", and makes the kernel ignore the path MTU that it has learned, because
@@ -92,4 +90,4 @@ Result<int> interface_mtu(const std::string& name) {
   return request.ifr_mtu;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::net

@@ -8,7 +8,7 @@
 #include "gradwire/base/error.h"
 #include "gradwire/net/socket.h"
 
-namespace gradwire {
+namespace gradwire::net {
 
 /// UDP datagrams that are never fragmented, neither here nor on the path, for measuring path MTU
 /// and loss. Not for traffic.
@@ -40,4 +40,4 @@ std::optional<Datagram> receive_datagram(const Socket& socket, Bytes buffer);
 /// Returns the MTU of a local interface in bytes. Fails with system (unknown interface).
 Result<int> interface_mtu(const std::string& name);
 
-}  // namespace gradwire
+}  // namespace gradwire::net

@@ -4,7 +4,7 @@
 
 #include "gradwire/base/clock.h"
 
-namespace gradwire {
+namespace gradwire::net {
 
 /// Time limit of an operation by a clock, which must outlive it.
 class Deadline {
@@ -41,4 +41,4 @@ inline int milliseconds_of(Duration duration) {
   return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(clamped).count());
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::net

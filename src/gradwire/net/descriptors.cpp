@@ -7,9 +7,9 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
-#include "gradwire/net/system_failure.h"
+#include "gradwire/net/socket.h"
 
-namespace gradwire {
+namespace gradwire::net {
 namespace {
 
 /// Reserve for files that other parts of the program open in the meantime.
@@ -54,4 +54,4 @@ std::size_t part_of_descriptors(std::size_t parts) {
   return static_cast<std::size_t>(std::max<rlim_t>(8, limit.rlim_cur / parts));
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::net

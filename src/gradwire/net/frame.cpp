@@ -4,7 +4,7 @@
 
 #include "gradwire/base/crc32c.h"
 
-namespace gradwire {
+namespace gradwire::net {
 namespace {
 
 constexpr std::uint16_t kMagic = 0x5747;
@@ -75,4 +75,4 @@ Result<FrameHeader> decode(std::span<const std::byte, kFrameHeaderBytes> from) {
   return header;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::net

@@ -6,7 +6,7 @@
 #include "gradwire/base/bytes.h"
 #include "gradwire/base/error.h"
 
-namespace gradwire {
+namespace gradwire::net {
 
 /// Frame types. The values are on the wire.
 enum class FrameType : std::uint8_t {
@@ -62,4 +62,4 @@ void set_number(std::span<std::byte, kFrameHeaderBytes> header, std::uint64_t nu
 /// unsupported (another version; the error contains both).
 Result<FrameHeader> decode(std::span<const std::byte, kFrameHeaderBytes> from);
 
-}  // namespace gradwire
+}  // namespace gradwire::net

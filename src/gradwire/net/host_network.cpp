@@ -6,9 +6,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include "gradwire/net/system_failure.h"
-
-namespace gradwire {
+namespace gradwire::net {
 namespace {
 
 class KernelThread final : public NetworkThread {
@@ -29,12 +27,12 @@ void send_byte(const Socket& socket) {
 }  // namespace
 
 Result<Socket> KernelNetwork::listen_on(const SocketAddress& address) const {
-  return gradwire::listen_on(address);
+  return gradwire::net::listen_on(address);
 }
 
 Result<Socket> KernelNetwork::start_connect(const SocketAddress& to, const SocketAddress& source,
                                             const std::string& interface) const {
-  return gradwire::start_connect(to, source, interface);
+  return gradwire::net::start_connect(to, source, interface);
 }
 
 Result<std::pair<Socket, Socket>> KernelNetwork::make_pair() const {
@@ -83,4 +81,4 @@ bool LoopThread::wait_until(Deadline deadline, const std::function<bool()>& cond
   return true;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::net

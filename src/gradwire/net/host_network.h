@@ -8,7 +8,7 @@
 #include "gradwire/base/clock.h"
 #include "gradwire/net/socket.h"
 
-namespace gradwire {
+namespace gradwire::net {
 
 /// A thread; the destructor waits until its function has returned.
 class NetworkThread {
@@ -75,4 +75,4 @@ class LoopThread {
   std::unique_ptr<NetworkThread> thread_;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::net

@@ -11,9 +11,8 @@
 #include <unistd.h>
 
 #include "gradwire/base/check.h"
-#include "gradwire/net/system_failure.h"
 
-namespace gradwire {
+namespace gradwire::net {
 namespace {
 
 constexpr int kBacklog = 4096;
@@ -146,4 +145,4 @@ std::optional<LocalMessage> receive_local(const Socket& connection) {
   return message;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::net

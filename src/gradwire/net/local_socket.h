@@ -7,7 +7,7 @@
 #include "gradwire/base/error.h"
 #include "gradwire/net/socket.h"
 
-namespace gradwire {
+namespace gradwire::net {
 
 // Connections between processes of one machine (and one network namespace) that carry whole
 // messages and file descriptors: SOCK_SEQPACKET sockets with abstract names, see unix(7). A name
@@ -42,4 +42,4 @@ struct LocalMessage {
 /// Returns the next message, or nullopt if there is none.
 std::optional<LocalMessage> receive_local(const Socket& connection);
 
-}  // namespace gradwire
+}  // namespace gradwire::net

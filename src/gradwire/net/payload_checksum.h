@@ -1,14 +1,28 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string_view>
 
 #include "gradwire/base/bytes.h"
 
+namespace gradwire::net {
+
+/// Key known only to the two ends of one connection.
+using SessionKey = std::array<std::byte, 32>;
+
+/// HKDF-SHA256 (RFC 5869) of the job's secret, salted with `transcript`, the messages of the
+/// handshake. The key differs for each connection, and is the same at both ends only if both saw
+/// the same messages.
+SessionKey derive_session_key(std::string_view secret, ConstBytes transcript);
+
+}  // namespace gradwire::net
+
 struct XXH3_state_s;  // From xxhash.h.
 
-namespace gradwire {
+namespace gradwire::net {
 
 /// Checksum of a frame's payload: the lower 32 bits of XXH3-64 (xxHash 0.8, no seed). A random
 /// corruption goes undetected with probability 2^-32. Each payload is checksummed twice: before it
@@ -38,4 +52,4 @@ class PayloadChecksum {
   std::unique_ptr<XXH3_state_s, Free> state_;  ///< For a payload in several pieces.
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::net

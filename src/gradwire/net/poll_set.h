@@ -7,7 +7,7 @@
 
 #include "gradwire/net/socket.h"
 
-namespace gradwire {
+namespace gradwire::net {
 
 /// The sockets that one event loop waits for, rebuilt before each wait: for the few connections of
 /// a rendezvous, not for traffic.
@@ -42,4 +42,4 @@ class PollSet {
   SimulatedSocket* network_ = nullptr;       ///< Any simulated one.
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::net

@@ -8,7 +8,7 @@
 
 #include "gradwire/net/socket.h"
 
-namespace gradwire {
+namespace gradwire::net {
 namespace {
 
 /// Bytes that may queue in the last switch before this host: inexpensive switches share about 512
@@ -80,4 +80,4 @@ int ReceiveWindow::size_for(double share, Time now) {
   return std::max(kMinWindow, static_cast<int>(share * kSwitchQueueBytes));
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::net

@@ -4,7 +4,7 @@
 
 #include "gradwire/base/types.h"
 
-namespace gradwire {
+namespace gradwire::net {
 
 /// Limits the bytes in flight from one peer of a TCP connection (incast control). Concurrent
 /// senders that each fill their window overflow the queue of the receiver's switch port, and then
@@ -37,4 +37,4 @@ class ReceiveWindow {
   Time next_set_{};
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::net

@@ -5,15 +5,17 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "gradwire/base/check.h"
 #include "gradwire/net/poll_set.h"
-#include "gradwire/net/system_failure.h"
 
-namespace gradwire {
+namespace gradwire::net {
 namespace {
 
 constexpr int kBacklog = 4096;
@@ -255,4 +257,68 @@ bool wait_for(const Socket& socket, short events, Deadline deadline) {
   }
 }
 
-}  // namespace gradwire
+std::string describe_broken_connection(int cause, const std::string& name, Duration dead_after) {
+  switch (cause) {
+    case 0:
+      return fmt::format("{} closed the connection", name);
+    case ECONNRESET:
+    case EPIPE:
+      return fmt::format("the connection to {} was reset: its process has probably died", name);
+    case ETIMEDOUT:
+      return fmt::format("the link to {} is dead: it took no data{}", name,
+                         dead_after > Duration::zero()
+                             ? fmt::format(" for {} ms", milliseconds_of(dead_after))
+                             : "");
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+    case ENETDOWN:
+      return fmt::format("the link to {} is cut: {}", name, errno_text(cause));
+    default:
+      return fmt::format("the connection to {} broke: {}", name, errno_text(cause));
+  }
+}
+
+namespace {
+
+/// Returns true if everything except this end's FIN (which counts as one byte) is acknowledged.
+bool all_delivered(int descriptor) {
+  int unacknowledged = 0;
+  return ::ioctl(descriptor, SIOCOUTQ, &unacknowledged) != 0 || unacknowledged <= 1;
+}
+
+/// Returns true if closing the descriptor can no longer lose data sent to the peer.
+bool may_close(int descriptor) {
+  return !discard_input(descriptor) || all_delivered(descriptor);
+}
+
+}  // namespace
+
+bool discard_input(int descriptor) {
+  constexpr std::size_t kMaxDiscard = 1 << 30;
+  for (;;) {
+    const ssize_t count = ::recv(descriptor, nullptr, kMaxDiscard, MSG_TRUNC | MSG_DONTWAIT);
+    if (count > 0) continue;
+    if (count < 0 && errno == EINTR) continue;
+    return count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+  }
+}
+
+void linger(std::vector<pollfd> streams, Deadline deadline) {
+  for (;;) {
+    std::erase_if(streams, [](const pollfd& stream) { return may_close(stream.fd); });
+    if (streams.empty() || deadline.passed()) return;
+    ::poll(streams.data(), streams.size(), 1);
+  }
+}
+
+}  // namespace gradwire::net
+
+// The kernel's header: glibc's lacks part of the structure, and the two are mutually exclusive.
+
+#include <cstdint>
+#include <limits>
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+namespace gradwire::net {}  // namespace gradwire::net

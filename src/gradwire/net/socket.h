@@ -1,21 +1,36 @@
 #pragma once
 
+#include <cerrno>
 #include <cstddef>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 #include <poll.h>
 
 #include "gradwire/base/bytes.h"
+#include "gradwire/base/clock.h"
 #include "gradwire/base/error.h"
 #include "gradwire/base/types.h"
 #include "gradwire/net/address.h"
 #include "gradwire/net/deadline.h"
 
-namespace gradwire {
+namespace gradwire::net {
+
+/// Returns the operating system's message for an errno value.
+inline std::string errno_text(int error_number) {
+  return std::generic_category().message(error_number);
+}
+
+/// Error of the system call that has just failed: "`what`: No such file or directory".
+inline tl::unexpected<Error> system_failure(const std::string& what, int error_number = errno,
+                                            ErrorKind kind = ErrorKind::system) {
+  return failure(kind, what + ": " + errno_text(error_number));
+}
 
 class SimulatedSocket;
 
@@ -142,4 +157,17 @@ bool has_ended(const Socket& socket);
 /// Waits for `events` (of poll(2)) on one socket. Returns false when the deadline passes.
 bool wait_for(const Socket& socket, short events, Deadline deadline);
 
-}  // namespace gradwire
+/// Returns a sentence for users about the end of the connection to `name`. `cause` is an errno
+/// value; 0 is the peer's orderly end of stream. `dead_after` as for tune_stream().
+std::string describe_broken_connection(int cause, const std::string& name, Duration dead_after);
+
+/// Discards received data without copying it (MSG_TRUNC, see tcp(7)). Returns false at the end of
+/// the stream, orderly or not.
+bool discard_input(int descriptor);
+
+/// Waits until the peers' kernels have received everything written to `streams`, which must be shut
+/// down for writing and have POLLIN as events. There is no event for that, so it polls every
+/// millisecond; usually the first check suffices.
+void linger(std::vector<pollfd> streams, Deadline deadline);
+
+}  // namespace gradwire::net

@@ -9,7 +9,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-namespace gradwire {
+namespace gradwire::net {
 
 Duration min_round_trip(int descriptor) {
   tcp_info info = {};
@@ -21,4 +21,4 @@ Duration min_round_trip(int descriptor) {
   return std::chrono::microseconds(info.tcpi_min_rtt);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::net

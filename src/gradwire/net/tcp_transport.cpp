@@ -15,12 +15,9 @@
 #include <unistd.h>
 
 #include "gradwire/base/check.h"
-#include "gradwire/net/broken_connection.h"
-#include "gradwire/net/linger.h"
-#include "gradwire/net/system_failure.h"
 #include "gradwire/net/tcp_info.h"
 
-namespace gradwire {
+namespace gradwire::net {
 namespace {
 
 /// Maximum payload in bytes of a GSO burst in Linux (64 KiB - 1 - MAX_TCP_HEADER), with the default
@@ -80,9 +77,7 @@ Result<std::unique_ptr<TcpTransport>> TcpTransport::create(
   GRADWIRE_CHECK(sockets.size() == names.size());
   std::unique_ptr<TcpTransport> transport(
       new TcpTransport(clock, std::move(sockets), std::move(names), dead_after, std::move(wakeup)));
-  if (Status watched = transport->watch_all(); !watched) {
-    return tl::unexpected<Error>(watched.error());
-  }
+  GRADWIRE_RETURN_IF_ERROR(transport->watch_all());
   return transport;
 }
 
@@ -385,4 +380,4 @@ bool TcpTransport::take_repeats(std::vector<ReadyEvent>& events) {
   return any;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::net

@@ -13,7 +13,7 @@
 #include "gradwire/net/tls_stream.h"
 #include "gradwire/net/transport.h"
 
-namespace gradwire {
+namespace gradwire::net {
 
 /// Streams over TCP, one connection per peer and rail, on one epoll instance.
 ///
@@ -115,4 +115,4 @@ class TcpTransport final : public PollingTransport {
   std::vector<StreamId> repeats_;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::net

@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include "gradwire/net/broken_connection.h"
 #include "gradwire/net/poll_set.h"
+#include "gradwire/net/socket.h"
 
-namespace gradwire {
+namespace gradwire::net {
 namespace {
 
 Status handshake(TlsStream& stream, const std::string& name) {
@@ -34,9 +34,7 @@ Result<std::vector<std::unique_ptr<TlsStream>>> handshake_all(
     const std::string* missing = nullptr;
     for (std::size_t i = 0; i < streams.size(); ++i) {
       if (streams[i]->handshake_done()) continue;
-      if (Status moved = handshake(*streams[i], connections[i].name); !moved) {
-        return tl::unexpected<Error>(moved.error());
-      }
+      GRADWIRE_RETURN_IF_ERROR(handshake(*streams[i], connections[i].name));
       if (streams[i]->handshake_done()) continue;
       set.add(*connections[i].socket, streams[i]->wanted_events());
       missing = &connections[i].name;
@@ -50,4 +48,4 @@ Result<std::vector<std::unique_ptr<TlsStream>>> handshake_all(
   }
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::net

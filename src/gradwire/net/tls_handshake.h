@@ -8,7 +8,7 @@
 #include "gradwire/net/deadline.h"
 #include "gradwire/net/tls_stream.h"
 
-namespace gradwire {
+namespace gradwire::net {
 
 /// A connection to be encrypted.
 struct TlsConnection {
@@ -24,4 +24,4 @@ struct TlsConnection {
 Result<std::vector<std::unique_ptr<TlsStream>>> handshake_all(
     const std::vector<TlsConnection>& connections, Deadline deadline);
 
-}  // namespace gradwire
+}  // namespace gradwire::net

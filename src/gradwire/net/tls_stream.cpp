@@ -9,7 +9,7 @@
 
 #include "gradwire/base/check.h"
 
-namespace gradwire {
+namespace gradwire::net {
 namespace {
 
 /// Size of OpenSSL's reads from the kernel.
@@ -305,4 +305,4 @@ bool TlsStream::has_unread() const {
   return SSL_has_pending(ssl_.get()) == 1;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::net

@@ -10,14 +10,14 @@
 #include <vector>
 
 #include "gradwire/base/bytes.h"
-#include "gradwire/net/session_key.h"
+#include "gradwire/net/payload_checksum.h"
 #include "gradwire/net/socket.h"
 
 struct bio_method_st;
 struct ssl_ctx_st;
 struct ssl_st;
 
-namespace gradwire {
+namespace gradwire::net {
 
 /// Encrypts and authenticates the bytes of one connection: TLS 1.3 (RFC 8446) by OpenSSL, over a
 /// non-blocking socket.
@@ -118,4 +118,4 @@ class TlsStream {
   std::optional<std::string> openssl_error_;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::net

@@ -10,7 +10,7 @@
 #include "gradwire/base/error.h"
 #include "gradwire/base/types.h"
 
-namespace gradwire {
+namespace gradwire::net {
 
 /// One of the streams to a peer. Rail i uses the i-th of the chosen network interfaces.
 struct StreamId {
@@ -113,4 +113,4 @@ class PollingTransport : public Transport {
   virtual void wake() = 0;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::net

@@ -9,7 +9,7 @@
 #include "gradwire/base/units.h"
 #include "gradwire/plan/plan.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
 constexpr double kMinGain = 0.001;
@@ -57,10 +57,10 @@ class CandidateChanges {
 
   void overlaps() {
     const Strategy& s = input_.strategy;
-    if (s.overlap == Overlap::none)
-      add("overlap with backward").strategy.overlap = Overlap::backward;
-    if (s.overlap != Overlap::full)
-      add("overlap with backward and the next forward").strategy.overlap = Overlap::full;
+    if (s.overlap == step::Overlap::none)
+      add("overlap with backward").strategy.overlap = step::Overlap::backward;
+    if (s.overlap != step::Overlap::full)
+      add("overlap with backward and the next forward").strategy.overlap = step::Overlap::full;
   }
 
   void batches() {
@@ -81,7 +81,7 @@ class CandidateChanges {
     if (s.local_steps == 1) {
       constexpr const char* apart = "ranks drift apart between averages";
       add("8 local steps", apart).strategy.local_steps = 8;
-      if (s.overlap != Overlap::full) return;  // Try first what costs no accuracy.
+      if (s.overlap != step::Overlap::full) return;  // Try first what costs no accuracy.
       Strategy& hidden =
           add("8 local steps, averages of half a model overlapped with 3 of them", apart).strategy;
       hidden.local_steps = 8;
@@ -181,4 +181,4 @@ std::vector<Advice> advise(const PlanInput& input) {
   return advice;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

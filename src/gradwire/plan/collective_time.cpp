@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
 /// Ports differ if the fastest one exceeds the slowest by more than this factor.
@@ -35,8 +35,8 @@ Fabric fabric_of(const Network& network, int nodes) {
 }
 
 /// Devices reduce, not processors.
-CostOptions costs_of(const Network& network) {
-  CostOptions costs = executor_costs();
+schedule::CostOptions costs_of(const Network& network) {
+  schedule::CostOptions costs = schedule::executor_costs();
   costs.max_segments = kMaxModeledSegments;
   costs.per_segment = duration(network.per_message / 2);  // At each end.
   costs.reduce_bytes_per_second = 0;
@@ -73,19 +73,19 @@ OperationTimes& CollectiveTimes::times(const std::string& algorithm, int nodes,
   return at->second;
 }
 
-CollectiveTime CollectiveTimes::of(Collective collective, const std::string& algorithm, int nodes,
-                                   double bytes, const Network& network) {
+CollectiveTime CollectiveTimes::of(schedule::Collective collective, const std::string& algorithm,
+                                   int nodes, double bytes, const Network& network) {
   if (nodes < 2 || bytes <= 0) return {.algorithm = "none"};
   return split(times(algorithm, nodes, network)(collective, bytes));
 }
 
 CollectiveTime CollectiveTimes::coded_reduction(int nodes, double contribution,
                                                 const Network& network) {
-  return of(Collective::all_to_all, "direct", nodes, contribution, network);
+  return of(schedule::Collective::all_to_all, "direct", nodes, contribution, network);
 }
 
 CollectiveTime CollectiveTimes::coded_gather(int nodes, double mean, const Network& network) {
-  return of(Collective::all_gather, "direct", nodes, mean, network);
+  return of(schedule::Collective::all_gather, "direct", nodes, mean, network);
 }
 
 CollectiveTime server_time(int workers, int servers, double bytes, const Network& network) {
@@ -96,4 +96,4 @@ CollectiveTime server_time(int workers, int servers, double bytes, const Network
           .algorithm = "parameter_server"};
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

@@ -7,7 +7,7 @@
 #include "gradwire/plan/network.h"
 #include "gradwire/plan/simulate/operation_times.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 
 /// Time of a collective, split into costs of bytes and of hops.
 struct CollectiveTime {
@@ -30,8 +30,8 @@ class CollectiveTimes {
  public:
   /// `algorithm`: one of planned_algorithms(), for the collectives that have it. Throws
   /// Exception(invalid_argument) for another name.
-  CollectiveTime of(Collective collective, const std::string& algorithm, int nodes, double bytes,
-                    const Network& network);
+  CollectiveTime of(schedule::Collective collective, const std::string& algorithm, int nodes,
+                    double bytes, const Network& network);
 
   /// Returns the time to reduce encoded gradients (ARCHITECTURE.md): an all-to-all of
   /// `contribution` bytes per node, after which each node has the part that it reduces.
@@ -53,4 +53,4 @@ class CollectiveTimes {
 /// has servers; with one server it is a star.
 CollectiveTime server_time(int workers, int servers, double bytes, const Network& network);
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

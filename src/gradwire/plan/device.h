@@ -6,8 +6,10 @@
 #include <vector>
 
 namespace gradwire {
-
 class Clock;
+}
+
+namespace gradwire::plan {
 
 /// Arithmetic of forward and backward.
 enum class ComputeType : std::uint8_t {
@@ -55,4 +57,4 @@ Device device_named(const std::string& name);
 /// libraries may be faster by a small factor.
 Device measure_device(Clock& clock, double seconds = 0.4);
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

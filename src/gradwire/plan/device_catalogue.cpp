@@ -4,7 +4,7 @@
 #include "gradwire/plan/names.h"
 #include "gradwire/schedule/cost/constants.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
 constexpr double kTera = 1e12, kGiga = 1e9;
@@ -73,10 +73,10 @@ Device device_named(const std::string& name) {
           .peak_bf16 = entry->bf16 * kTera,
           .memory_bytes = entry->memory * kGiga,
           .memory_bytes_per_second = entry->memory_rate * kGiga,
-          .utilization = fitted::kMatrixShare,
+          .utilization = schedule::fitted::kMatrixShare,
           .inside_bytes_per_second = entry->inside * kGiga,
           .watts = entry->watts,
           .source = std::string(entry->source)};
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

@@ -11,10 +11,10 @@
 #include <unistd.h>
 
 #include "gradwire/base/clock.h"
-#include "gradwire/base/cores.h"
+#include "gradwire/base/cpu.h"
 #include "gradwire/plan/device.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
 /// Three such matrices fit the L1 cache.
@@ -101,4 +101,4 @@ Device measure_device(Clock& clock, double seconds) {
           .source = "measured now: a plain matrix product and a[i] += c on all cores"};
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

@@ -3,7 +3,7 @@
 #include "gradwire/base/units.h"
 #include "gradwire/plan/plan.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
 std::string ms(double seconds) {
@@ -99,9 +99,10 @@ Explained latency(const Plan& plan) {
 
 Explained overlap(const Plan& plan) {
   return {"exposed", ms(plan.time.exposed),
-          fmt::format("overlap {}: T_c less what backward{} hides, layer by layer",
-                      name_of(plan.input.strategy.overlap),
-                      plan.input.strategy.overlap == Overlap::full ? " and the next forward" : ""),
+          fmt::format(
+              "overlap {}: T_c less what backward{} hides, layer by layer",
+              name_of(plan.input.strategy.overlap),
+              plan.input.strategy.overlap == step::Overlap::full ? " and the next forward" : ""),
           "src/gradwire/plan/exposed_time.h"};
 }
 
@@ -146,4 +147,4 @@ std::string to_text(const std::vector<Explained>& all) {
   return text;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

@@ -4,7 +4,7 @@
 
 #include "gradwire/plan/simulate/step_simulation.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
 /// As many buckets as ResNet-50 has of 4 MiB, few enough to compute quickly.
@@ -15,29 +15,29 @@ constexpr std::size_t kMaxBuckets = 48;
 constexpr int kSomeRanks = 2;
 
 /// Returns the model's layers with their shares of the input's pass.
-LayerProfile scaled_profile(const ModelShape& model, const OverlapInput& input) {
-  LayerProfile profile = profile_of(model);
+workload::LayerProfile scaled_profile(const ModelShape& model, const OverlapInput& input) {
+  workload::LayerProfile profile = profile_of(model);
   double forward = 0, backward = 0;
-  for (const ProfileLayer& layer : profile.layers) {
+  for (const workload::ProfileLayer& layer : profile.layers) {
     forward += layer.forward;
     backward += layer.backward;
   }
   const double pass = input.forward + input.backward;
-  for (ProfileLayer& layer : profile.layers) {
+  for (workload::ProfileLayer& layer : profile.layers) {
     if (forward > 0) layer.forward *= input.forward / pass / forward;
     if (backward > 0) layer.backward *= input.backward / pass / backward;
   }
   return profile;
 }
 
-StepPlan plan_of(const LayerProfile& profile, int stage) {
+step::StepPlan plan_of(const workload::LayerProfile& profile, int stage) {
   const std::size_t bytes = profile.parameters() * sizeof(float);
   const std::size_t most = std::max<std::size_t>(bytes / kMaxBuckets, 1);
   const auto least = static_cast<std::size_t>(kSmallestUnit * static_cast<double>(bytes));
-  const StepPlanOptions options{
+  const step::StepPlanOptions options{
       .limits = {.first_bytes = most, .bytes = most, .last_bytes = least}};
-  return stage == 3 ? plan_blocks(profile, most / sizeof(float) / 2, options)
-                    : plan_step(profile, options);
+  return stage == 3 ? step::plan_blocks(profile, most / sizeof(float) / 2, options)
+                    : step::plan_step(profile, options);
 }
 
 std::vector<std::vector<TrafficStage>> jobs_of(const WholeExchange& whole, double share) {
@@ -60,20 +60,21 @@ double total_of(const OverlapInput& input) {
 double exposed_time(const ModelShape& model, const OverlapInput& input) {
   const double total = total_of(input);
   if (total <= 0) return 0;
-  if (input.policy.overlap == Overlap::none || input.forward + input.backward <= 0) return total;
-  const LayerProfile profile = scaled_profile(model, input);
-  const StepPlan plan = plan_of(profile, input.policy.stage);
+  if (input.policy.overlap == step::Overlap::none || input.forward + input.backward <= 0)
+    return total;
+  const workload::LayerProfile profile = scaled_profile(model, input);
+  const step::StepPlan plan = plan_of(profile, input.policy.stage);
   StepModel step{.compute = input.forward + input.backward,
                  .accumulate = input.accumulate,
                  .policy = input.policy};
   step.policy.ranks = kSomeRanks;
   const auto all = static_cast<double>(plan.elements());
   std::vector<UnitTraffic> traffic;
-  for (const UnitShape& unit : plan.buckets) {
+  for (const exchange::UnitShape& unit : plan.buckets) {
     const double share = static_cast<double>(unit.count) / all;
     traffic.push_back({jobs_of(input.reduce, share), jobs_of(input.gather, share)});
   }
   return std::min(simulate_step(profile, plan, step, traffic).exposed, total);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

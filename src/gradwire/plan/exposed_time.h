@@ -3,7 +3,7 @@
 #include "gradwire/plan/model.h"
 #include "gradwire/step/step_host.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 
 /// An operation on all gradients, or on all parameters, cut into units.
 struct WholeExchange {
@@ -23,7 +23,7 @@ inline constexpr double kSmallestUnit = 1.0 / 3000;
 
 /// A step's compute and communication.
 struct OverlapInput {
-  StepPolicy policy;
+  step::StepPolicy policy;
   int accumulate =
       1;  ///< Passes; gradients of the last one are exchanged, in stages 2 and 3 of all.
   double forward = 0;    ///< Seconds of one pass.
@@ -41,4 +41,4 @@ struct OverlapInput {
 ///   full overlap: exposed >= reduce + gather - compute
 double exposed_time(const ModelShape& model, const OverlapInput& input);
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

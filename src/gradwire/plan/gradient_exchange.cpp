@@ -4,7 +4,7 @@
 
 #include "gradwire/plan/collective_time.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
 double ring_share(int ranks) {
@@ -37,7 +37,7 @@ void apply_measurement(const PlanInput& input, GradientExchange& exchange) {
   const double bandwidth = exchange.bandwidth, latency = exchange.latency;
   exchange.bandwidth = wire_seconds * exchange.wire_bytes;
   const CollectiveTime hops =
-      input.times->of(Collective::all_reduce, "ring", measured.nodes, 1, input.network);
+      input.times->of(schedule::Collective::all_reduce, "ring", measured.nodes, 1, input.network);
   exchange.latency = std::max(0.0, exchange.latency - hops.latency);
   for (WholeExchange* part : {&exchange.reduce, &exchange.gather}) {
     if (bandwidth > 0) part->bandwidth *= exchange.bandwidth / bandwidth;
@@ -58,7 +58,8 @@ CollectiveTime averaging(const PlanInput& input, const Groups& groups, double sh
   const double bytes =
       share * bytes_per_parameter(s.compute, s.optimizer).gradient * groups.parameters;
   if (s.servers > 0) return server_time(groups.nodes, s.servers, bytes, input.network);
-  return times.of(Collective::all_reduce, s.algorithm, groups.nodes, bytes, input.network);
+  return times.of(schedule::Collective::all_reduce, s.algorithm, groups.nodes, bytes,
+                  input.network);
 }
 
 /// Time to reduce among the replicas of one node, over its device links.
@@ -79,7 +80,8 @@ CollectiveTime reduction(const PlanInput& input, const Groups& groups, double sh
                                         input.network);
   const double bytes =
       share * bytes_per_parameter(s.compute, s.optimizer).gradient * groups.parameters;
-  return input.times->of(Collective::reduce_scatter, "auto", groups.nodes, bytes, input.network);
+  return input.times->of(schedule::Collective::reduce_scatter, "auto", groups.nodes, bytes,
+                         input.network);
 }
 
 /// `smallest`: the time of kSmallestUnit of it, as an operation of its own.
@@ -95,7 +97,7 @@ GradientExchange sharded(const PlanInput& input, const Groups& groups) {
   const double bytes = bytes_per_parameter(s.compute, s.optimizer).parameter * groups.parameters;
   const CollectiveTime reduce = reduction(input, groups);
   const auto gathering = [&](double share) {
-    return input.times->of(Collective::all_gather, "auto", groups.nodes, share * bytes,
+    return input.times->of(schedule::Collective::all_gather, "auto", groups.nodes, share * bytes,
                            input.network);
   };
   const CollectiveTime gather = gathering(1);
@@ -137,4 +139,4 @@ GradientExchange gradient_exchange(const PlanInput& input) {
   return exchange;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

@@ -5,7 +5,7 @@
 #include "gradwire/plan/exposed_time.h"
 #include "gradwire/plan/step_time.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 
 /// Communication of gradients, and with ZeRO of parameters, in one step.
 struct GradientExchange {
@@ -28,4 +28,4 @@ struct GradientExchange {
 /// rate of bytes; hops count only beyond those of the measurement.
 GradientExchange gradient_exchange(const PlanInput& input);
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

@@ -2,10 +2,9 @@
 
 #include <algorithm>
 
-#include "gradwire/plan/strategy.h"
-#include "gradwire/step/defaults.h"
+#include "gradwire/step/bucket_plan.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
 /// Elements kept for backward by a pass of one sample. With recomputation: the outputs between
@@ -33,7 +32,8 @@ double buffers(const ModelShape& model, const Strategy& s, double parameters) {
   if (s.data() < 2) return 0;
   double total = 0;
   if (wire_bytes(s.codec, s.data()).feedback) total += 4 * parameters;
-  if (s.zero_stage >= 2) total += 2 * std::min<double>(kBucketBytes, bytes.gradient * parameters);
+  if (s.zero_stage >= 2)
+    total += 2 * std::min<double>(step::kBucketBytes, bytes.gradient * parameters);
   if (s.zero_stage == 3) {
     std::int64_t largest = 0;
     for (const ModelLayer& layer : model.layers) largest = std::max(largest, layer.parameters);
@@ -83,4 +83,4 @@ MemoryUse memory_use(const ModelShape& model, const Strategy& s) {
           .activations_known = model.kept() > 0};
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

@@ -6,7 +6,7 @@
 #include "gradwire/plan/model.h"
 #include "gradwire/plan/strategy.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 
 /// Bytes on one device, by use.
 struct MemoryUse {
@@ -36,4 +36,4 @@ double zero_states(double parameters, const BytesPerParameter& bytes, int stage,
 /// Returns the memory use of the device with the maximum.
 MemoryUse memory_use(const ModelShape& model, const Strategy& strategy);
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

@@ -7,9 +7,9 @@
 
 #include <fmt/format.h>
 
-#include "gradwire/base/error.h"
+#include "gradwire/base/refuse.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
 constexpr std::array<std::pair<char, double>, 4> kUnits{
@@ -43,12 +43,12 @@ void set_shares(ModelShape& model) {
   }
 }
 
-ModelShape model_of(const LayerProfile& profile) {
+ModelShape model_of(const workload::LayerProfile& profile) {
   ModelShape model{.name = profile.name};
   model.recorded_seconds = std::chrono::duration<double>(profile.compute).count();
-  for (const ProfileLayer& recorded : profile.layers) {
+  for (const workload::ProfileLayer& recorded : profile.layers) {
     ModelLayer layer{.name = recorded.name};
-    for (const ProfileTensor& tensor : recorded.parameters)
+    for (const workload::ProfileTensor& tensor : recorded.parameters)
       layer.parameters += static_cast<std::int64_t>(tensor.count());
     layer.forward = recorded.forward;
     layer.backward = recorded.backward;
@@ -57,10 +57,10 @@ ModelShape model_of(const LayerProfile& profile) {
   return model;
 }
 
-LayerProfile profile_of(const ModelShape& model) {
-  LayerProfile profile{.name = model.name};
+workload::LayerProfile profile_of(const ModelShape& model) {
+  workload::LayerProfile profile{.name = model.name};
   for (const ModelLayer& layer : model.layers) {
-    ProfileLayer& added = profile.layers.emplace_back();
+    workload::ProfileLayer& added = profile.layers.emplace_back();
     added.name = layer.name;
     if (layer.parameters > 1) added.parameters = {{layer.name, {2, layer.parameters / 2}}};
     added.forward = layer.forward;
@@ -99,10 +99,10 @@ double parse_count(const std::string& text) {
       factor = power;
   }
   if (error != std::errc{} || factor == 0 || !(value * factor >= 1) || value * factor > 1e15) {
-    throw Exception(ErrorKind::invalid_argument,
-                    fmt::format("\"{}\": expected a number of parameters from 1 to 10^15, as in "
-                                "\"7.5B\", \"350M\" or \"25557032\"",
-                                text));
+    refuse(
+        "\"{}\": expected a number of parameters from 1 to 10^15, as in "
+        "\"7.5B\", \"350M\" or \"25557032\"",
+        text);
   }
   return value * factor;
 }
@@ -114,4 +114,4 @@ std::string format_count(double count) {
   return fmt::format("{:.0f}", count);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

@@ -7,7 +7,7 @@
 
 #include "gradwire/workload/layer_profile.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 
 /// A part of a model that is computed as a unit: sizes, no values.
 struct ModelLayer {
@@ -56,10 +56,10 @@ void set_shares(ModelShape& model);
 
 /// Returns the model of a profile that `gradwire train --record-profile` wrote. Outputs and flops
 /// are unknown.
-ModelShape model_of(const LayerProfile& profile);
+ModelShape model_of(const workload::LayerProfile& profile);
 /// Returns a model's profile. Each layer has one tensor, a matrix, because codecs do not compress
 /// vectors.
-LayerProfile profile_of(const ModelShape& model);
+workload::LayerProfile profile_of(const ModelShape& model);
 
 /// Returns the names of the built-in models: "resnet50", "bert_base", "llama2_7b", ...
 std::vector<std::string_view> model_names();
@@ -82,4 +82,4 @@ double parse_count(const std::string& text);
 /// Formats a count: "25.6 M", "6.74 B".
 std::string format_count(double count);
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

@@ -9,7 +9,7 @@
 #include "gradwire/base/error.h"
 #include "gradwire/base/suggest.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 
 /// Normalizes a name: lower case, without '-', '_' and spaces. "ResNet-50" becomes "resnet50".
 inline std::string plain_name(std::string_view name) {
@@ -43,4 +43,4 @@ std::vector<std::string_view> names_of(const Table& table) {
   throw Exception(ErrorKind::invalid_argument, unknown_name(what, name, known) + std::string(hint));
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

@@ -3,21 +3,20 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <vector>
 
 #include <fmt/format.h>
 
+#include "gradwire/base/refuse.h"
 #include "gradwire/base/units.h"
 #include "gradwire/plan/names.h"
-#include "gradwire/schedule/cost/constants.h"
 #include "gradwire/topology/topology_file.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
-using fitted::kFastTcpShare;
-using fitted::kRdmaShare;
-using fitted::kTcpShare;
+using schedule::fitted::kFastTcpShare;
+using schedule::fitted::kRdmaShare;
+using schedule::fitted::kTcpShare;
 
 struct Entry {
   std::string_view name;
@@ -94,13 +93,13 @@ std::vector<std::string_view> network_names() {
   return names_of(kNetworks);
 }
 
-Network network_of(const Topology& topology) {
+Network network_of(const topology::Topology& topology) {
   Network network{.name = fmt::format("{} hosts, measured", topology.hosts()),
                   .bytes_per_second = topology.host(0).port().bytes_per_second,
                   .source = "gradwire probe"};
   std::vector<double> latencies;
   for (int host = 0; host < topology.hosts(); ++host) {
-    const Link port = topology.host(host).port();
+    const topology::Link port = topology.host(host).port();
     network.bytes_per_second = std::min(network.bytes_per_second, port.bytes_per_second);
     latencies.push_back(std::chrono::duration<double>(port.latency).count());
   }
@@ -115,12 +114,12 @@ Network network_named(const std::string& name) {
   if (const Entry* const entry = find_named(kNetworks, alias ? alias->meant : name))
     return entry_of(*entry);
   if (std::filesystem::is_regular_file(name)) {
-    const Topology topology = topology_of(value_or_throw(read_cluster(name)));
+    const topology::Topology topology = topology_of(value_or_throw(topology::read_cluster(name)));
     if (topology.hosts() < 2) {
-      throw Exception(ErrorKind::invalid_argument,
-                      fmt::format("{}: gradwire probe found one host, so it measured no network; "
-                                  "probe several, or name the network",
-                                  name));
+      refuse(
+          "{}: gradwire probe found one host, so it measured no network; "
+          "probe several, or name the network",
+          name);
     }
     Network network = network_of(topology);
     network.source = "gradwire probe: " + name;
@@ -132,4 +131,4 @@ Network network_named(const std::string& name) {
               "; or a rate such as 40Gb/s; or the file of gradwire probe");
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

@@ -8,7 +8,7 @@
 #include "gradwire/schedule/cost/constants.h"
 #include "gradwire/topology/topology.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 
 /// Network between nodes: the same network cards in each, on one switch; or measured links.
 struct Network {
@@ -20,13 +20,13 @@ struct Network {
   double per_message = 0;  ///< CPU seconds per message, which delay the node's other messages.
   int cards = 1;           ///< Per node.
   /// Rate added by each further card, in cards.
-  double further_card = fitted::kFurtherCard;
+  double further_card = schedule::fitted::kFurtherCard;
   /// Rate of half of the nodes' ports divided by the switches' rate to the other half.
   double oversubscription = 1;
   std::string source;  ///< Origin of the figures.
   /// Measured by `gradwire probe`: links may differ. The members above then describe the slowest
   /// node.
-  std::optional<Topology> measured;
+  std::optional<topology::Topology> measured;
 
   /// Bytes per second of a node over all its cards, each direction.
   double goodput() const;
@@ -40,6 +40,6 @@ std::vector<std::string_view> network_names();
 Network network_named(const std::string& name);
 
 /// Returns the network of a measured topology: the slowest host's port, and the median latency.
-Network network_of(const Topology& topology);
+Network network_of(const topology::Topology& topology);
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

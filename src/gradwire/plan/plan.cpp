@@ -10,7 +10,7 @@
 
 #include "gradwire/base/units.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
 constexpr int kMaxNodes = 1 << 20;
@@ -160,4 +160,4 @@ std::string memory_sentence(const Plan& plan) {
       m.buffers / giga);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

@@ -6,7 +6,7 @@
 
 #include "gradwire/plan/step_time.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 
 /// Size of a run, and prices; 0: not given.
 struct Prices {
@@ -95,4 +95,4 @@ std::vector<Explained> explain(const Plan& plan);
 /// Formats one paragraph each.
 std::string to_text(const std::vector<Explained>& all);
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

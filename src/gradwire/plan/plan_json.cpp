@@ -2,7 +2,7 @@
 
 #include "gradwire/plan/plan.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -110,4 +110,4 @@ std::string to_json(const Plan& plan) {
   return json.dump(2) + "\n";
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

@@ -7,13 +7,13 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "gradwire/report/chart_library.h"
+#include "gradwire/report/report_page.h"
 
-namespace gradwire {
-
-namespace embedded {
+namespace gradwire::embedded {  // cmake/GradwireEmbed.cmake
 std::string_view plan_js();
 }
+
+namespace gradwire::plan {
 
 namespace {
 
@@ -148,9 +148,9 @@ Result<std::string> plan_page(const PlanInput& input, const PlanGrid& grid) {
                        {"rate", table.rate},
                        {"memory", table.memory},
                        {"bottleneck", table.bottleneck}}}};
-  return html_page({.title = "gradwire plan: " + input.model.name,
-                    .data = data.dump(),
-                    .scripts = {embedded::plan_js()}});
+  return report::html_page({.title = "gradwire plan: " + input.model.name,
+                            .data = data.dump(),
+                            .scripts = {embedded::plan_js()}});
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

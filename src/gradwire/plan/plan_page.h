@@ -6,7 +6,7 @@
 #include "gradwire/base/error.h"
 #include "gradwire/plan/step_time.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 
 /// Axes of the page's table.
 struct PlanGrid {
@@ -26,4 +26,4 @@ PlanGrid default_grid(const PlanInput& input);
 /// and batch. Errors as html_page().
 Result<std::string> plan_page(const PlanInput& input, const PlanGrid& grid);
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

@@ -6,7 +6,7 @@
 #include "gradwire/base/units.h"
 #include "gradwire/plan/plan.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
 constexpr std::size_t kMaxAdvice = 12;
@@ -113,4 +113,4 @@ std::string to_text(const Plan& plan) {
          cost(plan.cost);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
 constexpr double kEqual = 1e-4;
@@ -87,7 +87,7 @@ void add_model(nlohmann::ordered_json& json, const TransformerShape& shape) {
 
 std::vector<FoundStrategy> search_strategies(const PlanInput& input, const SearchSpace& space) {
   PlanInput base = input;
-  base.strategy.overlap = Overlap::full;
+  base.strategy.overlap = step::Overlap::full;
   base.strategy.tensor = base.strategy.pipeline = base.strategy.micro_batches = 1;
   base.strategy.zero_stage = base.strategy.servers = 0;
   base.strategy.algorithm = "auto";
@@ -126,4 +126,4 @@ std::string train_config(const PlanInput& input) {
   return json.dump(2) + "\n";
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

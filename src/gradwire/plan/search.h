@@ -5,7 +5,7 @@
 
 #include "gradwire/plan/step_time.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 
 /// Limits of a search.
 struct SearchSpace {
@@ -28,4 +28,4 @@ std::vector<FoundStrategy> search_strategies(const PlanInput& input, const Searc
 /// Returns the strategy as a configuration of `gradwire train` (docs/training.md).
 std::string train_config(const PlanInput& input);
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

@@ -3,20 +3,18 @@
 #include <algorithm>
 #include <array>
 
-#include <fmt/format.h>
-
-#include "gradwire/base/error.h"
+#include "gradwire/base/refuse.h"
 #include "gradwire/plan/exposed_time.h"
 #include "gradwire/plan/gradient_exchange.h"
 #include "gradwire/schedule/cost/constants.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
 /// Memory accesses per kept element, outside of matrix products. Forward writes it and reads it
 /// again. Backward reads it, its gradient and the previous gradient, and writes the latter.
 constexpr double kForwardTraffic = 2, kBackwardTraffic = 4;
-using fitted::kMemoryShare;
+using schedule::fitted::kMemoryShare;
 /// Minimum share of a step that counts as a bottleneck.
 constexpr double kWorthSaying = 0.1;
 
@@ -48,11 +46,10 @@ Pass pass_of(const PlanInput& input) {
   if (input.measured.step > 0) return split(input.model, input.measured.step);
   if (!input.model.recorded()) return modelled_pass(input);
   if (input.model.recorded_seconds > 0) return split(input.model, input.model.recorded_seconds);
-  throw Exception(
-      ErrorKind::invalid_argument,
-      fmt::format("{}: this profile has only shares of time; give the time of a step on "
-                  "one device with --step-ms",
-                  input.model.name));
+  refuse(
+      "{}: this profile has only shares of time; give the time of a step on "
+      "one device with --step-ms",
+      input.model.name);
 }
 
 /// Time to read and write all data of the optimizer, for the parameters that this device owns.
@@ -115,8 +112,8 @@ double exposed(const PlanInput& input, const PhaseTimes& phases, const GradientE
   const double all = exchange.bandwidth + exchange.latency;
   const double compute = phases.forward + phases.backward;
   // Independent of s.overlap: averages hide behind their overlap steps.
-  if (s.local_steps > 1) return std::max(0.0, all - hiding_share(s.local()) * compute);
-  if (all <= 0 || s.overlap == Overlap::none) return all;
+  if (s.local_steps > 1) return std::max(0.0, all - step::hiding_share(s.local()) * compute);
+  if (all <= 0 || s.overlap == step::Overlap::none) return all;
   return exposed_time(input.model, {.policy = {.stage = s.zero_stage, .overlap = s.overlap},
                                     .accumulate = s.accumulate,
                                     .forward = phases.forward / s.accumulate,
@@ -176,4 +173,4 @@ double needed_network(const PlanInput& input, bool many) {
   return bytes / time.t_s;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

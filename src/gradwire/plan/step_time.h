@@ -10,7 +10,7 @@
 #include "gradwire/plan/network.h"
 #include "gradwire/plan/strategy.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 
 /// Measured times that replace modeled ones; 0: not measured.
 struct Measurements {
@@ -78,4 +78,4 @@ StepTime step_time(const PlanInput& input);
 /// P GB/s.
 double needed_network(const PlanInput& input, bool many = false);
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

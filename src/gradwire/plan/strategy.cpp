@@ -6,11 +6,12 @@
 
 #include <fmt/format.h>
 
+#include "gradwire/base/refuse.h"
 #include "gradwire/codec/catalogue.h"
 #include "gradwire/plan/names.h"
 #include "gradwire/plan/simulate/operation_times.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
 constexpr int kMaxNodes = 1 << 20;
@@ -18,12 +19,12 @@ constexpr int kMaxNodes = 1 << 20;
 /// Values of a long tensor, whose encoded size per value is that of all long ones.
 constexpr std::size_t kManyValues = std::size_t{1} << 22;
 
-double bytes_each(const Codec& codec) {
+double bytes_each(const codec::Codec& codec) {
   return static_cast<double>(codec.encoded_bytes(kManyValues)) / kManyValues;
 }
 
 void refuse_unless(bool right, const std::string& what) {
-  if (!right) throw Exception(ErrorKind::invalid_argument, what);
+  if (!right) refuse(what);
 }
 
 struct Bound {
@@ -76,7 +77,7 @@ void check_strategy(const Strategy& strategy) {
   refuse_unless(strategy.batch > 0 && std::isfinite(strategy.batch),
                 fmt::format("a batch of {}: expected more than 0 samples", strategy.batch));
   wire_bytes(strategy.codec, 2);
-  check_local_steps(strategy.local());
+  step::check_local_steps(strategy.local());
   const auto algorithms = planned_algorithms();
   if (std::ranges::find(algorithms, strategy.algorithm) == algorithms.end())
     refuse_name("algorithm", strategy.algorithm, algorithms);
@@ -84,20 +85,20 @@ void check_strategy(const Strategy& strategy) {
 }
 
 WireBytes wire_bytes(const std::string& codec, int ranks) {
-  const CodecSpec spec = value_or_throw(parse_codec(codec));
-  if (spec.kind() == CodecKind::none) return {};
-  if (spec.kind() != CodecKind::codec) {
-    throw Exception(ErrorKind::invalid_argument,
-                    fmt::format("codec \"{}\": its encoded size depends on more than the number of "
-                                "values; plan with none, bf16, int8, int4 or top_k:0.01",
-                                codec));
+  const codec::CodecSpec spec = value_or_throw(codec::parse_codec(codec));
+  if (spec.kind() == codec::CodecKind::none) return {};
+  if (spec.kind() != codec::CodecKind::codec) {
+    refuse(
+        "codec \"{}\": its encoded size depends on more than the number of "
+        "values; plan with none, bf16, int8, int4 or top_k:0.01",
+        codec);
   }
-  const std::unique_ptr<Codec> made = value_or_throw(make_codec(spec));
-  const std::unique_ptr<Codec> mean = made->for_mean(ranks);
+  const std::unique_ptr<codec::Codec> made = value_or_throw(codec::make_codec(spec));
+  const std::unique_ptr<codec::Codec> mean = made->for_mean(ranks);
   return {.contribution = bytes_each(*made),
           .mean = bytes_each(mean ? *mean : *made),
           .feedback = made->wants_feedback(),
           .coded = true};
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

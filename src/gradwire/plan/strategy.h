@@ -8,7 +8,7 @@
 #include "gradwire/step/local_steps.h"
 #include "gradwire/step/overlap.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 
 /// State that the optimizer keeps, besides parameters and gradients.
 enum class OptimizerKind : std::uint8_t { sgd, momentum, adam };
@@ -24,7 +24,7 @@ struct Strategy {
   ComputeType compute = ComputeType::fp32;
   OptimizerKind optimizer = OptimizerKind::adam;
 
-  Overlap overlap = Overlap::backward;
+  step::Overlap overlap = step::Overlap::backward;
   std::string codec = "none";  ///< As in codec/catalogue.h.
   int accumulate = 1;          ///< Passes before gradients are averaged.
   int zero_stage = 0;          ///< 0 (data parallel), 1, 2 or 3.
@@ -47,7 +47,7 @@ struct Strategy {
   double global_batch() const { return batch * accumulate * data(); }
 
   /// As in `gradwire train`. Not checked.
-  LocalStepsConfig local() const {
+  step::LocalStepsConfig local() const {
     return {.steps = local_steps,
             .fragments = fragments,
             .overlap_steps = overlap_steps,
@@ -74,4 +74,4 @@ struct WireBytes {
 /// Exception(invalid_argument): an unknown codec; power_sgd and auto, whose sizes depend on more.
 WireBytes wire_bytes(const std::string& codec, int ranks);
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

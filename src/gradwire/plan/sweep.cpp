@@ -6,17 +6,15 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "gradwire/base/error.h"
+#include "gradwire/base/refuse.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
 constexpr int kMaxNodes = 1 << 20;
 
-[[noreturn]] void refuse(const std::string& text) {
-  throw Exception(ErrorKind::invalid_argument,
-                  fmt::format("--sweep {}: expected nodes=FROM..TO, 1 to {}, as in nodes=2..4096",
-                              text, kMaxNodes));
+[[noreturn]] void refuse_range(const std::string& text) {
+  refuse("--sweep {}: expected nodes=FROM..TO, 1 to {}, as in nodes=2..4096", text, kMaxNodes);
 }
 
 int number_of(std::string_view digits, const std::string& text) {
@@ -24,7 +22,7 @@ int number_of(std::string_view digits, const std::string& text) {
   const auto [rest, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (error != std::errc{} || rest != digits.data() + digits.size() || value < 1 ||
       value > kMaxNodes) {
-    refuse(text);
+    refuse_range(text);
   }
   return value;
 }
@@ -49,11 +47,11 @@ PlanInput changed(const PlanInput& input, int nodes, const Network& network,
 std::vector<int> parse_sweep(const std::string& text) {
   constexpr std::string_view prefix = "nodes=";
   const std::size_t dots = text.find("..");
-  if (!text.starts_with(prefix) || dots == std::string::npos) refuse(text);
+  if (!text.starts_with(prefix) || dots == std::string::npos) refuse_range(text);
   const std::string_view view(text);
   const int first = number_of(view.substr(prefix.size(), dots - prefix.size()), text);
   const int last = number_of(view.substr(dots + 2), text);
-  if (first > last) refuse(text);
+  if (first > last) refuse_range(text);
   std::vector<int> nodes;
   for (int n = first; n < last; n *= 2) nodes.push_back(n);
   nodes.push_back(last);
@@ -77,11 +75,11 @@ Sweep sweep_nodes(const PlanInput& input, const std::vector<int>& nodes,
   return sweep;
 }
 
-LinePlot plot_of(const Sweep& sweep, const std::string& title) {
-  LinePlot plot{.title = title, .y_title = "efficiency, %"};
+report::LinePlot plot_of(const Sweep& sweep, const std::string& title) {
+  report::LinePlot plot{.title = title, .y_title = "efficiency, %"};
   plot.x_title = "nodes";
   for (const Sweep::Line& line : sweep.lines) {
-    PlotLine drawn{.name = label(line)};
+    report::PlotLine drawn{.name = label(line)};
     for (std::size_t i = 0; i < sweep.nodes.size(); ++i) {
       drawn.x.push_back(sweep.nodes[i]);
       drawn.y.push_back(100 * line.steps[i].eta);
@@ -121,4 +119,4 @@ std::string to_json(const Sweep& sweep) {
   return json.dump(2) + "\n";
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

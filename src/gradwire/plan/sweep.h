@@ -6,7 +6,7 @@
 #include "gradwire/plan/step_time.h"
 #include "gradwire/report/line_plot.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 
 /// Efficiency by number of nodes, for networks and algorithms.
 struct Sweep {
@@ -29,8 +29,8 @@ Sweep sweep_nodes(const PlanInput& input, const std::vector<int>& nodes,
                   const std::vector<Network>& networks, const std::vector<std::string>& algorithms);
 
 /// Efficiency in percent by nodes.
-LinePlot plot_of(const Sweep& sweep, const std::string& title);
+report::LinePlot plot_of(const Sweep& sweep, const std::string& title);
 std::string table_of(const Sweep& sweep);
 std::string to_json(const Sweep& sweep);
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

@@ -1,8 +1,20 @@
 #include "gradwire/recipe/batch_stream.h"
 
+#include <algorithm>
 #include <memory>
 
-namespace gradwire {
+#include "gradwire/data/text.h"
+
+namespace gradwire::recipe {
+
+DataSet load_data(const DataConfig& config, Split split) {
+  auto data = config.name == "text" ? make_data_set(load_text(split, config.context, config.path))
+                                    : make_data_set(load_fashion_mnist(split, config.path));
+  // Samplers use the first `size` samples.
+  if (split == Split::train && config.limit > 0) data.size = std::min(data.size, config.limit);
+  return data;
+}
+
 namespace {
 
 std::function<std::optional<Batch>()> maker(const DataSet& data, Sampler sampler,
@@ -19,4 +31,4 @@ BatchStream::BatchStream(const DataSet& data, Sampler sampler, std::int64_t epoc
                          std::size_t ahead, std::int64_t first)
     : batches_(maker(data, std::move(sampler), epoch, first), ahead) {}
 
-}  // namespace gradwire
+}  // namespace gradwire::recipe

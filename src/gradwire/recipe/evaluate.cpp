@@ -5,7 +5,7 @@
 #include "gradwire/data/sampler.h"
 #include "gradwire/train/optim/amp.h"
 
-namespace gradwire {
+namespace gradwire::recipe {
 namespace {
 
 Sampler sampler_for(const DataSet& data, std::int64_t batch_size, const c10d::ProcessGroup& group) {
@@ -47,4 +47,4 @@ Evaluation evaluate(torch::nn::Module& module, const Classifier& forward, const 
           .loss = sums[2] / sums[0]};
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::recipe

@@ -7,9 +7,9 @@
 
 #include "gradwire/data/data_set.h"
 #include "gradwire/train/group.h"
-#include "gradwire/train/optim/precision.h"
+#include "gradwire/train/optim/mixed_precision.h"
 
-namespace gradwire {
+namespace gradwire::recipe {
 
 struct Evaluation {
   std::int64_t images = 0;  ///< Samples; for text, characters: everything that has a target.
@@ -28,4 +28,4 @@ Evaluation evaluate(torch::nn::Module& module, const Classifier& forward, const 
                     std::int64_t batch_size, c10d::ProcessGroup& group,
                     Precision precision = Precision::fp32);
 
-}  // namespace gradwire
+}  // namespace gradwire::recipe

@@ -8,7 +8,7 @@
 #include "gradwire/base/error.h"
 #include "gradwire/base/suggest.h"
 
-namespace gradwire {
+namespace gradwire::recipe {
 namespace {
 
 const nlohmann::json kEmptyObject = nlohmann::json::object();
@@ -135,4 +135,4 @@ void apply_setting(nlohmann::json& config, std::string_view setting) {
   *place = value.is_discarded() ? nlohmann::json(setting.substr(equals + 1)) : value;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::recipe

@@ -8,7 +8,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-namespace gradwire {
+namespace gradwire::recipe {
 
 /// Reads one object of a configuration key by key, then rejects unread keys. Every getter returns
 /// the default if the key is absent. Errors are Exception(invalid_argument) with the full path of
@@ -55,4 +55,4 @@ class JsonObject {
 /// the key is inside a value that is not an object.
 void apply_setting(nlohmann::json& config, std::string_view setting);
 
-}  // namespace gradwire
+}  // namespace gradwire::recipe

@@ -4,7 +4,7 @@
 
 #include "gradwire/recipe/train_config.h"
 
-namespace gradwire {
+namespace gradwire::recipe {
 
 /// Makes the model that a configuration names. It returns log-probabilities of classes along
 /// dimension 1: N x 10 for N x 1 x 28 x 28 images, N x vocabulary x T for N x T bytes of text.
@@ -12,9 +12,9 @@ namespace gradwire {
 ///
 ///   convnet      twice (3x3 convolution, ReLU, 2x2 max pooling), two fully connected layers
 ///   mlp          two fully connected layers
-///   resnet       a residual network with group normalization: recipe/resnet_model.h
-///   transformer  for text: recipe/text_model.h
+///   resnet       a residual network with group normalization (He et al., CVPR 2016)
+///   transformer  for text, causal, with pre-layer normalization
 ///   gpt          the same as in GPT-2: with biases, dropout and a vocabulary of any size
 torch::nn::Sequential make_model(const ModelConfig& config);
 
-}  // namespace gradwire
+}  // namespace gradwire::recipe

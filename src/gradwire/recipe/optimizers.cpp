@@ -1,12 +1,34 @@
 #include "gradwire/recipe/optimizers.h"
 
+#include <algorithm>
+#include <cmath>
+#include <numbers>
 #include <tuple>
 
-#include "gradwire/base/error.h"
-#include "gradwire/train/optim/lamb.h"
-#include "gradwire/train/optim/lars.h"
+#include "gradwire/base/refuse.h"
+#include "gradwire/train/optim/layerwise.h"
 
-namespace gradwire {
+namespace gradwire::recipe {
+
+double learning_rate_factor(const ScheduleConfig& schedule, std::int64_t step, std::int64_t total,
+                            std::int64_t steps_per_epoch) {
+  const double warmup = schedule.warmup_epochs * static_cast<double>(steps_per_epoch);
+  const auto now = static_cast<double>(step);
+  if (now < warmup) return (now + 1) / std::ceil(warmup);
+  if (schedule.decay != "cosine") return 1;
+  const double rest = std::max(1.0, static_cast<double>(total) - warmup);
+  const double done = std::min(1.0, (now - warmup) / rest);
+  const double cosine = (1 + std::cos(std::numbers::pi * done)) / 2;
+  return schedule.final_fraction + (1 - schedule.final_fraction) * cosine;
+}
+
+double scaled_learning_rate(const OptimizerConfig& optimizer, std::int64_t batch_size) {
+  if (optimizer.scaling == "none") return optimizer.learning_rate;
+  const double times =
+      static_cast<double>(batch_size) / static_cast<double>(optimizer.base_batch_size);
+  return optimizer.learning_rate * (optimizer.scaling == "sqrt" ? std::sqrt(times) : times);
+}
+
 namespace {
 
 using Made = std::unique_ptr<torch::optim::Optimizer>;
@@ -40,8 +62,7 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(const OptimizerConfig& c
   }
   if (config.name == "lars") return make_lars(config, std::move(parameters));
   if (config.nesterov && config.momentum == 0) {
-    throw Exception(ErrorKind::invalid_argument,
-                    "optimizer.nesterov needs optimizer.momentum above 0");
+    refuse("optimizer.nesterov needs optimizer.momentum above 0");
   }
   torch::optim::SGDOptions options(config.learning_rate);
   options.momentum(config.momentum).nesterov(config.nesterov);
@@ -53,4 +74,4 @@ void set_learning_rate(torch::optim::Optimizer& optimizer, double rate) {
   for (auto& group : optimizer.param_groups()) group.options().set_lr(rate);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::recipe

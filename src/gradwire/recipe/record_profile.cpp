@@ -4,11 +4,11 @@
 #include <numeric>
 
 #include "gradwire/base/statistics.h"
-#include "gradwire/recipe/load_data.h"
+#include "gradwire/recipe/batch_stream.h"
 #include "gradwire/recipe/models.h"
 #include "gradwire/train/optim/amp.h"
 
-namespace gradwire {
+namespace gradwire::recipe {
 namespace {
 
 constexpr int kRepetitions = 10;
@@ -65,8 +65,9 @@ void run_children(torch::nn::Sequential& model, const Batch& batch, Precision pr
   model->zero_grad();
 }
 
-ProfileLayer layer_of(const std::string& name, const torch::nn::Module& child, const Times& times) {
-  ProfileLayer layer{.name = name};
+workload::ProfileLayer layer_of(const std::string& name, const torch::nn::Module& child,
+                                const Times& times) {
+  workload::ProfileLayer layer{.name = name};
   for (const auto& item : child.named_parameters()) {
     if (!item.value().requires_grad()) continue;
     layer.parameters.push_back(
@@ -79,14 +80,14 @@ ProfileLayer layer_of(const std::string& name, const torch::nn::Module& child, c
 
 }  // namespace
 
-LayerProfile record_profile(torch::nn::Sequential& model, const Batch& batch, Precision precision,
-                            const Clock& clock) {
+workload::LayerProfile record_profile(torch::nn::Sequential& model, const Batch& batch,
+                                      Precision precision, const Clock& clock) {
   std::vector<Times> times(model->size());
   for (int repetition = -1; repetition < kRepetitions; ++repetition) {
     if (repetition == 0) times.assign(model->size(), {});  // The first pass is a warm-up.
     run_children(model, batch, precision, clock, times);
   }
-  LayerProfile profile;
+  workload::LayerProfile profile;
   double seconds = 0;
   std::size_t number = 0;
   for (const auto& child : model->named_children()) {
@@ -94,11 +95,11 @@ LayerProfile record_profile(torch::nn::Sequential& model, const Batch& batch, Pr
     seconds += profile.layers.back().forward + profile.layers.back().backward;
   }
   profile.compute = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
-  normalize_shares(profile);
+  workload::normalize_shares(profile);
   return profile;
 }
 
-LayerProfile record_profile(const TrainConfig& config, int ranks, const Clock& clock) {
+workload::LayerProfile record_profile(const TrainConfig& config, int ranks, const Clock& clock) {
   const auto data = load_data(config.data, Split::train);
   SampledBatch samples;
   samples.own = batch_size_per_rank(config, ranks) / config.accumulation_steps;
@@ -111,4 +112,4 @@ LayerProfile record_profile(const TrainConfig& config, int ranks, const Clock& c
   return profile;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::recipe

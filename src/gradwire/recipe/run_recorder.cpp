@@ -1,10 +1,73 @@
 #include "gradwire/recipe/run_recorder.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include <fmt/format.h>
 
-namespace gradwire {
+#include "gradwire/base/statistics.h"
+
+namespace gradwire::recipe {
+namespace {
+
+double seconds(Duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+}  // namespace
+
+void StepMeter::begin(Time now, const step::StepStats& stats, double sent) {
+  begin_ = data_end_ = now;
+  stats_at_begin_ = stats;
+  if (compute_.empty()) sent_at_first_ = sent;
+}
+
+void StepMeter::end(Time now, const step::StepStats& stats, double sent) {
+  const auto step = now - begin_;
+  const auto waited = stats.exposed - stats_at_begin_.exposed;
+  const auto for_data = data_end_ - begin_;
+  compute_.push_back(seconds(step - waited - for_data));
+  data_.push_back(seconds(for_data));
+  exposed_.push_back(seconds(waited));
+  total_ += step;
+  waited_ += waited;
+  gradient_bytes_ += static_cast<double>(stats.bytes - stats_at_begin_.bytes);
+  update_sent(sent);
+}
+
+void StepMeter::update_sent(double sent) {
+  sent_bytes_ = sent < 0 ? -1 : sent - sent_at_first_;
+}
+
+Duration StepMeter::time_of(std::int64_t steps) const {
+  // In floating point: days times steps overflow 64-bit nanoseconds.
+  const std::chrono::duration<double> step = total_ / static_cast<double>(this->steps());
+  return std::chrono::duration_cast<Duration>(step * steps);
+}
+
+double StepMeter::communication_share() const {
+  return total_ > Duration{} ? seconds(waited_) / seconds(total_) : 0;
+}
+
+double StepMeter::per_step(double total) const {
+  return compute_.empty() ? 0 : total / static_cast<double>(compute_.size());
+}
+
+double StepMeter::compute_seconds() const {
+  return median(compute_);
+}
+double StepMeter::exposed_seconds() const {
+  return median(exposed_);
+}
+double StepMeter::data_seconds() const {
+  return median(data_);
+}
+double StepMeter::gradient_bytes() const {
+  return per_step(gradient_bytes_);
+}
+double StepMeter::sent_bytes() const {
+  return sent_bytes_ < 0 ? -1 : per_step(sent_bytes_);
+}
 
 void RunRecorder::end_epoch(Time now, bool whole) {
   if (whole) epochs_.push_back(std::chrono::duration<double>(now - begin_).count());
@@ -18,7 +81,8 @@ void RunRecorder::step(std::int64_t step, double loss, const StepTimes& times) {
             .data = times.data});
 }
 
-RunRecord RunRecorder::record(const TrainConfig& config, const TrainingSummary& summary) const {
+report::RunRecord RunRecorder::record(const TrainConfig& config,
+                                      const report::TrainingSummary& summary) const {
   return {.strategy = strategy_of(config, summary.ranks),
           .summary = summary,
           .steps = log_.steps(),
@@ -32,4 +96,4 @@ std::string strategy_of(const TrainConfig& config, int ranks) {
   return fmt::format("{} x{}", config.local_steps.enabled ? "local SGD" : "DDP", ranks);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::recipe

@@ -1,23 +1,192 @@
 #include "gradwire/recipe/train_config.h"
 
 #include <algorithm>
+#include <cmath>
 #include <initializer_list>
 #include <iterator>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "gradwire/base/error.h"
-#include "gradwire/base/read_file.h"
+#include "gradwire/base/file.h"
 #include "gradwire/base/refuse.h"
 #include "gradwire/codec/catalogue.h"
-#include "gradwire/recipe/json_object.h"
-#include "gradwire/recipe/loss_scaler_config.h"
 
-namespace gradwire {
+namespace gradwire::recipe {
 namespace {
 
 constexpr std::int64_t kMany = 1'000'000'000;
+constexpr std::int64_t kMaxSamples = 1'000'000'000;
+
+double usual_rate(const std::string& name) {
+  if (name == "adam") return 1e-3;
+  if (name == "lars") return 1;  // The trust coefficient makes the step small.
+  if (name == "lamb") return 0.01;
+  return 0.05;
+}
+
+void read_moments(JsonObject& json, OptimizerConfig& optimizer) {
+  if (optimizer.name == "lamb") optimizer.epsilon = 1e-6;
+  optimizer.beta1 = json.number("beta1", optimizer.beta1, 0, 1);
+  optimizer.beta2 = json.number("beta2", optimizer.beta2, 0, 1);
+  optimizer.epsilon = json.number("epsilon", optimizer.epsilon, 0, 1);
+}
+
+void read_momentum(JsonObject& json, OptimizerConfig& optimizer) {
+  optimizer.momentum = json.number("momentum", optimizer.momentum, 0, 1);
+  if (optimizer.name == "sgd") optimizer.nesterov = json.flag("nesterov", optimizer.nesterov);
+  if (optimizer.name != "lars") return;
+  optimizer.trust_coefficient =
+      json.number("trust_coefficient", optimizer.trust_coefficient, 1e-12, 1e6);
+}
+
+void read_scaling(JsonObject& json, OptimizerConfig& optimizer) {
+  optimizer.scaling =
+      json.choice("learning_rate_scaling", optimizer.scaling, {"none", "linear", "sqrt"});
+  if (optimizer.scaling == "none") return;
+  optimizer.base_batch_size = json.integer("base_batch_size", 0, 0, kMaxSamples);
+  if (optimizer.base_batch_size > 0) return;
+  refuse(
+      "optimizer.learning_rate_scaling needs optimizer.base_batch_size: the batch size "
+      "that optimizer.learning_rate was tuned for");
+}
+
+}  // namespace
+
+OptimizerConfig read_optimizer(JsonObject json) {
+  OptimizerConfig optimizer;
+  optimizer.name = json.choice("name", optimizer.name, {"sgd", "adam", "lars", "lamb"});
+  optimizer.learning_rate = json.number("learning_rate", usual_rate(optimizer.name), 0, 1e6);
+  if (optimizer.name == "adam" || optimizer.name == "lamb") {
+    read_moments(json, optimizer);
+  } else {
+    read_momentum(json, optimizer);
+  }
+  optimizer.weight_decay = json.number("weight_decay", optimizer.weight_decay, 0, 1e6);
+  read_scaling(json, optimizer);
+  json.refuse_unknown();
+  return optimizer;
+}
+
+step::LocalStepsConfig read_local_steps(JsonObject json) {
+  step::LocalStepsConfig config;
+  config.steps = json.integer("steps", 0, 0, kMany);  // 0: the key is absent.
+  config.outer_learning_rate = json.number("outer_learning_rate", 1, 0, 1e6);
+  config.outer_momentum = json.number("outer_momentum", 0, 0, 1);
+  config.fragments = json.integer("fragments", 1, 1, kMany);
+  config.overlap_steps = json.integer("overlap_steps", 0, 0, kMany);
+  config.mixing = json.number("mixing", config.overlap_steps > 0 ? 0.5 : 0, 0, 1);
+  config.codec = json.text("codec", config.codec);
+  json.refuse_unknown();
+  config.enabled = config.steps > 0;
+  if (!config.enabled) {
+    config.steps = 1;
+    if (config != step::LocalStepsConfig{}) {
+      refuse("local_steps.steps is missing: the number of steps between two averagings");
+    }
+  }
+  step::check_local_steps(config);
+  return config;
+}
+
+namespace {
+
+void read_offload(JsonObject json, ZeroConfig& zero) {
+  zero.offload_device = json.choice("device", "none", {"none", "nvme"});
+  zero.offload_path = json.text("nvme_path", "");
+  json.refuse_unknown();
+  if ((zero.offload_device == "nvme") == zero.offload_path.empty()) {
+    refuse(
+        "zero.offload_optimizer needs both \"device\": \"nvme\" and \"nvme_path\", a "
+        "folder on a disk, or neither");
+  }
+}
+
+}  // namespace
+
+ZeroConfig read_zero(JsonObject json) {
+  constexpr std::int64_t kManyElements = 1'000'000'000'000;
+  ZeroConfig zero;
+  zero.stage = json.integer("stage", zero.stage, 0, 3);
+  zero.reduce_bucket_size =
+      json.integer("reduce_bucket_size", zero.reduce_bucket_size, 0, kManyElements);
+  zero.overlap_comm = json.flag("overlap_comm", zero.overlap_comm);
+  zero.stage3_prefetch_bucket_size = json.integer(
+      "stage3_prefetch_bucket_size", zero.stage3_prefetch_bucket_size, 0, kManyElements);
+  zero.stage3_param_persistence_threshold =
+      json.integer("stage3_param_persistence_threshold", zero.stage3_param_persistence_threshold, 0,
+                   kManyElements);
+  read_offload(json.object("offload_optimizer"), zero);
+  json.refuse_unknown();
+  return zero;
+}
+
+namespace {
+
+constexpr double kMinScale = 1e-9;  ///< Minimum of any scale.
+constexpr double kMaxScale = 1e12;  ///< Maximum of any scale, above 2^40.
+
+/// "enabled" must agree with "precision", which also selects the 16-bit type.
+void check_enabled(bool enabled, Precision computing) {
+  if (enabled == (computing == Precision::fp16)) return;
+  refuse(enabled ? fmt::format("fp16.enabled is true but precision is \"{}\"; set \"precision\": "
+                               "\"fp16\" or, with ZeRO, {{\"parameters\": \"fp16\"}}",
+                               name_of(computing))
+                 : "fp16.enabled is false but precision is \"fp16\"; leave one of them out");
+}
+
+void read_dynamic(JsonObject& json, LossScalerOptions& options) {
+  const auto usual = static_cast<std::int64_t>(std::log2(options.scale));
+  options.scale = std::exp2(json.integer("initial_scale_power", usual, 0, 40));
+  options.growth_interval =
+      json.integer("loss_scale_window", options.growth_interval, 1, 1'000'000'000);
+  options.hysteresis = json.integer("hysteresis", options.hysteresis, 1, 1'000'000);
+  options.consecutive_hysteresis =
+      json.flag("consecutive_hysteresis", options.consecutive_hysteresis);
+  options.min_scale = json.number("min_loss_scale", options.min_scale, kMinScale, kMaxScale);
+  if (options.min_scale <= options.scale) return;
+  refuse(
+      "fp16.min_loss_scale is {}, above the initial scale {}: 2 to the power of "
+      "fp16.initial_scale_power",
+      options.min_scale, options.scale);
+}
+
+void refuse_dynamic(const JsonObject& json, double scale) {
+  for (const auto* key : {"initial_scale_power", "loss_scale_window", "hysteresis",
+                          "consecutive_hysteresis", "min_loss_scale"}) {
+    if (!json.has(key)) continue;
+    refuse(
+        "fp16.{} configures a dynamic scale, but fp16.loss_scale {} is a fixed one; "
+        "leave one of them out",
+        key, scale);
+  }
+}
+
+}  // namespace
+
+LossScalerOptions read_loss_scaling(JsonObject json, Precision computing) {
+  if (computing != Precision::fp16 && !json.empty() && !json.has("enabled")) {
+    refuse(
+        "fp16 configures loss scaling of precision \"fp16\", but precision is \"{}\"; "
+        "leave one of them out",
+        name_of(computing));
+  }
+  check_enabled(json.flag("enabled", computing == Precision::fp16), computing);
+  LossScalerOptions options;
+  const double fixed = json.number("loss_scale", 0, 0, kMaxScale);
+  if (fixed > 0) refuse_dynamic(json, fixed);
+  read_dynamic(json, options);
+  json.refuse_unknown();
+  if (fixed == 0) return options;
+  if (fixed < kMinScale) {
+    refuse("fp16.loss_scale is {}; it must be 0 (dynamic) or at least {}", fixed, kMinScale);
+  }
+  options.fixed = true;
+  options.scale = fixed;
+  return options;
+}
+
+namespace {
 
 void read_transformer(JsonObject& json, ModelConfig& model) {
   model.width = json.integer("width", model.width, 1, 1 << 16);
@@ -29,9 +198,7 @@ void read_transformer(JsonObject& json, ModelConfig& model) {
   }
   json.refuse_unknown();
   if (model.width % model.heads == 0) return;
-  throw Exception(
-      ErrorKind::invalid_argument,
-      fmt::format("model.width {} is not divisible by model.heads {}", model.width, model.heads));
+  refuse("model.width {} is not divisible by model.heads {}", model.width, model.heads);
 }
 
 void read_resnet(JsonObject& json, ModelConfig& model) {
@@ -40,8 +207,7 @@ void read_resnet(JsonObject& json, ModelConfig& model) {
   model.groups = json.integer("groups", model.groups, 1, 4096);
   json.refuse_unknown();
   if (model.channels % model.groups == 0) return;
-  refuse(fmt::format("model.channels {} is not divisible by model.groups {}", model.channels,
-                     model.groups));
+  refuse("model.channels {} is not divisible by model.groups {}", model.channels, model.groups);
 }
 
 /// Number of blocks that can be checkpointed.
@@ -60,9 +226,8 @@ void read_activation_checkpointing(JsonObject json, ModelConfig& model) {
   }
   json.refuse_unknown();
   if (model.checkpoints <= blocks_of(model)) return;
-  refuse(
-      fmt::format("activation_checkpointing.number_checkpoints is {}; model \"{}\" has {} blocks",
-                  model.checkpoints, model.name, blocks_of(model)));
+  refuse("activation_checkpointing.number_checkpoints is {}; model \"{}\" has {} blocks",
+         model.checkpoints, model.name, blocks_of(model));
 }
 
 /// `data` selects the kind of model, and so its default name.
@@ -126,7 +291,7 @@ std::string_view name_used(const nlohmann::json& json,
   std::string_view used;
   for (const auto name : names) {
     if (!json.contains(name)) continue;
-    if (!used.empty()) refuse(fmt::format("{} and {} are the same; leave one out", used, name));
+    if (!used.empty()) refuse("{} and {} are the same; leave one out", used, name);
     used = name;
   }
   return used.empty() ? *names.begin() : used;
@@ -140,7 +305,7 @@ void read_codec(JsonObject& root, const nlohmann::json& whole, JsonObject& json,
     refuse("codec and parallel.codec are the same; leave one out");
   }
   parallel.codec = (is_short ? root : json).text("codec", parallel.codec);
-  const auto known = check_codec(parallel.codec);
+  const auto known = codec::check_codec(parallel.codec);
   if (!known) refuse((is_short ? "codec: " : "parallel.codec: ") + known.error().message);
   parallel.codec_min_elements =
       json.integer("codec_min_elements", parallel.codec_min_elements, 0, kMany);
@@ -148,7 +313,7 @@ void read_codec(JsonObject& root, const nlohmann::json& whole, JsonObject& json,
 }
 
 /// `usual`: default overlap.
-ParallelConfig read_parallel(JsonObject& root, const nlohmann::json& whole, Overlap usual) {
+ParallelConfig read_parallel(JsonObject& root, const nlohmann::json& whole, step::Overlap usual) {
   auto json = root.object("parallel");
   ParallelConfig parallel;
   parallel.bucket_cap_mb = json.number("bucket_cap_mb", parallel.bucket_cap_mb, 1e-6, 1e6);
@@ -156,7 +321,7 @@ ParallelConfig read_parallel(JsonObject& root, const nlohmann::json& whole, Over
   parallel.find_unused_parameters =
       json.flag("find_unused_parameters", parallel.find_unused_parameters);
   parallel.overlap =
-      static_cast<Overlap>(read_name(json, "overlap", name_of(usual), kOverlapNames));
+      static_cast<step::Overlap>(read_name(json, "overlap", name_of(usual), step::kOverlapNames));
   read_codec(root, whole, json, parallel);
   parallel.check_finite = json.flag("check_finite", parallel.check_finite);
   json.refuse_unknown();
@@ -178,9 +343,8 @@ void read_precision(JsonObject& root, const nlohmann::json& json, TrainConfig& c
   config.precision = read(precision, "compute", name_of(config.parameters));
   precision.refuse_unknown();
   if (config.parameters == Precision::fp32 || config.parameters == config.precision) return;
-  refuse(fmt::format("precision.parameters \"{}\" needs precision.compute \"{}\", not \"{}\"",
-                     name_of(config.parameters), name_of(config.parameters),
-                     name_of(config.precision)));
+  refuse("precision.parameters \"{}\" needs precision.compute \"{}\", not \"{}\"",
+         name_of(config.parameters), name_of(config.parameters), name_of(config.precision));
 }
 
 /// Each rank receives only its shard of the mean, with values in float32.
@@ -188,9 +352,9 @@ void check_zero_codec(const TrainConfig& config) {
   const std::string_view codec = config.parallel.codec;
   if (codec.starts_with("auto") || codec.starts_with("power_sgd")) {
     refuse(
-        fmt::format("parallel.codec {} is incompatible with zero.stage {}; use a codec of single "
-                    "values, such as int8",
-                    codec, config.zero.stage));
+        "parallel.codec {} is incompatible with zero.stage {}; use a codec of single "
+        "values, such as int8",
+        codec, config.zero.stage);
   }
   if (codec != "none" && config.parameters != Precision::fp32) {
     refuse("parallel.codec requires gradients in fp32; leave it or precision.parameters out");
@@ -200,8 +364,7 @@ void check_zero_codec(const TrainConfig& config) {
 /// Rejects settings that need whole gradients or parameters.
 void check_zero(const TrainConfig& config) {
   const auto with = [&](const char* key) {
-    refuse(fmt::format("{} is incompatible with zero.stage {}; leave one of them out", key,
-                       config.zero.stage));
+    refuse("{} is incompatible with zero.stage {}; leave one of them out", key, config.zero.stage);
   };
   if (config.zero.stage == 0) {
     if (!config.zero.offload_path.empty()) {
@@ -225,10 +388,10 @@ bool looks_at_all_gradients(const TrainConfig& config) {
 void check_local_steps_with(const TrainConfig& config) {
   if (!config.local_steps.enabled) return;
   if (config.parallel.codec != "none") {
-    refuse(fmt::format(
+    refuse(
         "parallel.codec \"{0}\" compresses gradients, which are not sent with local_steps; use "
         "local_steps.codec \"{0}\" for the differences, or leave it out",
-        config.parallel.codec));
+        config.parallel.codec);
   }
   if (config.gradient_clipping > 0) {
     refuse("gradient_clipping is incompatible with local_steps; leave one of them out");
@@ -250,7 +413,7 @@ void check_together(const TrainConfig& config) {
   check_zero(config);
   check_local_steps_with(config);
   if (config.zero.stage == 0 && config.gradient_clipping > 0 &&
-      config.parallel.overlap == Overlap::full) {
+      config.parallel.overlap == step::Overlap::full) {
     refuse(
         "gradient_clipping needs all gradients before any parameter is stepped, but "
         "parallel.overlap \"full\" does not wait for them; use \"backward\"");
@@ -261,7 +424,7 @@ void check_together(const TrainConfig& config) {
         "with activation_checkpointing are not in it; leave one of them out");
   }
   if (config.precision == Precision::fp16) {
-    if (config.zero.stage == 0 && config.parallel.overlap == Overlap::full) {
+    if (config.zero.stage == 0 && config.parallel.overlap == step::Overlap::full) {
       refuse(
           "precision \"fp16\" needs all gradients before any parameter is stepped, but "
           "parallel.overlap \"full\" does not wait for them; use \"backward\"");
@@ -284,12 +447,11 @@ std::string text_of(const nlohmann::json& json) {
 
 nlohmann::json read_json(const std::filesystem::path& path) {
   const auto text = read_file(path);
-  if (!text) refuse(fmt::format("the configuration: {}", text.error().message));
+  if (!text) refuse("the configuration: {}", text.error().message);
   try {
     return nlohmann::json::parse(*text, nullptr, true, /*ignore_comments=*/true);
   } catch (const nlohmann::json::parse_error& error) {
-    throw Exception(ErrorKind::invalid_argument,
-                    fmt::format("{} is not JSON: {}", path.string(), error.what()));
+    refuse("{} is not JSON: {}", path.string(), error.what());
   }
 }
 
@@ -315,7 +477,7 @@ TrainConfig parse_train_config(const nlohmann::json& json) {
   config.zero = read_zero(root.object(name_used(json, {"zero", "zero_optimization"})));
   config.gradient_clipping = root.number("gradient_clipping", 0, 0, 1e30);
   const bool wait = config.zero.stage == 0 && looks_at_all_gradients(config);
-  config.parallel = read_parallel(root, json, wait ? Overlap::backward : Overlap::full);
+  config.parallel = read_parallel(root, json, wait ? step::Overlap::backward : step::Overlap::full);
   config.local_steps = read_local_steps(root.object("local_steps"));
   config.epochs = root.integer("epochs", config.epochs, 1, 1'000'000);
   config.batch_size = root.integer("batch_size", config.batch_size, 1, kMany);
@@ -353,13 +515,12 @@ std::string configuration_text(const std::filesystem::path& path,
 
 std::int64_t batch_size_per_rank(const TrainConfig& config, int ranks) {
   if (config.batch_size % (ranks * config.accumulation_steps) != 0) {
-    throw Exception(ErrorKind::invalid_argument,
-                    fmt::format("batch_size {} is not divisible by {} ranks times {} "
-                                "accumulation_steps; make it a multiple of {}",
-                                config.batch_size, ranks, config.accumulation_steps,
-                                ranks * config.accumulation_steps));
+    refuse(
+        "batch_size {} is not divisible by {} ranks times {} "
+        "accumulation_steps; make it a multiple of {}",
+        config.batch_size, ranks, config.accumulation_steps, ranks * config.accumulation_steps);
   }
   return config.batch_size / ranks;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::recipe

@@ -9,15 +9,59 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "gradwire/data/sampler.h"
-#include "gradwire/recipe/local_sgd_config.h"
-#include "gradwire/recipe/optimizers_config.h"
-#include "gradwire/recipe/zero_config.h"
-#include "gradwire/step/defaults.h"
+#include "gradwire/recipe/json_object.h"
+#include "gradwire/step/bucket_plan.h"
+#include "gradwire/step/local_steps.h"
 #include "gradwire/step/overlap.h"
-#include "gradwire/train/optim/loss_scaler.h"
-#include "gradwire/train/optim/precision.h"
+#include "gradwire/train/optim/mixed_precision.h"
 
-namespace gradwire {
+namespace gradwire::recipe {
+
+/// Optimizer settings; docs/training.md explains them.
+struct OptimizerConfig {
+  std::string name = "sgd";  ///< "sgd", "adam", "lars" or "lamb".
+  double learning_rate = 0.05;
+  double momentum = 0.9;             ///< sgd, lars.
+  bool nesterov = false;             ///< sgd.
+  double beta1 = 0.9;                ///< adam, lamb.
+  double beta2 = 0.999;              ///< adam, lamb.
+  double epsilon = 1e-8;             ///< adam, lamb.
+  double trust_coefficient = 0.001;  ///< lars.
+  double weight_decay = 0;
+  /// Scaling of the rate with the batch size: "none", "linear" or "sqrt".
+  std::string scaling = "none";
+  /// Batch size that learning_rate was tuned for; 0 without scaling.
+  std::int64_t base_batch_size = 0;
+};
+
+/// Throws Exception(invalid_argument) that names the key, also for keys of another optimizer.
+OptimizerConfig read_optimizer(JsonObject json);
+
+/// Reads the object "local_steps" of a configuration. Throws Exception(invalid_argument) that names
+/// the key, or what check_local_steps() throws.
+step::LocalStepsConfig read_local_steps(JsonObject json);
+
+/// ZeRO in a configuration; docs/zero.md explains the keys, which have the names and meanings of
+/// DeepSpeed's "zero_optimization".
+struct ZeroConfig {
+  std::int64_t stage = 0;  ///< 0: DataParallel.
+  /// Maximum elements of a unit in stages 1 and 2; 0: parallel.bucket_cap_mb applies.
+  std::int64_t reduce_bucket_size = 0;
+  bool overlap_comm = true;
+  std::int64_t stage3_prefetch_bucket_size = 1'000'000;      ///< Elements.
+  std::int64_t stage3_param_persistence_threshold = 10'000;  ///< Elements of a block.
+  /// "none", or "nvme": optimizer states are in files in the folder `nvme_path`.
+  std::string offload_device = "none";
+  std::string offload_path;
+};
+
+/// Throws Exception(invalid_argument) that names the key.
+ZeroConfig read_zero(JsonObject json);
+
+/// Reads "fp16", the settings of loss scaling, with DeepSpeed's keys. `computing` is the value of
+/// "precision": unless it is fp16, the object must be empty or disabled. Throws
+/// Exception(invalid_argument) that names the key.
+LossScalerOptions read_loss_scaling(JsonObject json, Precision computing);
 
 /// The model in a training configuration; docs/training.md explains all keys.
 struct ModelConfig {
@@ -60,12 +104,12 @@ struct ScheduleConfig {
 
 /// Settings that are passed on to DataParallelOptions.
 struct ParallelConfig {
-  double bucket_cap_mb = kBucketMegabytes;
+  double bucket_cap_mb = step::kBucketMegabytes;
   bool broadcast_buffers = true;
   bool find_unused_parameters = false;
-  Overlap overlap = Overlap::full;
+  step::Overlap overlap = step::Overlap::full;
   std::string codec = "none";
-  std::int64_t codec_min_elements = kCodecMinElements;
+  std::int64_t codec_min_elements = step::kCodecMinElements;
   std::int64_t codec_warmup_steps = 0;
   bool check_finite = false;
 };
@@ -76,7 +120,7 @@ struct TrainConfig {
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
   ParallelConfig parallel;
-  LocalStepsConfig local_steps;
+  step::LocalStepsConfig local_steps;
   ZeroConfig zero;
   std::int64_t epochs = 1;
   std::int64_t batch_size = 128;  ///< Over all ranks.
@@ -116,4 +160,4 @@ std::string configuration_text(const std::filesystem::path& path,
 /// ranks times accumulation steps.
 std::int64_t batch_size_per_rank(const TrainConfig& config, int ranks);
 
-}  // namespace gradwire
+}  // namespace gradwire::recipe

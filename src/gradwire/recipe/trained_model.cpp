@@ -7,7 +7,7 @@
 #include "gradwire/train/optim/amp.h"
 #include "gradwire/train/zero/zero.h"
 
-namespace gradwire {
+namespace gradwire::recipe {
 namespace {
 
 OptimizerFactory factory_of(const TrainConfig& config) {
@@ -65,9 +65,9 @@ class ReplicatedTraining final : public TrainedModel {
   torch::nn::Sequential& whole_module() override { return model_.module(); }
   void synchronize_buffers() override { model_.synchronize_buffers(); }
   SyncControl& core() override { return model_.core(); }
-  StepStats stats() const override { return model_.stats(); }
+  step::StepStats stats() const override { return model_.stats(); }
   Checkpointable& state() override { return state_; }
-  Exchange* feedback() override {
+  exchange::Exchange* feedback() override {
     return model_.world_size() > 1 ? &model_.core().replicated().exchange() : nullptr;
   }
 
@@ -116,9 +116,9 @@ class ZeroTraining final : public TrainedModel {
   }
   void synchronize_buffers() override { model_.synchronize_buffers(); }
   SyncControl& core() override { return model_.core(); }
-  StepStats stats() const override { return model_.stats(); }
+  step::StepStats stats() const override { return model_.stats(); }
   Checkpointable& state() override { return model_.core(); }
-  Exchange* feedback() override { return model_.core().feedback(); }
+  exchange::Exchange* feedback() override { return model_.core().feedback(); }
 
  private:
   Zero<torch::nn::Sequential> model_;
@@ -142,7 +142,7 @@ ZeroOptions zero_options(const TrainConfig& config, ProcessGroup group, TraceRec
           .bucket_cap_mb = zero.reduce_bucket_size > 0
                                ? element * static_cast<double>(zero.reduce_bucket_size) / (1 << 20)
                                : config.parallel.bucket_cap_mb,
-          .overlap = zero.overlap_comm ? config.parallel.overlap : Overlap::none,
+          .overlap = zero.overlap_comm ? config.parallel.overlap : step::Overlap::none,
           .broadcast_buffers = config.parallel.broadcast_buffers,
           .min_block_elements = zero.stage3_param_persistence_threshold,
           .prefetch_elements = zero.stage3_prefetch_bucket_size,
@@ -158,4 +158,4 @@ std::unique_ptr<TrainedModel> make_trained_model(const TrainConfig& config,
   return std::make_unique<ZeroTraining>(config, std::move(module), std::move(group), trace);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::recipe

@@ -11,10 +11,10 @@
 #include "gradwire/train/data_parallel/data_parallel.h"
 #include "gradwire/train/data_parallel/no_sync.h"
 #include "gradwire/train/group.h"
-#include "gradwire/train/optim/loss_scaler.h"
+#include "gradwire/train/optim/mixed_precision.h"
 #include "gradwire/train/zero/zero_core.h"
 
-namespace gradwire {
+namespace gradwire::recipe {
 
 /// A model trained on several ranks as configured: with DataParallel, or one of Zero's stages.
 class TrainedModel {
@@ -36,12 +36,12 @@ class TrainedModel {
   virtual void synchronize_buffers() = 0;
 
   virtual SyncControl& core() = 0;  ///< For NoSync.
-  virtual StepStats stats() const = 0;
+  virtual step::StepStats stats() const = 0;
   /// For saving and loading.
   virtual Checkpointable& state() = 0;
   /// The exchange whose state (error-feedback residuals) belongs to the checkpoint; null if none.
   /// Call between steps.
-  virtual Exchange* feedback() = 0;
+  virtual exchange::Exchange* feedback() = 0;
   /// Call before the last backward of a step. Returns true if the step is taken in backward, so
   /// that step() must not be called.
   virtual bool step_in_backward(double /*learning_rate*/) { return false; }
@@ -56,4 +56,4 @@ std::unique_ptr<TrainedModel> make_trained_model(const TrainConfig& config,
                                                  torch::nn::Sequential module, ProcessGroup group,
                                                  TraceRecorder* trace);
 
-}  // namespace gradwire
+}  // namespace gradwire::recipe

@@ -3,25 +3,39 @@
 #include <algorithm>
 #include <chrono>
 #include <mutex>
-#include <optional>
 
 #include <nlohmann/json.hpp>
 
 #include "gradwire/recipe/batch_stream.h"
 #include "gradwire/recipe/evaluate.h"
-#include "gradwire/recipe/learning_rate.h"
-#include "gradwire/recipe/load_data.h"
+#include "gradwire/recipe/optimizers.h"
 #include "gradwire/recipe/run_recorder.h"
-#include "gradwire/recipe/step_meter.h"
-#include "gradwire/recipe/trained_model.h"
-#include "gradwire/recipe/training_step.h"
 #include "gradwire/torch/process_group.h"
 #include "gradwire/train/checkpoint/checkpoint.h"
 #include "gradwire/train/checkpoint/position.h"
 #include "gradwire/train/local_sgd/local_sgd.h"
 #include "gradwire/train/memory/run_memory.h"
 
-namespace gradwire {
+namespace gradwire::recipe {
+
+TrainingStep::TrainingStep(const TrainConfig& config, TrainedModel& model, TraceRecorder* trace)
+    : config_(config), model_(model), trace_(trace) {
+  if (config.precision == Precision::fp16) scaler_.emplace(config.loss_scaling);
+}
+
+double TrainingStep::run(const Batch& batch, double learning_rate) {
+  // The last backward of accumulate() takes it.
+  const bool stepped = !scaler_ && model_.step_in_backward(learning_rate);
+  const auto loss = accumulate(
+      model_, batch.inputs, batch.targets, static_cast<int>(config_.accumulation_steps),
+      [](const auto& output, const auto& target) { return torch::nll_loss_nd(output, target); },
+      {.precision = config_.precision,
+       .loss_scale = scaler_ ? scaler_->scale() : 1,
+       .trace = trace_});
+  if (!stepped) model_.step(learning_rate, scaler());
+  return loss.item<double>();
+}
+
 namespace {
 
 /// Weights depend on the seed only; later random numbers (dropout) differ between ranks.
@@ -95,7 +109,7 @@ class Trainer {
   double sent() const {
     return communicator_ ? static_cast<double>(communicator_->payload_bytes_sent()) : -1;
   }
-  StepStats stats() const { return local_ ? local_->stats() : model_->stats(); }
+  step::StepStats stats() const { return local_ ? local_->stats() : model_->stats(); }
   std::int64_t total_steps() const { return config_.epochs * sampler_.batches(); }
 
   /// Trains with local steps: averages parameters every H steps instead of gradients at each step.
@@ -217,7 +231,7 @@ class Trainer {
     return evaluate(*model_->module(), forward, test, batch, group_, config_.parameters);
   }
 
-  TrainingSummary summarize(const Evaluation& test) {
+  report::TrainingSummary summarize(const Evaluation& test) {
     const double ranks = group_.getSize();
     const auto sums = sum_over_ranks(
         group_, {meter_.compute_seconds(), meter_.exposed_seconds(), meter_.sent_bytes(),
@@ -243,12 +257,13 @@ class Trainer {
   /// Describes how gradients or differences are encoded; empty without a codec.
   std::string codec_text() {
     if (local_) return config_.local_steps.codec == "none" ? "" : local_->describe();
-    const Exchange* exchange = config_.parallel.codec == "none" ? nullptr : model_->feedback();
+    const exchange::Exchange* exchange =
+        config_.parallel.codec == "none" ? nullptr : model_->feedback();
     return exchange != nullptr ? exchange->describe() : "";
   }
 
   /// Record of the run, with losses of whole batches and this rank's memory.
-  RunRecord run_record(const TrainingSummary& summary) {
+  report::RunRecord run_record(const report::TrainingSummary& summary) {
     auto record = recorder_.record(config_, summary);
     std::vector<double> losses;
     for (const auto& step : record.steps) losses.push_back(step.loss);
@@ -298,7 +313,7 @@ class Trainer {
   std::unique_ptr<LocalSgd> local_;  ///< With local steps.
   StepMeter meter_;
   RunRecorder recorder_;
-  MemoryPeak memory_;
+  report::MemoryPeak memory_;
   MemoryTimeline memory_timeline_;
   std::int64_t done_ = 0;         ///< Steps done, including those before a resumed run started.
   std::int64_t saved_step_ = -1;  ///< Step after which the last checkpoint was written.
@@ -315,4 +330,4 @@ int threads_per_rank(int cores, int local_ranks) {
   return std::max(1, cores / local_ranks);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::recipe

@@ -1,35 +1,61 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
+
+#include <torch/torch.h>
 
 #include "gradwire/base/clock.h"
+#include "gradwire/data/data_set.h"
 #include "gradwire/recipe/models.h"
 #include "gradwire/recipe/train_config.h"
+#include "gradwire/recipe/trained_model.h"
 #include "gradwire/report/progress.h"
 #include "gradwire/report/run_record.h"
 #include "gradwire/report/training_summary.h"
 #include "gradwire/trace/trace.h"
+#include "gradwire/train/data_parallel/accumulate.h"
 #include "gradwire/train/group.h"
 #include "gradwire/train/memory/memory_tracker.h"
+#include "gradwire/train/optim/mixed_precision.h"
 
-namespace gradwire {
+namespace gradwire::recipe {
+
+/// Forward, backward and optimizer step of a classifier, as configured.
+class TrainingStep {
+ public:
+  /// `trace` may be null. All arguments must outlive this.
+  TrainingStep(const TrainConfig& config, TrainedModel& model, TraceRecorder* trace);
+
+  /// Runs one step on this rank's part of a batch with that learning rate. Returns its mean loss.
+  double run(const Batch& batch, double learning_rate);
+
+  LossScaler* scaler() { return scaler_ ? &*scaler_ : nullptr; }
+
+ private:
+  const TrainConfig& config_;
+  TrainedModel& model_;
+  TraceRecorder* trace_;
+  std::optional<LossScaler> scaler_;  ///< With fp16.
+};
 
 /// The environment of a training run.
 struct TrainerContext {
   ProcessGroup group;
   const Clock* clock = nullptr;
-  ProgressPrinter* progress = nullptr;  ///< Null: no progress display. Used on rank 0 only.
-  std::filesystem::path output = ".";   ///< Folder for the checkpoint.
-  TraceRecorder* trace = nullptr;       ///< Records how each step spends its time; may be null.
-  MemoryTracker* memory = nullptr;      ///< Tracks memory by category; may be null.
+  report::ProgressPrinter* progress = nullptr;  ///< Null: no progress display. Used on rank 0 only.
+  std::filesystem::path output = ".";           ///< Folder for the checkpoint.
+  TraceRecorder* trace = nullptr;   ///< Records how each step spends its time; may be null.
+  MemoryTracker* memory = nullptr;  ///< Tracks memory by category; may be null.
 };
 
 /// A finished run: the model and its statistics.
 struct TrainingResult {
   /// With ZeRO stage 3, parameters are present only if a checkpoint was written.
   torch::nn::Sequential model;
-  TrainingSummary summary;
-  RunRecord record;  ///< For `gradwire report`, as seen by this rank.
+  report::TrainingSummary summary;
+  report::RunRecord record;  ///< For `gradwire report`, as seen by this rank.
 };
 
 /// Trains as configured, on all ranks of the group together. At the end rank 0 writes the
@@ -42,4 +68,4 @@ TrainingResult train(const TrainConfig& config, const TrainerContext& context);
 /// Torch threads for each of `local_ranks` ranks that share `cores` cores.
 int threads_per_rank(int cores, int local_ranks);
 
-}  // namespace gradwire
+}  // namespace gradwire::recipe

@@ -4,7 +4,7 @@
 
 #include "gradwire/base/json_fields.h"
 
-namespace gradwire {
+namespace gradwire::report {
 namespace {
 
 constexpr double kMaxNumber = 9e15;
@@ -55,4 +55,4 @@ std::string label_of(const LadderRow& row) {
   return label;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::report

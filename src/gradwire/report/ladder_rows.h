@@ -6,7 +6,7 @@
 
 #include "gradwire/base/error.h"
 
-namespace gradwire {
+namespace gradwire::report {
 
 /// A case measured by `gradwire bench step`, read from its JSON (docs/ladder.md). Times are
 /// milliseconds per step, of the slowest rank.
@@ -33,4 +33,4 @@ Result<std::vector<LadderRow>> parse_ladder(std::string_view text);
 /// Returns what distinguishes the case: "int8, 2 passes", "ZeRO-3, bf16".
 std::string label_of(const LadderRow& row);
 
-}  // namespace gradwire
+}  // namespace gradwire::report

@@ -9,7 +9,7 @@
 
 #include "gradwire/base/units.h"
 
-namespace gradwire {
+namespace gradwire::report {
 namespace {
 
 constexpr double kWidth = 760, kHeight = 440;
@@ -184,4 +184,4 @@ std::string to_svg(const LinePlot& plot) {
   return Picture(plot).draw();
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::report

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-namespace gradwire {
+namespace gradwire::report {
 
 /// A curve: points from left to right, with x > 0 and y >= 0.
 struct PlotLine {
@@ -25,4 +25,4 @@ struct LinePlot {
 /// Returns the plot as a self-contained SVG document. Pure.
 std::string to_svg(const LinePlot& plot);
 
-}  // namespace gradwire
+}  // namespace gradwire::report

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-namespace gradwire {
+namespace gradwire::report {
 namespace {
 
 constexpr Duration kLiveInterval = std::chrono::milliseconds(100);
@@ -55,4 +55,4 @@ void ProgressPrinter::end_line() {
   line_open_ = false;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::report

@@ -7,7 +7,7 @@
 
 #include "gradwire/base/types.h"
 
-namespace gradwire {
+namespace gradwire::report {
 
 /// Progress of a training run.
 struct TrainingProgress {
@@ -48,4 +48,4 @@ class ProgressPrinter {
   bool line_open_ = false;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::report

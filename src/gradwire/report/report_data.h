@@ -9,7 +9,7 @@
 #include "gradwire/report/histogram.h"
 #include "gradwire/report/report_inputs.h"
 
-namespace gradwire {
+namespace gradwire::report {
 
 /// Returns the page's data. Every figure of the page is computed here; its script only draws.
 /// docs/report.md describes each. Pure.
@@ -36,4 +36,4 @@ std::vector<MemorySample> busiest_step(const MemoryTimeline& memory);
 /// steps get arbitrary bins. `shared`: set to true if the bins are shared.
 std::vector<Bins> step_time_bins(const std::vector<ReportRun>& runs, bool& shared);
 
-}  // namespace gradwire
+}  // namespace gradwire::report

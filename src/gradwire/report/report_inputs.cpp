@@ -7,9 +7,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "gradwire/base/read_file.h"
+#include "gradwire/base/file.h"
 
-namespace gradwire {
+namespace gradwire::report {
 namespace {
 
 namespace fs = std::filesystem;
@@ -104,4 +104,4 @@ ReportInputs read_report_inputs(const std::vector<std::string>& arguments) {
   return inputs;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::report

@@ -6,7 +6,7 @@
 #include "gradwire/report/ladder_rows.h"
 #include "gradwire/report/run_record.h"
 
-namespace gradwire {
+namespace gradwire::report {
 
 struct ReportRun {
   RunRecord record;    ///< Its name is unique among the runs of a report.
@@ -30,4 +30,4 @@ struct ReportInputs {
 /// Exception(invalid_argument), which names the file, the key and what is expected.
 ReportInputs read_report_inputs(const std::vector<std::string>& arguments);
 
-}  // namespace gradwire
+}  // namespace gradwire::report

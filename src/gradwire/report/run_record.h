@@ -10,7 +10,7 @@
 #include "gradwire/report/training_summary.h"
 #include "gradwire/trace/memory_timeline.h"
 
-namespace gradwire {
+namespace gradwire::report {
 
 /// One step of a run. Times in seconds, on rank 0.
 struct RunStep {
@@ -53,4 +53,4 @@ Result<TrainingSummary> parse_summary(std::string_view text);
 /// Writes `folder`/run.json, completely or not at all. Throws Exception(system).
 void write_run_record(const RunRecord& record, const std::filesystem::path& folder);
 
-}  // namespace gradwire
+}  // namespace gradwire::report

@@ -1,6 +1,6 @@
 #include "gradwire/report/step_log.h"
 
-namespace gradwire {
+namespace gradwire::report {
 
 void StepLog::add(const RunStep& step) {
   if (seen_++ % every_ != 0) return;
@@ -12,4 +12,4 @@ void StepLog::add(const RunStep& step) {
   every_ *= 2;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::report

@@ -6,7 +6,7 @@
 
 #include "gradwire/report/run_record.h"
 
-namespace gradwire {
+namespace gradwire::report {
 
 /// Keeps steps in bounded memory. Above `max_steps` steps, drops every second one, and from then on
 /// keeps every second of those that it would have kept. It keeps single steps, not means, so their
@@ -32,4 +32,4 @@ class StepLog {
   std::vector<RunStep> steps_;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::report

@@ -4,9 +4,19 @@
 #include <string>
 
 #include "gradwire/base/types.h"
-#include "gradwire/report/memory_peak.h"
+#include "gradwire/trace/memory_timeline.h"
 
-namespace gradwire {
+namespace gradwire::report {
+
+/// Peak memory use, and its composition.
+struct MemoryPeak {
+  std::int64_t bytes = 0;  ///< Sum over categories; 0: not measured.
+  MemoryBytes at_peak{};   ///< Each category at that moment; the sum is `bytes`.
+  MemoryBytes max{};       ///< Each category's own maximum.
+  /// Resident peak of the whole process (VmHWM), including libraries and memory outside tensors. 0:
+  /// not measured.
+  std::int64_t resident = 0;
+};
 
 /// Result of a training run. Times and bytes of a step are medians over steps (bytes: the mean),
 /// averaged over ranks. A rank that waits for slower ones counts that as communication.
@@ -34,4 +44,4 @@ std::string format_summary(const TrainingSummary& summary);
 /// Returns the same as one JSON object, with the keys of docs/training.md.
 std::string summary_json(const TrainingSummary& summary);
 
-}  // namespace gradwire
+}  // namespace gradwire::report

@@ -9,7 +9,7 @@
 #include "gradwire/schedule/schedule.h"
 #include "gradwire/topology/topology.h"
 
-namespace gradwire {
+namespace gradwire::schedule {
 
 /// One entry of the algorithm catalogue. `make` ignores spec fields that its collective does not
 /// use, such as the root of all_reduce.
@@ -17,11 +17,11 @@ struct Algorithm {
   Collective collective = Collective::all_reduce;
   std::string_view name;
   std::string_view summary;  ///< One-line description.
-  Schedule (*make)(const Topology& topology, const CollectiveSpec& spec) = nullptr;
+  Schedule (*make)(const topology::Topology& topology, const CollectiveSpec& spec) = nullptr;
   /// Returns true if the algorithm is worth trying on the topology; null: on all topologies. It is
   /// correct on every topology. Where this returns false it does the work of a simpler algorithm,
   /// so a search for the fastest one skips it.
-  bool (*suits)(const Topology& topology) = nullptr;
+  bool (*suits)(const topology::Topology& topology) = nullptr;
 };
 
 /// All algorithms, grouped by collective. A new algorithm adds one line to this table.
@@ -38,6 +38,6 @@ std::optional<Collective> collective_named(std::string_view name);
 /// with invalid_argument if the algorithm does not exist (the message lists the known ones), or if
 /// the root or target is not a rank.
 Result<Schedule> make_schedule(const CollectiveSpec& spec, std::string_view name,
-                               const Topology& topology);
+                               const topology::Topology& topology);
 
-}  // namespace gradwire
+}  // namespace gradwire::schedule

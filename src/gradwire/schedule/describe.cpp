@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-namespace gradwire {
+namespace gradwire::schedule {
 namespace {
 
 /// Both operands, in the order of the reduction.
@@ -79,4 +79,4 @@ std::string describe(const Schedule& schedule) {
   return fmt::format("{} of {} rank{}", what, schedule.ranks, schedule.ranks == 1 ? "" : "s");
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::schedule

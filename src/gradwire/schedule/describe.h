@@ -6,7 +6,7 @@
 #include "gradwire/schedule/schedule.h"
 
 /// Parts of a schedule as text, for errors and drawings.
-namespace gradwire {
+namespace gradwire::schedule {
 
 /// "send", "recv_reduce", ...
 std::string_view name_of(OpKind kind);
@@ -23,4 +23,4 @@ std::string describe(const Op& op);
 /// "ring all_reduce of 4 ranks".
 std::string describe(const Schedule& schedule);
 
-}  // namespace gradwire
+}  // namespace gradwire::schedule

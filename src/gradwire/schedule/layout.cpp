@@ -2,7 +2,7 @@
 
 #include "gradwire/base/check.h"
 
-namespace gradwire {
+namespace gradwire::schedule {
 namespace {
 
 std::vector<std::size_t> running_sums(std::span<const std::size_t> counts) {
@@ -64,4 +64,4 @@ std::size_t ChunkLayout::scratch_bytes(const Program& program) const {
   return scratch_offsets(program).back();
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::schedule

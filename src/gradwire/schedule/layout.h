@@ -9,7 +9,7 @@
 
 #include "gradwire/schedule/schedule.h"
 
-namespace gradwire {
+namespace gradwire::schedule {
 
 /// A half-open range of bytes of a buffer.
 struct ByteRange {
@@ -94,4 +94,4 @@ class ChunkLayout {
   std::shared_ptr<const Splits> splits_;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::schedule

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <utility>
 
-namespace gradwire {
+namespace gradwire::schedule {
 namespace {
 
 /// A message's ends and its op, sortable as one number. Ranks have 12 bits (kMaxRanks); a rank's
@@ -134,4 +134,4 @@ const Slice& extent(const Op& op) {
   return sends(op) ? op.src : op.dst;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::schedule

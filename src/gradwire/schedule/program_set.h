@@ -5,7 +5,7 @@
 
 #include "gradwire/schedule/schedule.h"
 
-namespace gradwire {
+namespace gradwire::schedule {
 
 /// Identifies an op of any rank.
 struct OpRef {
@@ -69,4 +69,4 @@ bool same_length(const Schedule& schedule, const PlacedSlice& a, const PlacedSli
 /// The slice that is sent or written: src of a send, dst of all other ops.
 const Slice& extent(const Op& op);
 
-}  // namespace gradwire
+}  // namespace gradwire::schedule

@@ -4,7 +4,7 @@
 #include <array>
 #include <utility>
 
-namespace gradwire {
+namespace gradwire::schedule {
 namespace {
 
 bool same_memory(const Slice& a, const Slice& b) {
@@ -120,4 +120,4 @@ Program ProgramBuilder::build() && {
   return std::move(program_);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::schedule

@@ -12,7 +12,7 @@
 
 /// A collective as data. An algorithm is a pure function from a topology to a Schedule. The
 /// verifier, the cost model, the drawing, the simulator and the executor all read the same value.
-namespace gradwire {
+namespace gradwire::schedule {
 
 /// Wire format: values must not change; append only.
 enum class Collective : std::uint8_t {
@@ -187,4 +187,4 @@ class ProgramBuilder {
   Program program_;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::schedule

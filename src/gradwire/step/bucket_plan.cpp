@@ -4,7 +4,7 @@
 #include <functional>
 #include <map>
 
-namespace gradwire {
+namespace gradwire::step {
 namespace {
 
 /// The parameters of one kind, and the bucket of that kind that is being filled.
@@ -59,4 +59,4 @@ std::vector<std::vector<std::size_t>> plan_buckets(const std::vector<ParameterSi
   return plan;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::step

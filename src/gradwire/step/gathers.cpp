@@ -3,15 +3,15 @@
 #include <algorithm>
 #include <utility>
 
-namespace gradwire {
+namespace gradwire::step {
 namespace {
 
 constexpr int kFirstPriority = 1 << 24;
 
 }  // namespace
 
-Gathers::Gathers(const StepPolicy& policy, std::size_t units, Exchange& exchange, StepHost& host,
-                 const Clock& clock, Shards shards)
+Gathers::Gathers(const StepPolicy& policy, std::size_t units, exchange::Exchange& exchange,
+                 StepHost& host, const Clock& clock, Shards shards)
     : policy_(policy),
       exchange_(exchange),
       host_(host),
@@ -32,7 +32,7 @@ void Gathers::prefetch(std::size_t unit) {
 /// Where all operations of the group have one order, the start of one must not depend on the
 /// completion of another: ranks would start different operations.
 bool Gathers::ready(std::size_t unit) const {
-  return order_ == OperationOrder::all || shards_.ready(unit);
+  return order_ == exchange::OperationOrder::all || shards_.ready(unit);
 }
 
 void Gathers::advance() {
@@ -109,4 +109,4 @@ void Gathers::release(std::size_t unit) {
   states_[unit] = State::absent;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::step

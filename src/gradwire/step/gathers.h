@@ -10,7 +10,7 @@
 #include "gradwire/base/clock.h"
 #include "gradwire/step/step_host.h"
 
-namespace gradwire {
+namespace gradwire::step {
 
 /// The gathers of parameters that are sharded, or that each rank steps a shard of. Gathers are
 /// queued in the same order on all ranks. Where the exchange needs it they start in that order,
@@ -26,7 +26,7 @@ class Gathers {
   };
 
   /// All must outlive this.
-  Gathers(const StepPolicy& policy, std::size_t units, Exchange& exchange, StepHost& host,
+  Gathers(const StepPolicy& policy, std::size_t units, exchange::Exchange& exchange, StepHost& host,
           const Clock& clock, Shards shards);
 
   /// Queues the unit's gather. Calls are the same on all ranks.
@@ -50,7 +50,7 @@ class Gathers {
 
   bool is_resident(std::size_t unit) const { return states_[unit] == State::resident; }
   /// Returns true if the exchange gathers different units in any order.
-  bool in_any_order() const { return order_ == OperationOrder::by_unit; }
+  bool in_any_order() const { return order_ == exchange::OperationOrder::by_unit; }
   Duration exposed() const { return exposed_; }
 
  private:
@@ -63,16 +63,16 @@ class Gathers {
   int priority_of(std::size_t unit);
 
   const StepPolicy& policy_;
-  Exchange& exchange_;
+  exchange::Exchange& exchange_;
   StepHost& host_;
   const Clock& clock_;
   Shards shards_;
-  OperationOrder order_;
+  exchange::OperationOrder order_;
   std::vector<State> states_;
-  std::vector<std::unique_ptr<UnitTransfer>> transfers_;
+  std::vector<std::unique_ptr<exchange::UnitTransfer>> transfers_;
   std::deque<std::size_t> queue_;
   int started_ = 0;
   Duration exposed_{};
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::step

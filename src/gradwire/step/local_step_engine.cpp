@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <utility>
 
-namespace gradwire {
+namespace gradwire::step {
 
 LocalStepEngine::LocalStepEngine(const StreamingSchedule& schedule,
-                                 std::vector<std::size_t> fragment_of, Exchange& exchange,
+                                 std::vector<std::size_t> fragment_of, exchange::Exchange& exchange,
                                  StepHost& host, const Clock& clock)
     : schedule_(schedule),
       fragment_of_(std::move(fragment_of)),
@@ -65,4 +65,4 @@ std::vector<std::size_t> LocalStepEngine::units_of(
   return units;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::step

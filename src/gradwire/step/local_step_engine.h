@@ -5,10 +5,10 @@
 #include <optional>
 #include <vector>
 
+#include "gradwire/step/local_steps.h"
 #include "gradwire/step/reductions.h"
-#include "gradwire/step/streaming_schedule.h"
 
-namespace gradwire {
+namespace gradwire::step {
 
 /// One rank's side of local steps (local SGD, DiLoCo, Streaming DiLoCo), as a state machine: after
 /// which step the average of which fragment starts, and after which it is applied. A fragment is a
@@ -19,7 +19,7 @@ class LocalStepEngine {
  public:
   /// `fragment_of`: by unit; ascending. `exchange`, `host` and `clock` must outlive this.
   LocalStepEngine(const StreamingSchedule& schedule, std::vector<std::size_t> fragment_of,
-                  Exchange& exchange, StepHost& host, const Clock& clock);
+                  exchange::Exchange& exchange, StepHost& host, const Clock& clock);
   LocalStepEngine(const LocalStepEngine&) = delete;
   LocalStepEngine& operator=(const LocalStepEngine&) = delete;
 
@@ -58,4 +58,4 @@ class LocalStepEngine {
   Position position_;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::step

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string_view>
 
-namespace gradwire {
+namespace gradwire::step {
 
 /// What communication may be hidden behind.
 enum class Overlap : std::uint8_t {
@@ -27,4 +27,4 @@ inline std::optional<Overlap> overlap_named(std::string_view name) {
   return std::nullopt;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::step

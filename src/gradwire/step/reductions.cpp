@@ -2,10 +2,10 @@
 
 #include <utility>
 
-namespace gradwire {
+namespace gradwire::step {
 
 Reductions::Reductions(const std::vector<StepUnit>& units, const StepPolicy& policy,
-                       Exchange& exchange, StepHost& host, const Clock& clock)
+                       exchange::Exchange& exchange, StepHost& host, const Clock& clock)
     : units_(units),
       policy_(policy),
       exchange_(exchange),
@@ -40,7 +40,7 @@ void Reductions::make_room(std::size_t unit) {
 
 /// Returns the unit of highest priority, or the oldest one where priorities have no effect.
 std::size_t Reductions::next_to_arrive() const {
-  const bool in_order = exchange_.traits().order == OperationOrder::all;
+  const bool in_order = exchange_.traits().order == exchange::OperationOrder::all;
   return in_order ? in_flight_.front() : in_flight_.back();
 }
 
@@ -93,4 +93,4 @@ void Reductions::settle_all() {
   while (!in_flight_.empty()) settle(in_flight_.front());
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::step

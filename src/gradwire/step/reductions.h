@@ -7,7 +7,7 @@
 #include "gradwire/base/clock.h"
 #include "gradwire/step/step_host.h"
 
-namespace gradwire {
+namespace gradwire::step {
 
 /// The reductions of gradients: all-reduces, or reduce-scatters where gradients are sharded. A pass
 /// reduces every unit once, in one order on all ranks, whatever the order in which backward
@@ -15,8 +15,8 @@ namespace gradwire {
 class Reductions {
  public:
   /// All must outlive this.
-  Reductions(const std::vector<StepUnit>& units, const StepPolicy& policy, Exchange& exchange,
-             StepHost& host, const Clock& clock);
+  Reductions(const std::vector<StepUnit>& units, const StepPolicy& policy,
+             exchange::Exchange& exchange, StepHost& host, const Clock& clock);
 
   /// Opens a pass. With an exchange that has state, waits for the pass before.
   void begin_pass(std::vector<std::size_t> order);
@@ -55,7 +55,7 @@ class Reductions {
 
   const std::vector<StepUnit>& units_;
   const StepPolicy& policy_;
-  Exchange& exchange_;
+  exchange::Exchange& exchange_;
   StepHost& host_;
   const Clock& clock_;
   bool in_pass_ = false;
@@ -65,9 +65,9 @@ class Reductions {
   std::vector<std::size_t> missing_;
   std::vector<bool> has_room_;
   std::vector<bool> launched_;
-  std::vector<std::unique_ptr<UnitTransfer>> transfers_;  ///< Null: none in flight.
+  std::vector<std::unique_ptr<exchange::UnitTransfer>> transfers_;  ///< Null: none in flight.
   std::vector<std::size_t> in_flight_;
   StepStats stats_;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::step

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <utility>
 
-namespace gradwire {
+namespace gradwire::step {
 
-StepEngine::StepEngine(std::vector<StepUnit> units, const StepPolicy& policy, Exchange& exchange,
-                       StepHost& host, const Clock& clock)
+StepEngine::StepEngine(std::vector<StepUnit> units, const StepPolicy& policy,
+                       exchange::Exchange& exchange, StepHost& host, const Clock& clock)
     : units_(std::move(units)),
       policy_(policy),
       host_(host),
@@ -272,4 +272,4 @@ StepStats StepEngine::stats() const {
   return stats;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::step

@@ -8,7 +8,7 @@
 #include "gradwire/step/reductions.h"
 #include "gradwire/step/step_host.h"
 
-namespace gradwire {
+namespace gradwire::step {
 
 /// One rank's side of training steps, as a state machine: which exchange of which unit starts when,
 /// with which priority, and what waits for it. It has no tensors, threads or clocks of its own. Its
@@ -28,7 +28,7 @@ namespace gradwire {
 class StepEngine {
  public:
   /// `exchange`, `host` and `clock` must outlive this. Units are in the order of their reductions.
-  StepEngine(std::vector<StepUnit> units, const StepPolicy& policy, Exchange& exchange,
+  StepEngine(std::vector<StepUnit> units, const StepPolicy& policy, exchange::Exchange& exchange,
              StepHost& host, const Clock& clock);
   StepEngine(const StepEngine&) = delete;
   StepEngine& operator=(const StepEngine&) = delete;
@@ -124,4 +124,4 @@ class StepEngine {
   std::vector<bool> complete_;  ///< By unit: backward is done with it.
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::step

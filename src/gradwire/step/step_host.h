@@ -7,7 +7,7 @@
 #include "gradwire/exchange/exchange.h"
 #include "gradwire/step/overlap.h"
 
-namespace gradwire {
+namespace gradwire::step {
 
 /// A unit as the step engine sees it: parameters whose gradients are reduced together.
 struct StepUnit {
@@ -90,4 +90,4 @@ struct StepStats {
   std::int64_t synchronized = 0;  ///< Backward passes whose gradients were reduced.
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::step

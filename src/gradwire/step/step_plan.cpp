@@ -5,35 +5,35 @@
 
 #include <fmt/format.h>
 
-#include "gradwire/step/streaming_schedule.h"
+#include "gradwire/step/local_steps.h"
 
-namespace gradwire {
+namespace gradwire::step {
 namespace {
 
 /// A tensor, or some rows of one.
 struct Piece {
   std::size_t layer = 0;
-  UnitTensor tensor;
+  exchange::UnitTensor tensor;
   bool skip_compression = false;
 
   std::size_t count() const { return tensor.rows * tensor.columns; }
 };
 
-bool skips_compression(const ProfileTensor& tensor, const StepPlanOptions& options) {
+bool skips_compression(const workload::ProfileTensor& tensor, const StepPlanOptions& options) {
   return options.compress &&
          (tensor.shape.size() < 2 || tensor.count() < options.codec_min_elements);
 }
 
 /// Number of pieces of a tensor.
-std::size_t pieces_of(const ProfileTensor& tensor, const StepPlanOptions& options) {
+std::size_t pieces_of(const workload::ProfileTensor& tensor, const StepPlanOptions& options) {
   if (options.partition_bytes == 0) return 1;
   const std::size_t bytes = tensor.count() * sizeof(float);
   const std::size_t wanted = (bytes + options.partition_bytes - 1) / options.partition_bytes;
   return std::clamp<std::size_t>(wanted, 1, std::max<std::size_t>(tensor.rows(), 1));
 }
 
-void add_pieces(std::vector<Piece>& pieces, std::size_t layer, const ProfileTensor& tensor,
-                const StepPlanOptions& options) {
+void add_pieces(std::vector<Piece>& pieces, std::size_t layer,
+                const workload::ProfileTensor& tensor, const StepPlanOptions& options) {
   const std::size_t count = pieces_of(tensor, options);
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t begin = tensor.rows() * i / count, end = tensor.rows() * (i + 1) / count;
@@ -47,10 +47,11 @@ void add_pieces(std::vector<Piece>& pieces, std::size_t layer, const ProfileTens
   }
 }
 
-std::vector<Piece> pieces_of(const LayerProfile& profile, const StepPlanOptions& options) {
+std::vector<Piece> pieces_of(const workload::LayerProfile& profile,
+                             const StepPlanOptions& options) {
   std::vector<Piece> pieces;
   for (std::size_t layer = 0; layer < profile.layers.size(); ++layer) {
-    for (const ProfileTensor& tensor : profile.layers[layer].parameters)
+    for (const workload::ProfileTensor& tensor : profile.layers[layer].parameters)
       add_pieces(pieces, layer, tensor, options);
   }
   return pieces;
@@ -59,7 +60,7 @@ std::vector<Piece> pieces_of(const LayerProfile& profile, const StepPlanOptions&
 void add_bucket(StepPlan& plan, const std::vector<Piece>& pieces,
                 const std::vector<std::size_t>& members) {
   const std::size_t number = plan.buckets.size();
-  UnitShape& shape = plan.buckets.emplace_back();
+  exchange::UnitShape& shape = plan.buckets.emplace_back();
   for (const std::size_t member : members) {
     const Piece& piece = pieces[member];
     shape.skip_compression = piece.skip_compression;
@@ -83,11 +84,11 @@ void add_buckets(StepPlan& plan, const std::vector<Piece>& pieces, const BucketL
 
 std::size_t StepPlan::elements() const {
   std::size_t count = 0;
-  for (const UnitShape& bucket : buckets) count += bucket.count;
+  for (const exchange::UnitShape& bucket : buckets) count += bucket.count;
   return count;
 }
 
-StepPlan plan_step(const LayerProfile& profile, const StepPlanOptions& options) {
+StepPlan plan_step(const workload::LayerProfile& profile, const StepPlanOptions& options) {
   StepPlan plan;
   plan.needs.resize(profile.layers.size());
   add_buckets(plan, pieces_of(profile, options), options.limits);
@@ -96,7 +97,7 @@ StepPlan plan_step(const LayerProfile& profile, const StepPlanOptions& options) 
   return plan;
 }
 
-StepPlan plan_blocks(const LayerProfile& profile, std::size_t min_elements,
+StepPlan plan_blocks(const workload::LayerProfile& profile, std::size_t min_elements,
                      const StepPlanOptions& options) {
   constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
   StepPlan plan;
@@ -105,7 +106,7 @@ StepPlan plan_blocks(const LayerProfile& profile, std::size_t min_elements,
   for (std::size_t layer = 0; layer < profile.layers.size(); ++layer) {
     std::vector<Piece> pieces;
     std::size_t elements = 0;
-    for (const ProfileTensor& tensor : profile.layers[layer].parameters) {
+    for (const workload::ProfileTensor& tensor : profile.layers[layer].parameters) {
       add_pieces(pieces, layer, tensor, {});
       elements += tensor.count();
     }
@@ -122,7 +123,7 @@ StepPlan plan_blocks(const LayerProfile& profile, std::size_t min_elements,
   return plan;
 }
 
-StepPlan plan_local_steps(const LayerProfile& profile, std::int64_t fragments,
+StepPlan plan_local_steps(const workload::LayerProfile& profile, std::int64_t fragments,
                           const StepPlanOptions& options) {
   const std::vector<Piece> pieces = pieces_of(
       profile, {.compress = options.compress, .codec_min_elements = options.codec_min_elements});
@@ -143,4 +144,4 @@ StepPlan plan_local_steps(const LayerProfile& profile, std::int64_t fragments,
   return plan;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::step

@@ -5,10 +5,9 @@
 
 #include "gradwire/exchange/exchange.h"
 #include "gradwire/step/bucket_plan.h"
-#include "gradwire/step/defaults.h"
 #include "gradwire/workload/layer_profile.h"
 
-namespace gradwire {
+namespace gradwire::step {
 
 /// How a profile's gradients become buckets.
 struct StepPlanOptions {
@@ -26,7 +25,7 @@ struct StepPlanOptions {
 /// backward completes them, which is the reverse of the order in which forward needs them. With
 /// local steps, this holds within each fragment.
 struct StepPlan {
-  std::vector<UnitShape> buckets;
+  std::vector<exchange::UnitShape> buckets;
   /// By bucket: the first layer that has a gradient in it. The bucket may be started after that
   /// layer's backward and must be complete before its forward. Never ascends; with local steps,
   /// within a fragment.
@@ -41,17 +40,17 @@ struct StepPlan {
   std::size_t elements() const;
 };
 
-StepPlan plan_step(const LayerProfile& profile, const StepPlanOptions& options = {});
+StepPlan plan_step(const workload::LayerProfile& profile, const StepPlanOptions& options = {});
 
 /// Plans the units of ZeRO stage 3: one for each layer with at least `min_elements`, in order, then
 /// the root units, which are buckets of all other layers.
-StepPlan plan_blocks(const LayerProfile& profile, std::size_t min_elements,
+StepPlan plan_blocks(const workload::LayerProfile& profile, std::size_t min_elements,
                      const StepPlanOptions& options = {});
 
 /// Plans buckets for local steps. Tensors are distributed to `fragments` as by LocalSgd
 /// (plan_fragments()), and each fragment is cut into buckets of kBundleLimits. Of the options only
 /// those of codecs are used.
-StepPlan plan_local_steps(const LayerProfile& profile, std::int64_t fragments,
+StepPlan plan_local_steps(const workload::LayerProfile& profile, std::int64_t fragments,
                           const StepPlanOptions& options = {});
 
-}  // namespace gradwire
+}  // namespace gradwire::step

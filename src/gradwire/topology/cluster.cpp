@@ -8,7 +8,7 @@
 #include "gradwire/base/check.h"
 #include "gradwire/base/suggest.h"
 
-namespace gradwire {
+namespace gradwire::topology {
 namespace {
 
 /// Rates of equal links differ by at most this part.
@@ -175,4 +175,4 @@ JobTopology job_of(const Cluster& cluster, Topology topology) {
   return job;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::topology

@@ -7,7 +7,7 @@
 #include "gradwire/base/error.h"
 #include "gradwire/topology/topology.h"
 
-namespace gradwire {
+namespace gradwire::topology {
 
 /// A network interface of a host, as measured by `gradwire probe`.
 struct MeasuredRail {
@@ -112,4 +112,4 @@ struct JobTopology {
 /// Returns `topology` with the cluster's choices for its number of ranks.
 JobTopology job_of(const Cluster& cluster, Topology topology);
 
-}  // namespace gradwire
+}  // namespace gradwire::topology

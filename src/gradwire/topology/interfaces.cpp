@@ -12,7 +12,7 @@
 #include <net/if.h>
 #include <netdb.h>
 
-namespace gradwire {
+namespace gradwire::topology {
 namespace {
 
 /// Returns "" for address families other than IPv4 and IPv6.
@@ -135,4 +135,4 @@ std::string describe_interfaces(const std::vector<Interface>& all) {
   return parts.empty() ? "none" : fmt::format("{}", fmt::join(parts, ", "));
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::topology

@@ -6,7 +6,7 @@
 
 #include "gradwire/base/error.h"
 
-namespace gradwire {
+namespace gradwire::topology {
 
 /// A network interface of this host.
 struct Interface {
@@ -34,4 +34,4 @@ std::string interface_with_address(std::string_view address, const std::vector<I
 /// Describes interfaces in messages: "eth0 (10.0.0.1, fe80::1%eth0), eth1 (down)".
 std::string describe_interfaces(const std::vector<Interface>& all);
 
-}  // namespace gradwire
+}  // namespace gradwire::topology

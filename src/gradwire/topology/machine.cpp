@@ -6,7 +6,7 @@
 
 #include <unistd.h>
 
-namespace gradwire {
+namespace gradwire::topology {
 
 std::string machine_identity() {
   std::string boot;
@@ -33,4 +33,4 @@ std::vector<std::string> distinct_names(const std::vector<std::string>& hosts) {
   return names;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::topology

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-namespace gradwire {
+namespace gradwire::topology {
 
 /// Returns an identifier of this process's machine. It is equal in two processes only if they run
 /// under the same boot of the same kernel and in the same network namespace. Two containers with
@@ -22,4 +22,4 @@ int machine_cores();
 /// list as a suffix ("vm", "vm#1").
 std::vector<std::string> distinct_names(const std::vector<std::string>& hosts);
 
-}  // namespace gradwire
+}  // namespace gradwire::topology

@@ -7,7 +7,7 @@
 
 #include "gradwire/base/check.h"
 
-namespace gradwire {
+namespace gradwire::topology {
 namespace {
 
 std::vector<Host> one_host_a_port(const std::vector<Link>& ports) {
@@ -77,4 +77,4 @@ Link Topology::path(Rank from, Rank to) const {
   return path_between(host(a), host(b));
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::topology

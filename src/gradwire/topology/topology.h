@@ -7,7 +7,7 @@
 
 #include "gradwire/base/types.h"
 
-namespace gradwire {
+namespace gradwire::topology {
 
 /// A connection: between a network interface and its switch, or between two ranks.
 struct Link {
@@ -90,4 +90,4 @@ class Topology {
   std::vector<std::optional<Link>> measured_;  ///< By ordered pair of hosts.
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::topology

@@ -7,11 +7,10 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "gradwire/base/atomic_file.h"
+#include "gradwire/base/file.h"
 #include "gradwire/base/json_fields.h"
-#include "gradwire/base/read_file.h"
 
-namespace gradwire {
+namespace gradwire::topology {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -199,4 +198,4 @@ void write_cluster(const Cluster& cluster, const std::string& path) {
   write_file(path, to_json(cluster));
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::topology

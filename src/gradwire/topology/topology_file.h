@@ -6,7 +6,7 @@
 #include "gradwire/base/error.h"
 #include "gradwire/topology/cluster.h"
 
-namespace gradwire {
+namespace gradwire::topology {
 
 /// Version of topology.json that is written, and the only one that is read.
 inline constexpr int kTopologyVersion = 1;
@@ -27,4 +27,4 @@ Result<Cluster> read_cluster(const std::string& path);
 /// As to_json(), to a file. Throws as write_file() (base/atomic_file.h).
 void write_cluster(const Cluster& cluster, const std::string& path);
 
-}  // namespace gradwire
+}  // namespace gradwire::topology

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "gradwire/base/check.h"
+#include "gradwire/base/refuse.h"
 #include "gradwire/torch/tensor_lists.h"
 #include "gradwire/torch/tensor_work.h"
 

@@ -9,7 +9,8 @@
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <fmt/format.h>
 
-#include "gradwire/torch/thread_state.h"
+#include "gradwire/base/refuse.h"
+#include "gradwire/torch/tensor_work.h"
 
 namespace gradwire {
 namespace {
@@ -21,7 +22,7 @@ at::Device device_of(const StagedOperation& operation) {
     if (!part.inputs.empty()) return part.inputs.front().device();
     if (!part.outputs.empty()) return part.outputs.front().device();
   }
-  throw Exception(ErrorKind::invalid_argument, "an operation on a device has no tensors");
+  refuse("an operation on a device has no tensors");
 }
 
 at::Tensor pinned_like(const at::Tensor& tensor) {

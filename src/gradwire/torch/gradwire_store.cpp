@@ -38,11 +38,11 @@ Duration limit_of(std::chrono::milliseconds timeout) {
 
 }  // namespace
 
-c10::intrusive_ptr<GradwireStore> GradwireStore::open(const Job& job,
+c10::intrusive_ptr<GradwireStore> GradwireStore::open(const bootstrap::Job& job,
                                                       std::chrono::milliseconds timeout) {
-  auto network = std::make_shared<const KernelNetwork>();
-  std::shared_ptr<JobStore> opened = value_or_throw(
-      JobStore::open(network, job, Deadline::after(network->clock(), limit_of(timeout))));
+  auto network = std::make_shared<const net::KernelNetwork>();
+  std::shared_ptr<bootstrap::JobStore> opened = value_or_throw(bootstrap::JobStore::open(
+      network, job, net::Deadline::after(network->clock(), limit_of(timeout))));
   return c10::make_intrusive<GradwireStore>(std::move(opened), timeout);
 }
 
@@ -90,7 +90,7 @@ void GradwireStore::wait(const std::vector<std::string>& keys) {
 void GradwireStore::wait(const std::vector<std::string>& keys,
                          const std::chrono::milliseconds& timeout) {
   const SteadyClock clock;
-  const Deadline deadline = Deadline::after(clock, limit_of(timeout));
+  const net::Deadline deadline = net::Deadline::after(clock, limit_of(timeout));
   for (const std::string& key : keys) unwrap(job_store_->wait(key, deadline.left()));
 }
 

@@ -20,16 +20,17 @@ class GradwireStore final : public c10d::Store {
  public:
   /// Opens the store, which rank 0 serves. Waits at most `timeout` for rank 0. `timeout` then
   /// applies to get(), and to wait() without a timeout. Throws Exception as JobStore::open does.
-  static c10::intrusive_ptr<GradwireStore> open(const Job& job, std::chrono::milliseconds timeout);
+  static c10::intrusive_ptr<GradwireStore> open(const bootstrap::Job& job,
+                                                std::chrono::milliseconds timeout);
 
-  GradwireStore(std::shared_ptr<JobStore> job_store, std::chrono::milliseconds timeout)
+  GradwireStore(std::shared_ptr<bootstrap::JobStore> job_store, std::chrono::milliseconds timeout)
       : Store(timeout), job_store_(std::move(job_store)) {}
 
   const std::string& host() const { return job_store_->host(); }
   std::uint16_t port() const { return job_store_->port(); }
 
   /// Returns true if `job` would open this store.
-  bool is_of(const Job& job) const { return job_store_->is_of(job); }
+  bool is_of(const bootstrap::Job& job) const { return job_store_->is_of(job); }
 
   /// Closes the store as JobStore::close does, for clones as well.
   void close(bool failed) { job_store_->close(failed); }
@@ -54,7 +55,7 @@ class GradwireStore final : public c10d::Store {
   bool hasExtendedApi() const override { return true; }
 
  private:
-  std::shared_ptr<JobStore> job_store_;
+  std::shared_ptr<bootstrap::JobStore> job_store_;
 };
 
 }  // namespace gradwire

@@ -2,11 +2,10 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include "gradwire/base/error.h"
+#include "gradwire/base/refuse.h"
 #include "gradwire/bootstrap/environment_variables.h"
 #include "gradwire/bootstrap/job_secret.h"
 #include "gradwire/torch/gradwire_store.h"
@@ -30,17 +29,17 @@ std::string host_of(c10d::Store& store) {
   return server ? server->getHost() : std::string();
 }
 
-std::string master_address(c10d::Store& store, const EnvironmentVariables& variables) {
+std::string master_address(c10d::Store& store, const bootstrap::EnvironmentVariables& variables) {
   const std::string host = host_of(store);
   return host.empty() ? variables.text("MASTER_ADDR").value_or("127.0.0.1") : host;
 }
 
 }  // namespace
 
-Job job_of_group(c10d::Store& store, Rank rank, int size, const GroupOptions& options,
-                 const Environment& environment) {
-  const EnvironmentVariables variables(environment);
-  Job job;
+bootstrap::Job job_of_group(c10d::Store& store, Rank rank, int size, const GroupOptions& options,
+                            const bootstrap::Environment& environment) {
+  const bootstrap::EnvironmentVariables variables(environment);
+  bootstrap::Job job;
   job.rank = rank;
   job.world_size = size;
   job.launcher = "torch.distributed";
@@ -49,8 +48,7 @@ Job job_of_group(c10d::Store& store, Rank rank, int size, const GroupOptions& op
   const int port =
       options.port ? *options.port : variables.number("GRADWIRE_PORT", 1, 65535).value_or(0);
   if (port < 0 || port > 65535) {
-    throw Exception(ErrorKind::invalid_argument,
-                    fmt::format("option 'port' is {}; it must be 1 to 65535, or 0 for any", port));
+    refuse("option 'port' is {}; it must be 1 to 65535, or 0 for any", port);
   }
   job.port = static_cast<std::uint16_t>(port);
   job.shared_memory = options.shared_memory.value_or(
@@ -65,14 +63,14 @@ Job job_of_group(c10d::Store& store, Rank rank, int size, const GroupOptions& op
 void warn_of_open_store(c10d::Store& store, Rank rank, int size, const GroupOptions& options) {
   const auto* server = behind<c10d::TCPStore>(store);
   if (server == nullptr) return;
-  Job job = job_of_group(store, rank, size, options);
+  bootstrap::Job job = job_of_group(store, rank, size, options);
   job.master_port = server->getPort();
-  gradwire::warn_of_open_store(job);
+  bootstrap::warn_of_open_store(job);
 }
 
 std::shared_ptr<Communicator> connect_group(const c10::intrusive_ptr<c10d::Store>& store, Rank rank,
                                             int size, const GroupOptions& options) {
-  const Job job = job_of_group(*store, rank, size, options);
+  const bootstrap::Job job = job_of_group(*store, rank, size, options);
   CommunicatorOptions communicator = options.communicator;
   communicator.operation_timeout = options.timeout;
   // A short operation timeout must not shorten rendezvous: processes start at different times.

@@ -34,8 +34,9 @@ struct GroupOptions final : c10d::Backend::Options {
 /// Returns the Job of rank `rank` in a group of `size`. Unless an interface is set, it uses the
 /// route to the host of `store` if that is a TCPStore or GradwireStore, else to MASTER_ADDR, else
 /// the loopback. Throws Exception(invalid_argument) for an invalid variable.
-Job job_of_group(c10d::Store& store, Rank rank, int size, const GroupOptions& options,
-                 const Environment& environment = process_environment());
+bootstrap::Job job_of_group(
+    c10d::Store& store, Rank rank, int size, const GroupOptions& options,
+    const bootstrap::Environment& environment = bootstrap::process_environment());
 
 /// Warns on rank 0, off the loopback, if a group without a secret would put its generated secret
 /// into a TCPStore, which unauthenticated peers can read. Throws as job_of_group() does.

@@ -1,17 +1,24 @@
 #include "gradwire/torch/init.h"
 
+#include <ATen/ATen.h>
+
 #include "gradwire/bootstrap/job_secret.h"
 #include "gradwire/torch/process_group.h"
 #include "gradwire/torch/store.h"
-#include "gradwire/torch/vector_math.h"
 
 namespace gradwire {
 
-c10::intrusive_ptr<c10d::ProcessGroup> init(const CommunicatorOptions& options) {
-  return init(Job::from_environment(), options);
+void initialize_vector_math() {
+  // The static's initialization makes concurrent callers wait for the first.
+  [[maybe_unused]] static const bool used = at::ones({8}, at::kFloat).exp().defined();
 }
 
-c10::intrusive_ptr<c10d::ProcessGroup> init(const Job& job, const CommunicatorOptions& options) {
+c10::intrusive_ptr<c10d::ProcessGroup> init(const CommunicatorOptions& options) {
+  return init(bootstrap::Job::from_environment(), options);
+}
+
+c10::intrusive_ptr<c10d::ProcessGroup> init(const bootstrap::Job& job,
+                                            const CommunicatorOptions& options) {
   initialize_vector_math();
   if (!job.launcher_store || job.world_size == 1) {
     return make_process_group(Communicator::connect(job, options));

@@ -1,9 +1,13 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -11,13 +15,35 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "gradwire/comm/communicator.h"
-#include "gradwire/torch/coalesced_works.h"
 #include "gradwire/torch/completion_threads.h"
 #include "gradwire/torch/group_options.h"
 #include "gradwire/torch/tensor_span.h"
 #include "gradwire/torch/tensor_work.h"
 
 namespace gradwire {
+
+/// Tracks operations in flight, to wait for all of them without keeping their tensors alive.
+/// Thread-safe.
+class OperationsInFlight {
+ public:
+  /// The operation is in flight until the last copy is released. May outlive this object.
+  using Token = std::shared_ptr<const void>;
+
+  Token begin();
+
+  /// Waits for all operations that began before this call. Returns false if any is still in flight
+  /// after `timeout` (zero: no limit).
+  bool wait(std::chrono::milliseconds timeout) const;
+
+ private:
+  struct State {
+    std::mutex mutex;
+    std::condition_variable over;
+    std::set<std::uint64_t> numbers;  ///< Of operations in flight, in start order.
+    std::uint64_t next = 0;
+  };
+  std::shared_ptr<State> state_ = std::make_shared<State>();
+};
 
 /// A Communicator as the c10d backend "gradwire"; it only translates calls. Operations are
 /// asynchronous. Tensors must be dense and on the CPU; they are kept alive until the operation

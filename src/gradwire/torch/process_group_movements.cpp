@@ -1,6 +1,9 @@
+
+
 // Operations that move elements of any type without changing them.
 #include <fmt/format.h>
 
+#include "gradwire/base/refuse.h"
 #include "gradwire/torch/contiguous_copies.h"
 #include "gradwire/torch/process_group.h"
 #include "gradwire/torch/tensor_lists.h"
@@ -52,7 +55,7 @@ ListGather plan_gather(const at::Tensor& input, const TensorList& list, int size
 
 /// Parts of different sizes are gathered by one broadcast each.
 void post_gather(Communicator& communicator, const ListGather& gather, const ArgumentName& name,
-                 const OperationOptions& options, std::vector<Work>& parts) {
+                 const OperationOptions& options, std::vector<engine::Work>& parts) {
   if (gather.flat.defined()) {
     parts.push_back(communicator.all_gather(lend_bytes(gather.input, name),
                                             lend_bytes(gather.flat, name), options));
@@ -312,6 +315,71 @@ WorkPointer ProcessGroupGradwire::alltoall_base(at::Tensor& output, at::Tensor& 
        .parts = {equal ? communicator()->all_to_all(source, target, options)
                        : communicator()->all_to_all(source, target, sent, expected, options)},
        .outputs = {output}});
+}
+
+}  // namespace gradwire
+
+// Messages between two ranks, and barriers.
+
+namespace gradwire {
+
+using WorkPointer = ProcessGroupGradwire::WorkPointer;
+
+WorkPointer ProcessGroupGradwire::send(TensorList& tensors, int to, int tag) {
+  const auto argument = name("send", "tensors[0]");
+  ContiguousCopies copies;
+  const auto span = lend_bytes(copies.read(only(tensors, argument)), argument);
+  return track({.type = c10d::OpType::SEND,
+                .parts = {communicator()->send(span, to, tag, options_with({}))}});
+}
+
+WorkPointer ProcessGroupGradwire::recv(TensorList& tensors, int from, int tag) {
+  const auto argument = name("recv", "tensors[0]");
+  ContiguousCopies copies;
+  TensorList dense = copies.written(tensors, argument);
+  if (copies.any()) return copies.copy_back(recv(dense, from, tag), tensors);
+  const auto span = lend_bytes(only(tensors, argument), argument);
+  return track({.type = c10d::OpType::RECV,
+                .parts = {communicator()->recv(span, from, tag, options_with({}))},
+                .outputs = tensors});
+}
+
+WorkPointer ProcessGroupGradwire::recvAnysource(TensorList& tensors, int tag) {
+  const auto argument = name("recv_any_source", "tensors[0]");
+  ContiguousCopies copies;
+  TensorList dense = copies.written(tensors, argument);
+  if (copies.any()) return copies.copy_back(recvAnysource(dense, tag), tensors);
+  const auto span = lend_bytes(only(tensors, argument), argument);
+  return track({.type = c10d::OpType::RECVANYSOURCE,
+                .parts = {communicator()->recv_any(span, tag, options_with({}))},
+                .outputs = tensors});
+}
+
+WorkPointer ProcessGroupGradwire::barrier(const c10d::BarrierOptions& opts) {
+  return track({.type = c10d::OpType::BARRIER,
+                .parts = {communicator()->barrier(options_with(opts.timeout))},
+                .finish = [unmoved = unmoved_] { unmoved->move(); }});
+}
+
+/// Rank 0 receives from every other rank directly, so that it knows all missing ranks, and then
+/// replies. Other ranks wait twice the timeout for the reply, as rank 0 may be the last to arrive.
+void ProcessGroupGradwire::monitoredBarrier(const c10d::BarrierOptions& opts,
+                                            bool /*wait_all_ranks*/) {
+  const auto argument = name("monitored_barrier", "none");
+  const auto here = torch::zeros({1}, torch::kByte);
+  const auto all = torch::zeros({size_}, torch::kByte);
+  auto options = options_with(opts.timeout);
+  options.algorithm = "direct";
+  track({.type = c10d::OpType::BARRIER,
+         .parts = {communicator()->gather(lend_bytes(here, argument), lend_bytes(all, argument),
+                                          /*root=*/0, options)}})
+      ->wait();
+  options.algorithm.clear();
+  if (rank_ != 0 && options.timeout) *options.timeout *= 2;
+  track({.type = c10d::OpType::BARRIER,
+         .parts = {communicator()->broadcast(lend_bytes(here, argument), /*root=*/0, options)}})
+      ->wait();
+  barrier(opts)->wait();  // All ranks are here; also completes what they posted before.
 }
 
 }  // namespace gradwire

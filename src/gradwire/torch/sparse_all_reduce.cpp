@@ -3,6 +3,7 @@
 #include <ATen/core/ivalue.h>
 #include <fmt/format.h>
 
+#include "gradwire/base/refuse.h"
 #include "gradwire/torch/tensor_lists.h"
 
 namespace gradwire {

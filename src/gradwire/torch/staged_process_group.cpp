@@ -6,6 +6,8 @@
 #include <ATen/DeviceAccelerator.h>
 #include <fmt/format.h>
 
+#include "gradwire/base/refuse.h"
+
 namespace gradwire {
 
 using WorkPointer = ProcessGroupGradwire::WorkPointer;

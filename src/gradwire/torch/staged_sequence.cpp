@@ -4,7 +4,7 @@
 
 #include <ATen/core/ivalue.h>
 
-#include "gradwire/torch/thread_state.h"
+#include "gradwire/torch/tensor_work.h"
 
 namespace gradwire {
 

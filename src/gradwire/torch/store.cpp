@@ -32,7 +32,7 @@ Status C10dStore::set(const std::string& key, const std::string& value) {
 Result<std::string> C10dStore::get(const std::string& key, Duration timeout) {
   const std::lock_guard lock(mutex_);
   const SteadyClock clock;
-  const Deadline deadline = Deadline::after(clock, timeout);
+  const net::Deadline deadline = net::Deadline::after(clock, timeout);
   try {
     store_->wait({kPrefix + key}, whole_milliseconds(timeout));
     const auto value = store_->get(kPrefix + key);
@@ -51,7 +51,7 @@ Result<std::string> C10dStore::get(const std::string& key, Duration timeout) {
   }
 }
 
-c10::intrusive_ptr<c10d::Store> open_launcher_store(const Job& job,
+c10::intrusive_ptr<c10d::Store> open_launcher_store(const bootstrap::Job& job,
                                                     std::chrono::milliseconds timeout) {
   c10d::TCPStoreOptions options;
   options.port = job.master_port;

@@ -14,7 +14,7 @@
 namespace gradwire {
 
 /// A c10d store provided by the user's launcher, as a Store. Keys get the prefix "gradwire/".
-class C10dStore final : public Store {
+class C10dStore final : public bootstrap::Store {
  public:
   explicit C10dStore(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
 
@@ -28,7 +28,7 @@ class C10dStore final : public Store {
 
 /// Connects to the TCPStore that torchrun serves at the job's master address and port. Throws
 /// Exception(disconnected), which names both, if no connection is made within `timeout`.
-c10::intrusive_ptr<c10d::Store> open_launcher_store(const Job& job,
+c10::intrusive_ptr<c10d::Store> open_launcher_store(const bootstrap::Job& job,
                                                     std::chrono::milliseconds timeout);
 
 }  // namespace gradwire

@@ -4,13 +4,24 @@
 #include <atomic>
 #include <chrono>
 #include <iterator>
+#include <utility>
 
 #include <ATen/core/ivalue.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
 #include <fmt/format.h>
 
 #include "gradwire/base/clock.h"
+#include "gradwire/base/refuse.h"
 
 namespace gradwire {
+
+std::function<void()> with_thread_state(std::function<void()> task) {
+  return [task = std::move(task), state = c10::ThreadLocalDebugInfo::current()]() mutable {
+    const c10::DebugInfoGuard as_there(state);
+    task();
+    task = nullptr;
+  };
+}
 
 TensorWork::TensorWork(Rank rank, std::uint64_t number, TensorOperation operation,
                        std::shared_ptr<CompletionThreads> threads,
@@ -88,10 +99,8 @@ int TensorWork::sourceRank() const {
   if (opType_ == c10d::OpType::RECVANYSOURCE && state_->done()) {
     return state_->operation.parts.front().source();
   }
-  throw Exception(
-      ErrorKind::invalid_argument,
-      fmt::format("rank {}: only a completed receive from any rank has a source, not this {}",
-                  rank_, c10d::opTypeToString(opType_)));
+  refuse("rank {}: only a completed receive from any rank has a source, not this {}", rank_,
+         c10d::opTypeToString(opType_));
 }
 
 bool TensorWork::wait(std::chrono::milliseconds timeout) {
@@ -125,7 +134,7 @@ void TensorWork::when_done(const std::function<void()>& then) const {
   const auto& parts = state_->operation.parts;
   auto left = std::make_shared<std::atomic<std::size_t>>(parts.size());
   for (const auto& part : parts) {
-    part.on_done([threads = threads_, then, left](const gradwire::Work&) {
+    part.on_done([threads = threads_, then, left](const gradwire::engine::Work&) {
       if (left->fetch_sub(1) == 1) threads->run(then);
     });
   }
@@ -172,6 +181,36 @@ void UnmovedResults::move() {
     state->finish_or_error();
     remove(state);  // Also removes failed operations.
   }
+}
+
+void CoalescedWorks::start() {
+  List forgotten;  // Frees its tensors after the lock is released.
+  const std::lock_guard lock(mutex_);
+  std::swap(lists_[std::this_thread::get_id()], forgotten);
+}
+
+void CoalescedWorks::add(const WorkPointer& work) {
+  List* list = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = lists_.find(std::this_thread::get_id());
+    if (found == lists_.end()) return;
+    list = &found->second;
+  }
+  list->works.push_back(work);
+  if (list->works.size() < list->clean_at) return;
+  std::erase_if(list->works, [](const WorkPointer& each) {
+    if (!each->isCompleted() || !each->isSuccess()) return false;
+    each->synchronize();  // The current stream waits for a device's results.
+    return true;
+  });
+  list->clean_at = std::max(kCleanAt, 2 * list->works.size());
+}
+
+std::vector<CoalescedWorks::WorkPointer> CoalescedWorks::end() {
+  const std::lock_guard lock(mutex_);
+  auto ended = lists_.extract(std::this_thread::get_id());
+  return ended.empty() ? std::vector<WorkPointer>() : std::move(ended.mapped().works);
 }
 
 }  // namespace gradwire

@@ -1,9 +1,12 @@
 #pragma once
 
+#include <cstddef>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
@@ -13,10 +16,15 @@
 
 namespace gradwire {
 
+/// Wraps `task`, to be run once on another thread, so that it runs with this thread's state of
+/// libtorch's profilers and of MemoryTracker. It is then attributed to this thread, as is the
+/// release of what `task` holds.
+std::function<void()> with_thread_state(std::function<void()> task);
+
 /// The gradwire operations that implement one c10d operation.
 struct TensorOperation {
   c10d::OpType type = c10d::OpType::UNKNOWN;
-  std::vector<Work> parts;
+  std::vector<engine::Work> parts;
   std::vector<at::Tensor> outputs;  ///< Results of Work::result() and the future.
   /// Runs once after all parts succeeded, before the operation is reported as complete: it moves
   /// results to their destinations. May be empty.
@@ -101,6 +109,31 @@ class UnmovedResults {
 
   std::mutex mutex_;
   std::set<std::shared_ptr<State>> states_;
+};
+
+/// Collects each thread's operations between startCoalescing() and endCoalescing(). PyTorch does
+/// not call endCoalescing() if an exception interrupts the block. To avoid holding tensors in an
+/// abandoned list, successful works are dropped as the list grows. Thread-safe.
+class CoalescedWorks {
+ public:
+  using WorkPointer = c10::intrusive_ptr<c10d::Work>;
+
+  /// Starts the calling thread's list; discards one that was not ended.
+  void start();
+  /// No effect if the calling thread has no list.
+  void add(const WorkPointer& work);
+  /// Ends the calling thread's list and returns it, without works that were dropped after success.
+  std::vector<WorkPointer> end();
+
+ private:
+  static constexpr std::size_t kCleanAt = 64;
+  struct List {
+    std::vector<WorkPointer> works;
+    std::size_t clean_at = kCleanAt;  ///< Number of works that triggers the next cleanup.
+  };
+
+  std::mutex mutex_;
+  std::map<std::thread::id, List> lists_;  ///< Each is accessed only by its own thread.
 };
 
 }  // namespace gradwire

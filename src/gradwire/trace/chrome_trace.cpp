@@ -1,17 +1,88 @@
 #include "gradwire/trace/chrome_trace.h"
 
+#include <algorithm>
 #include <chrono>
+#include <map>
 #include <set>
 #include <string>
-#include <vector>
+#include <tuple>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "gradwire/trace/trace_flows.h"
-#include "gradwire/trace/trace_lanes.h"
-
 namespace gradwire {
+namespace {
+
+/// Ends of the open spans in a lane, the innermost last.
+using Lane = std::vector<Time>;
+
+void close_until(Lane& lane, Time time) {
+  while (!lane.empty() && lane.back() <= time) lane.pop_back();
+}
+
+}  // namespace
+
+std::vector<SpanLane> assign_lanes(const std::vector<TraceSpan>& spans) {
+  std::vector<SpanLane> places;
+  for (std::size_t i = 0; i < spans.size(); ++i) {
+    places.push_back({.span = i, .communication = spans[i].kind == TraceKind::communication});
+  }
+  std::ranges::stable_sort(places, {}, [&spans](const SpanLane& place) {
+    const auto& span = spans[place.span];
+    return std::tuple(span.begin, -span.end.time_since_epoch(), span.kind != TraceKind::step);
+  });
+  std::vector<Lane> computing;
+  std::vector<Lane> communicating;
+  for (auto& place : places) {
+    const auto& span = spans[place.span];
+    auto& lanes = place.communication ? communicating : computing;
+    const auto fits = [&](Lane& lane) {
+      close_until(lane, span.begin);
+      return lane.empty() || (!place.communication && span.end <= lane.back());
+    };
+    auto lane = std::ranges::find_if(lanes, fits);
+    if (lane == lanes.end()) lane = lanes.emplace(lanes.end());
+    lane->push_back(span.end);
+    place.lane = static_cast<int>(lane - lanes.begin());
+  }
+  return places;
+}
+
+namespace {
+
+constexpr std::string_view kWaitFor = "wait for ";
+
+/// Returns the indices of communications by name, in the order in which they began.
+std::map<std::string_view, std::vector<std::size_t>> communications_of(const TraceLog& log) {
+  std::map<std::string_view, std::vector<std::size_t>> by_name;
+  for (std::size_t i = 0; i < log.spans.size(); ++i) {
+    const TraceSpan& span = log.spans[i];
+    if (span.kind == TraceKind::communication) by_name[log.names[span.name]].push_back(i);
+  }
+  for (auto& [name, all] : by_name) {
+    std::ranges::stable_sort(all, {}, [&](std::size_t i) { return log.spans[i].begin; });
+  }
+  return by_name;
+}
+
+}  // namespace
+
+std::vector<TraceFlow> flows_of(const TraceLog& log) {
+  const auto communications = communications_of(log);
+  std::vector<TraceFlow> flows;
+  for (std::size_t i = 0; i < log.spans.size(); ++i) {
+    const TraceSpan& wait = log.spans[i];
+    const std::string_view name = log.names[wait.name];
+    if (wait.kind != TraceKind::wait || !name.starts_with(kWaitFor)) continue;
+    const auto found = communications.find(name.substr(kWaitFor.size()));
+    if (found == communications.end()) continue;
+    const auto after = std::ranges::upper_bound(found->second, wait.end, {},
+                                                [&](std::size_t c) { return log.spans[c].begin; });
+    if (after != found->second.begin()) flows.push_back({*(after - 1), i});
+  }
+  return flows;
+}
+
 namespace {
 
 /// Thread numbers of a process: computing from 0, communication from here.

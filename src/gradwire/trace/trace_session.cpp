@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <string_view>
-#include <utility>
 
 #include "gradwire/trace/chrome_trace.h"
 #include "gradwire/trace/step_trace.h"
-#include "gradwire/trace/trace_collection.h"
 
 namespace gradwire {
 namespace {

@@ -6,12 +6,12 @@
 #include <string>
 #include <utility>
 
-#include "gradwire/base/atomic_file.h"
 #include "gradwire/base/clock.h"
+#include "gradwire/base/file.h"
 #include "gradwire/trace/memory_timeline.h"
 #include "gradwire/trace/trace.h"
 #include "gradwire/trace/trace_clock.h"
-#include "gradwire/trace/trace_peers.h"
+#include "gradwire/trace/trace_collection.h"
 #include "gradwire/trace/trace_rank.h"
 #include "gradwire/trace/trace_summary.h"
 

@@ -1,13 +1,56 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "gradwire/base/types.h"
-#include "gradwire/trace/bottleneck.h"
+#include "gradwire/trace/step_trace.h"
 
 namespace gradwire {
+
+/// Summary of one rank's steps.
+struct RankMedians {
+  Rank rank = 0;
+  std::string host;
+  std::size_t steps = 0;  ///< Number of steps that the medians are over.
+  StepMedians step;
+};
+
+/// Returns the median over ranks of each part of a step.
+StepMedians medians_over(const std::vector<RankMedians>& ranks);
+
+/// The rank with the longest busy time per step, which the other ranks wait for.
+struct SlowestRank {
+  std::size_t index = 0;  ///< Index into the list of ranks.
+  double others = 0;      ///< Median busy time of the other ranks, in seconds.
+  double excess = 0;      ///< Its busy time minus `others`, in seconds; 0 for one rank.
+  double ratio = 1;       ///< Its busy time divided by `others`.
+};
+
+/// `ranks` must not be empty.
+SlowestRank slowest_of(const std::vector<RankMedians>& ranks);
+
+/// The dominant loss of time in a step.
+enum class BottleneckCause {
+  none,           ///< Nothing was recorded.
+  communication,  ///< Waiting for gradients.
+  data,           ///< Waiting for batches.
+  straggler,      ///< Waiting for one rank that is slower than the others.
+  compute,        ///< None of these takes a tenth of the step.
+};
+
+struct Bottleneck {
+  BottleneckCause cause = BottleneckCause::none;
+  double share = 0;  ///< Of a step, 0 .. 1; for `compute`, the share not spent waiting.
+  std::string text;  ///< One sentence: cause, size and remedy.
+};
+
+/// Returns the bottleneck of a step. Waiting for gradients counts as communication only as far as
+/// the slowest rank waits too, as that rank waits for no other. The straggler's share is how much
+/// longer the slowest rank is busy than the others.
+Bottleneck bottleneck(const std::vector<RankMedians>& ranks);
 
 /// Summary of a trace.
 struct TraceSummary {

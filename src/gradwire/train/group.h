@@ -2,18 +2,24 @@
 
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include "gradwire/trace/trace_collection.h"
 #include "gradwire/train/named_tensor.h"
 
 namespace gradwire {
 
 /// A process group of any c10d backend.
 using ProcessGroup = c10::intrusive_ptr<c10d::ProcessGroup>;
+
+/// A TraceSession's peers over any c10d group that can send and receive bytes in host memory (Gloo,
+/// MPI, gradwire): for traces of training on groups without a Communicator.
+std::unique_ptr<TracePeers> group_trace_peers(ProcessGroup group);
 
 /// Broadcasts the tensors of rank `root` to all ranks, coalesced into messages of at most about
 /// `message_bytes`. Every rank must pass tensors of the same shapes and types.
@@ -41,11 +47,11 @@ bool can_average(c10d::ProcessGroup& group, c10::DeviceType device);
 /// on the other ranks too, so that none waits for this rank.
 void abort_group(c10d::ProcessGroup& group, const std::string& reason) noexcept;
 
-/// Runs `work`. If it throws, aborts the group with the error's text and rethrows.
-template <class Work>
-void run_or_abort(c10d::ProcessGroup& group, const Work& work) {
+/// Runs `task`. If it throws, aborts the group with the error's text and rethrows.
+template <class Task>
+void run_or_abort(c10d::ProcessGroup& group, const Task& task) {
   try {
-    work();
+    task();
   } catch (const std::exception& error) {
     abort_group(group, error.what());
     throw;

@@ -5,11 +5,10 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "gradwire/base/atomic_file.h"
 #include "gradwire/base/error.h"
-#include "gradwire/base/read_file.h"
+#include "gradwire/base/file.h"
 
-namespace gradwire {
+namespace gradwire::workload {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -165,4 +164,4 @@ void write_profile(const LayerProfile& profile, const std::string& path) {
   write_file(path, to_json(profile));
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::workload

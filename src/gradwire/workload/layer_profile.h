@@ -8,7 +8,7 @@
 
 #include "gradwire/base/types.h"
 
-namespace gradwire {
+namespace gradwire::workload {
 
 /// A parameter of a model, without its values.
 struct ProfileTensor {
@@ -53,4 +53,4 @@ LayerProfile parse_profile(std::string_view json, const std::string& source);
 LayerProfile read_profile(const std::string& path);
 void write_profile(const LayerProfile& profile, const std::string& path);
 
-}  // namespace gradwire
+}  // namespace gradwire::workload

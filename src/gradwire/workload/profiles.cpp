@@ -3,12 +3,10 @@
 #include <array>
 #include <filesystem>
 
-#include <fmt/format.h>
-
-#include "gradwire/base/error.h"
+#include "gradwire/base/refuse.h"
 #include "gradwire/base/suggest.h"
 
-namespace gradwire {
+namespace gradwire::workload {
 namespace {
 
 struct BuiltIn {
@@ -39,11 +37,10 @@ const BuiltIn* find(std::string_view name) {
   return nullptr;
 }
 
-[[noreturn]] void refuse(std::string_view name) {
-  throw Exception(ErrorKind::invalid_argument,
-                  unknown_name("profile", name, profile_names()) +
-                      ", uniform:LAYERSxBYTES; or give a file that gradwire train "
-                      "--record-profile wrote");
+[[noreturn]] void refuse_name(std::string_view name) {
+  refuse(unknown_name("profile", name, profile_names()) +
+         ", uniform:LAYERSxBYTES; or give a file that gradwire train "
+         "--record-profile wrote");
 }
 
 }  // namespace
@@ -58,13 +55,13 @@ LayerProfile profile_named(const std::string& name_or_path) {
   if (const BuiltIn* model = find(name_or_path)) return model->make().profile;
   if (std::filesystem::exists(name_or_path)) return read_profile(name_or_path);
   if (name_or_path.starts_with(kUniform)) return uniform_profile(name_or_path);
-  refuse(name_or_path);
+  refuse_name(name_or_path);
 }
 
 double profile_multiplications(std::string_view name) {
   const BuiltIn* model = find(name);
-  if (model == nullptr) refuse(name);
+  if (model == nullptr) refuse_name(name);
   return model->make().multiplications;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::workload

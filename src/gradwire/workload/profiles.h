@@ -6,7 +6,7 @@
 
 #include "gradwire/workload/layer_profile.h"
 
-namespace gradwire {
+namespace gradwire::workload {
 
 /// The built-in profiles of models, with their real parameters. Time is split by multiplications
 /// (for one image or sequence, those of a layer's matrix products). A third of a step is forward
@@ -43,4 +43,4 @@ CountedProfile vit_profile(const std::string& name, int width);
 /// of the embedding, whose gradient is therefore complete last and needed first.
 CountedProfile gpt2_profile();
 
-}  // namespace gradwire
+}  // namespace gradwire::workload

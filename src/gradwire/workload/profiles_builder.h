@@ -7,7 +7,7 @@
 
 #include "gradwire/workload/profiles.h"
 
-namespace gradwire {
+namespace gradwire::workload {
 
 /// Collects a model's layers with their multiplications, and converts these to shares.
 class ProfileBuilder {
@@ -40,4 +40,4 @@ inline ProfileTensor bias(const std::string& layer, std::int64_t size) {
   return {layer + ".bias", {size}};
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::workload

@@ -2,7 +2,7 @@
 
 #include "gradwire/workload/profiles_builder.h"
 
-namespace gradwire {
+namespace gradwire::workload {
 namespace {
 
 constexpr int kExpansion = 4;  ///< Output channels of a block per channel of its middle layer.
@@ -67,4 +67,4 @@ CountedProfile resnet_profile(const std::string& name, const std::vector<int>& b
   return trunk.builder.finish();
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::workload

@@ -2,7 +2,7 @@
 
 #include "gradwire/workload/profiles_builder.h"
 
-namespace gradwire {
+namespace gradwire::workload {
 namespace {
 
 constexpr int kLayers = 12;
@@ -100,4 +100,4 @@ CountedProfile gpt2_profile() {
   return model.builder.finish();
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::workload

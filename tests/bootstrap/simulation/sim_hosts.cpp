@@ -10,11 +10,11 @@
 namespace gradwire::test {
 
 /// A socket of either kind, as poll(2) sees it.
-class SimSocket : public SimulatedSocket {
+class SimSocket : public net::SimulatedSocket {
  public:
   explicit SimSocket(SimProcess& process) : process_(process) {}
   virtual short events() const = 0;
-  void poll(std::span<pollfd> entries, std::span<SimulatedSocket* const> sockets,
+  void poll(std::span<pollfd> entries, std::span<net::SimulatedSocket* const> sockets,
             Duration timeout) override;
 
  protected:
@@ -36,20 +36,20 @@ class SimStream final : public SimSocket {
 
   std::uint64_t number() const { return connection_->number; }
 
-  Transfer send(ConstBytes bytes) override {
+  net::Transfer send(ConstBytes bytes) override {
     if (!connection_->local) process_.check_alive();
     return process_.hosts_.send(*connection_, side_, bytes);
   }
 
-  Transfer receive(Bytes bytes) override {
-    const Transfer found = peek(bytes);
+  net::Transfer receive(Bytes bytes) override {
+    const net::Transfer found = peek(bytes);
     SimEnd& end = own();
     const auto count = static_cast<std::ptrdiff_t>(found.bytes);
     end.inbox.erase(end.inbox.begin(), end.inbox.begin() + count);
     return found;
   }
 
-  Transfer peek(Bytes bytes) override {
+  net::Transfer peek(Bytes bytes) override {
     const SimEnd& end = own();
     if (end.inbox.empty() && end.error != 0) return {.ended = true, .cause = end.error};
     if (end.inbox.empty()) return {.ended = end.at_end};
@@ -59,9 +59,9 @@ class SimStream final : public SimSocket {
     return {.bytes = count};
   }
 
-  Result<std::optional<Accepted>> accept() override { return std::nullopt; }
-  SocketAddress local_address() const override { return own().address; }
-  SocketAddress peer_address() const override { return connection_->ends[1 - side_].address; }
+  Result<std::optional<net::Accepted>> accept() override { return std::nullopt; }
+  net::SocketAddress local_address() const override { return own().address; }
+  net::SocketAddress peer_address() const override { return connection_->ends[1 - side_].address; }
 
   short events() const override {
     const SimEnd& end = own();
@@ -82,7 +82,7 @@ class SimStream final : public SimSocket {
 
 class SimListener final : public SimSocket {
  public:
-  SimListener(SimProcess& process, const SocketAddress& address)
+  SimListener(SimProcess& process, const net::SocketAddress& address)
       : SimSocket(process), address_(address) {
     process_.hosts_.listeners_[address.to_string()] = this;
     process_.listeners_.insert(this);
@@ -106,29 +106,29 @@ class SimListener final : public SimSocket {
     return true;
   }
 
-  Result<std::optional<Accepted>> accept() override {
+  Result<std::optional<net::Accepted>> accept() override {
     process_.check_alive();
     if (backlog_.empty()) return std::nullopt;
     auto connection = std::move(backlog_.front());
     backlog_.pop_front();
-    const SocketAddress from = connection->ends[0].address;
-    return Accepted{Socket(std::make_unique<SimStream>(std::move(connection), 1)), from};
+    const net::SocketAddress from = connection->ends[0].address;
+    return net::Accepted{net::Socket(std::make_unique<SimStream>(std::move(connection), 1)), from};
   }
 
-  Transfer send(ConstBytes) override { return {.ended = true, .cause = ENOTCONN}; }
-  Transfer receive(Bytes) override { return {.ended = true, .cause = ENOTCONN}; }
-  Transfer peek(Bytes) override { return {.ended = true, .cause = ENOTCONN}; }
-  SocketAddress local_address() const override { return address_; }
-  SocketAddress peer_address() const override { return {}; }
+  net::Transfer send(ConstBytes) override { return {.ended = true, .cause = ENOTCONN}; }
+  net::Transfer receive(Bytes) override { return {.ended = true, .cause = ENOTCONN}; }
+  net::Transfer peek(Bytes) override { return {.ended = true, .cause = ENOTCONN}; }
+  net::SocketAddress local_address() const override { return address_; }
+  net::SocketAddress peer_address() const override { return {}; }
   short events() const override { return backlog_.empty() ? short{0} : short{POLLIN}; }
 
  private:
-  SocketAddress address_;
+  net::SocketAddress address_;
   std::deque<std::shared_ptr<SimConnection>> backlog_;
   bool closed_ = false;
 };
 
-void SimSocket::poll(std::span<pollfd> entries, std::span<SimulatedSocket* const> sockets,
+void SimSocket::poll(std::span<pollfd> entries, std::span<net::SimulatedSocket* const> sockets,
                      Duration timeout) {
   const auto look = [&] {
     bool any = false;
@@ -149,38 +149,39 @@ const Clock& SimProcess::clock() const {
   return hosts_.scheduler_;
 }
 
-Result<Socket> SimProcess::listen_on(const SocketAddress& address) const {
+Result<net::Socket> SimProcess::listen_on(const net::SocketAddress& address) const {
   check_alive();
-  const SocketAddress at = address.port() == 0 ? address.with_port(hosts_.next_port_++) : address;
+  const net::SocketAddress at =
+      address.port() == 0 ? address.with_port(hosts_.next_port_++) : address;
   if (hosts_.listeners_.contains(at.to_string())) {
     return failure(
         ErrorKind::invalid_argument,
         fmt::format("cannot listen at {}: another program already does", at.to_string()));
   }
-  return Socket(std::make_unique<SimListener>(const_cast<SimProcess&>(*this), at));
+  return net::Socket(std::make_unique<SimListener>(const_cast<SimProcess&>(*this), at));
 }
 
-Result<Socket> SimProcess::start_connect(const SocketAddress& to, const SocketAddress&,
-                                         const std::string&) const {
+Result<net::Socket> SimProcess::start_connect(const net::SocketAddress& to,
+                                              const net::SocketAddress&, const std::string&) const {
   check_alive();
   auto connection = std::make_shared<SimConnection>();
   connection->number = ++hosts_.connections_;
   connection->ends[0].process = const_cast<SimProcess*>(this);
-  connection->ends[0].address = *SocketAddress::of(address_, hosts_.next_port_++);
+  connection->ends[0].address = *net::SocketAddress::of(address_, hosts_.next_port_++);
   connection->ends[1].address = to;
   hosts_.connect(connection, to);
-  return Socket(std::make_unique<SimStream>(std::move(connection), 0));
+  return net::Socket(std::make_unique<SimStream>(std::move(connection), 0));
 }
 
-Result<std::pair<Socket, Socket>> SimProcess::make_pair() const {
+Result<std::pair<net::Socket, net::Socket>> SimProcess::make_pair() const {
   auto connection = std::make_shared<SimConnection>();
   connection->local = true;
   for (SimEnd& end : connection->ends) {
     end.process = const_cast<SimProcess*>(this);
     end.established = true;
   }
-  return std::pair(Socket(std::make_unique<SimStream>(connection, 0)),
-                   Socket(std::make_unique<SimStream>(connection, 1)));
+  return std::pair(net::Socket(std::make_unique<SimStream>(connection, 0)),
+                   net::Socket(std::make_unique<SimStream>(connection, 1)));
 }
 
 void SimProcess::pause(Duration duration) const {
@@ -190,7 +191,7 @@ void SimProcess::pause(Duration duration) const {
 namespace {
 
 /// A thread of a simulated process.
-class SimThread final : public NetworkThread {
+class SimThread final : public net::NetworkThread {
  public:
   SimThread(Scheduler& scheduler, Scheduler::Task* task) : scheduler_(scheduler), task_(task) {}
   ~SimThread() override {
@@ -214,7 +215,7 @@ std::function<void()> until_killed(std::function<void()> run) {
 
 }  // namespace
 
-std::unique_ptr<NetworkThread> SimProcess::start_thread(std::function<void()> run) const {
+std::unique_ptr<net::NetworkThread> SimProcess::start_thread(std::function<void()> run) const {
   return std::make_unique<SimThread>(hosts_.scheduler_,
                                      hosts_.scheduler_.start(until_killed(std::move(run))));
 }
@@ -250,8 +251,8 @@ SimProcess& SimHosts::add_process(const std::string& address) {
   return *processes_.emplace_back(std::make_unique<SimProcess>(*this, address));
 }
 
-std::vector<SocketAddress> SimHosts::listeners() const {
-  std::vector<SocketAddress> all;
+std::vector<net::SocketAddress> SimHosts::listeners() const {
+  std::vector<net::SocketAddress> all;
   for (const auto& [address, listener] : listeners_) all.push_back(listener->local_address());
   return all;
 }
@@ -265,7 +266,8 @@ Duration SimHosts::latency() {
   return std::chrono::microseconds(random().between(20, 300));
 }
 
-void SimHosts::connect(const std::shared_ptr<SimConnection>& connection, const SocketAddress& to) {
+void SimHosts::connect(const std::shared_ptr<SimConnection>& connection,
+                       const net::SocketAddress& to) {
   scheduler_.at(scheduler_.now() + latency(), [this, connection, to] {
     SimEnd& caller = connection->ends[0];
     if (caller.closed) return;
@@ -282,7 +284,7 @@ void SimHosts::connect(const std::shared_ptr<SimConnection>& connection, const S
   });
 }
 
-Transfer SimHosts::send(SimConnection& connection, int side, ConstBytes bytes) {
+net::Transfer SimHosts::send(SimConnection& connection, int side, ConstBytes bytes) {
   SimEnd& own = connection.ends[side];
   if (own.error != 0) return {.ended = true, .cause = own.error};
   if (!own.established || own.closed) return {};
@@ -353,7 +355,7 @@ void SimHosts::close(SimConnection& connection, int side) {
   });
 }
 
-std::uint64_t connection_number(const Socket& stream) {
+std::uint64_t connection_number(const net::Socket& stream) {
   return static_cast<const SimStream*>(stream.simulated())->number();
 }
 

@@ -33,17 +33,17 @@ class SimListener;
 
 /// A process on a host of its own, as the code under test sees it: its HostNetwork. A killed
 /// process leaves its sockets to its kernel, which closes them.
-class SimProcess final : public HostNetwork {
+class SimProcess final : public net::HostNetwork {
  public:
   SimProcess(SimHosts& hosts, std::string address) : hosts_(hosts), address_(std::move(address)) {}
 
   const Clock& clock() const override;
-  Result<Socket> listen_on(const SocketAddress& address) const override;
-  Result<Socket> start_connect(const SocketAddress& to, const SocketAddress& source,
-                               const std::string& interface) const override;
-  Result<std::pair<Socket, Socket>> make_pair() const override;
+  Result<net::Socket> listen_on(const net::SocketAddress& address) const override;
+  Result<net::Socket> start_connect(const net::SocketAddress& to, const net::SocketAddress& source,
+                                    const std::string& interface) const override;
+  Result<std::pair<net::Socket, net::Socket>> make_pair() const override;
   void pause(Duration duration) const override;
-  std::unique_ptr<NetworkThread> start_thread(std::function<void()> run) const override;
+  std::unique_ptr<net::NetworkThread> start_thread(std::function<void()> run) const override;
 
   /// Starts the process's main thread.
   void start(std::function<void()> run);
@@ -80,7 +80,7 @@ class SimProcess final : public HostNetwork {
 /// One end of a connection.
 struct SimEnd {
   SimProcess* process = nullptr;
-  SocketAddress address;
+  net::SocketAddress address;
   std::deque<std::byte> inbox;
   Time last_arrival = {};
   bool established = false;
@@ -105,7 +105,7 @@ class SimHosts {
   /// A new process on the host with that numeric address. Valid until this ends.
   SimProcess& add_process(const std::string& address);
   /// Addresses that are listened at.
-  std::vector<SocketAddress> listeners() const;
+  std::vector<net::SocketAddress> listeners() const;
   /// Times that each fault happened.
   std::uint64_t refused = 0, resets = 0;
   /// The sum of all delays.
@@ -117,8 +117,8 @@ class SimHosts {
   friend class SimListener;
 
   Duration latency();
-  void connect(const std::shared_ptr<SimConnection>& connection, const SocketAddress& to);
-  Transfer send(SimConnection& connection, int side, ConstBytes bytes);
+  void connect(const std::shared_ptr<SimConnection>& connection, const net::SocketAddress& to);
+  net::Transfer send(SimConnection& connection, int side, ConstBytes bytes);
   void transmit(SimConnection& connection, int side, ConstBytes bytes);
   void arrive(SimConnection& connection, int side, const std::vector<std::byte>& bytes);
   void reset(SimConnection& connection, int cause);
@@ -134,6 +134,6 @@ class SimHosts {
 };
 
 /// Returns the number of the simulated connection of a stream; the same at both ends.
-std::uint64_t connection_number(const Socket& stream);
+std::uint64_t connection_number(const net::Socket& stream);
 
 }  // namespace gradwire::test

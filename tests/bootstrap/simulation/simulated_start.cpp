@@ -62,7 +62,7 @@ struct Member {
   SimProcess* process = nullptr;
   Time begun = {};
   Time ended = {};
-  std::optional<Result<JoinedRanks>> result;
+  std::optional<Result<bootstrap::JoinedRanks>> result;
 
   bool joined() const { return !process->killed() && result && result->has_value(); }
   bool failed() const { return !process->killed() && result && !result->has_value(); }
@@ -139,8 +139,8 @@ class Start {
     if (hit && scenario_.fault == StartFault::freeze) member.process->freeze_at(scenario_.message);
   }
 
-  Job job_of(Rank rank, const std::string& host) const {
-    Job job;
+  bootstrap::Job job_of(Rank rank, const std::string& host) const {
+    bootstrap::Job job;
     job.rank = rank;
     job.world_size = scenario_.world_size;
     job.master_address = host_of(0);
@@ -170,8 +170,8 @@ class Start {
     try {
       process.pause(delay);
       member.begun = process.clock().now();
-      member.result = join_ranks(process, job_of(member.rank, process.address()),
-                                 {.timeout = scenario_.timeout});
+      member.result = bootstrap::join_ranks(process, job_of(member.rank, process.address()),
+                                            {.timeout = scenario_.timeout});
       member.ended = process.clock().now();
     } catch (const Killed&) {
       const bool again = scenario_.fault == StartFault::restart && !stopping_;
@@ -190,22 +190,22 @@ class Start {
     });
   }
 
-  void contact(const SocketAddress& to) {
-    const Socket socket = std::move(*stranger_->start_connect(to, {}, ""));
-    const Deadline deadline = Deadline::after(stranger_->clock(), seconds(1));
-    if (!wait_for(socket, POLLOUT, deadline)) return;
+  void contact(const net::SocketAddress& to) {
+    const net::Socket socket = std::move(*stranger_->start_connect(to, {}, ""));
+    const net::Deadline deadline = net::Deadline::after(stranger_->clock(), seconds(1));
+    if (!net::wait_for(socket, POLLOUT, deadline)) return;
     ++contacts_;
-    if (scenario_.fault == StartFault::garbage_stranger) (void)send_some(socket, garbage());
+    if (scenario_.fault == StartFault::garbage_stranger) (void)net::send_some(socket, garbage());
     if (hosts_.random().one_in(2)) stranger_->pause(some_time() * 10);
   }
 
   /// Any bytes, or the beginning of a handshake without the secret.
   std::vector<std::byte> garbage() {
     Random& random = hosts_.random();
-    const Claims claims{.from = static_cast<Rank>(random.below(6)),
-                        .to = static_cast<Rank>(random.below(6)),
-                        .world_size = scenario_.world_size};
-    std::vector<std::byte> bytes = make_hello(claims, "store");
+    const bootstrap::Claims claims{.from = static_cast<Rank>(random.below(6)),
+                                   .to = static_cast<Rank>(random.below(6)),
+                                   .world_size = scenario_.world_size};
+    std::vector<std::byte> bytes = bootstrap::make_hello(claims, "store");
     if (random.one_in(2)) bytes.resize(1 + random.below(300));
     if (random.one_in(2)) bytes[random.below(bytes.size())] = std::byte{0xFF};
     return bytes;
@@ -260,7 +260,7 @@ class Start {
     if (&one == &other || !other.joined()) return {};
     const std::string both = one.name() + " and " + other.name();
     if (one.rank == other.rank) return both + " joined as the same rank";
-    const JoinedRanks &a = **one.result, &b = **other.result;
+    const bootstrap::JoinedRanks &a = **one.result, &b = **other.result;
     if (!std::ranges::equal(a.endpoints, b.endpoints, {}, encode_endpoint, encode_endpoint)) {
       return both + " have different tables";
     }
@@ -273,7 +273,9 @@ class Start {
     return {};
   }
 
-  static std::string encode_endpoint(const RankEndpoint& endpoint) { return encode(endpoint); }
+  static std::string encode_endpoint(const bootstrap::RankEndpoint& endpoint) {
+    return encode(endpoint);
+  }
 
   const Member* joined_as(Rank rank) const {
     const auto found = std::ranges::find_if(
@@ -299,7 +301,7 @@ class Start {
       for (Rank rank = 0; rank < scenario_.world_size; ++rank) {
         if (rank == member->rank || joined_as(rank)) continue;
         const auto& sockets = (*member->result)->connections.sockets;
-        if (!has_ended(sockets[static_cast<std::size_t>(rank)].front())) {
+        if (!net::has_ended(sockets[static_cast<std::size_t>(rank)].front())) {
           return fmt::format("{} does not see that rank {} has left", member->name(), rank);
         }
       }

@@ -2,12 +2,12 @@
 #include <iostream>
 
 #include "gradwire/bootstrap/job.h"
-#include "gradwire/cli/launch/run_self.h"
+#include "gradwire/cli/launch/launch_arguments.h"
 
 int main() {
-  const gradwire::Environment environment = gradwire::process_environment();
+  const gradwire::bootstrap::Environment environment = gradwire::bootstrap::process_environment();
   const auto rank = environment("RANK");
-  if (!rank) return gradwire::run_self({"an", "argument"}, 3, "self_runner");
+  if (!rank) return gradwire::cli::run_self({"an", "argument"}, 3, "self_runner");
   std::cout << "rank " << *rank << " of " << environment("WORLD_SIZE").value_or("?") << std::endl;
   std::cerr << "error " << *rank << std::endl;
   return 0;

@@ -19,16 +19,17 @@ constexpr int kRanks = 3;
 struct Mishap {
   enum Kind { none, vanishes, repeats, changes_channel };
   Kind kind = none;
-  StreamId stream;
+  net::StreamId stream;
   std::uint64_t frame = 0;
 };
 
 /// Forwards whole frames as they arrive, in order, except for the faulty one.
 class MishapTransport final : public CountingTransport {
  public:
-  MishapTransport(Transport& inner, Mishap mishap) : CountingTransport(inner), mishap_(mishap) {}
+  MishapTransport(net::Transport& inner, Mishap mishap)
+      : CountingTransport(inner), mishap_(mishap) {}
 
-  Result<std::size_t> read(StreamId from, std::span<const Bytes> pieces) override {
+  Result<std::size_t> read(net::StreamId from, std::span<const Bytes> pieces) override {
     Incoming& incoming = incoming_[from.peer][from.rail];
     const Status more = fill(from, incoming);
     if (!more && incoming.ready.empty()) return tl::unexpected(more.error());
@@ -55,7 +56,7 @@ class MishapTransport final : public CountingTransport {
   }
 
   /// Reads all available bytes.
-  Status fill(StreamId from, Incoming& incoming) {
+  Status fill(net::StreamId from, Incoming& incoming) {
     for (;;) {
       std::vector<std::byte> buffer(64 * 1024);
       const Bytes room(buffer);
@@ -73,21 +74,21 @@ class MishapTransport final : public CountingTransport {
 
   /// Bytes of the first frame; 0 if it is incomplete.
   static std::size_t first_frame(ConstBytes held) {
-    if (held.size() < kFrameHeaderBytes) return 0;
-    const Result<FrameHeader> header = decode(held.first<kFrameHeaderBytes>());
-    const std::size_t size = kFrameHeaderBytes + header->length;
+    if (held.size() < net::kFrameHeaderBytes) return 0;
+    const Result<net::FrameHeader> header = net::decode(held.first<net::kFrameHeaderBytes>());
+    const std::size_t size = net::kFrameHeaderBytes + header->length;
     return held.size() < size ? 0 : size;
   }
 
-  void pass(StreamId from, Bytes frame, std::vector<std::byte>& ready) {
+  void pass(net::StreamId from, Bytes frame, std::vector<std::byte>& ready) {
     const bool is_it =
         mishap_.kind != Mishap::none && from == mishap_.stream && frames_++ == mishap_.frame;
     happened_ = happened_ || is_it;
     if (is_it && mishap_.kind == Mishap::vanishes) return;
     if (is_it && mishap_.kind == Mishap::changes_channel) {
-      FrameHeader header = *decode(ConstBytes(frame).first<kFrameHeaderBytes>());
+      net::FrameHeader header = *net::decode(ConstBytes(frame).first<net::kFrameHeaderBytes>());
       header.channel = 77;
-      encode(header, frame.first<kFrameHeaderBytes>());
+      encode(header, frame.first<net::kFrameHeaderBytes>());
     }
     const int times = is_it && mishap_.kind == Mishap::repeats ? 2 : 1;
     for (int i = 0; i < times; ++i) ready.insert(ready.end(), frame.begin(), frame.end());
@@ -104,10 +105,10 @@ class TamperedJob {
  public:
   TamperedJob(int rails, std::size_t count, Mishap mishap)
       : case_{.algorithm = "ring", .ranks = kRanks, .count = count},
-        job_(std::vector<SimHost>(kRanks,
-                                  {.rails = std::vector<SimPort>(static_cast<std::size_t>(rails))}),
+        job_(std::vector<net::SimHost>(
+                 kRanks, {.rails = std::vector<net::SimPort>(static_cast<std::size_t>(rails))}),
              {0, 1, 2}, {.window_bytes = 64 * 1024, .unit_bytes = 16 * 1024}, {},
-             [&](Rank rank, Transport& endpoint) {
+             [&](Rank rank, net::Transport& endpoint) {
                auto wrapped =
                    std::make_unique<MishapTransport>(endpoint, rank == 1 ? mishap : Mishap{});
                if (rank == 1) tampering_ = wrapped.get();
@@ -134,7 +135,7 @@ class TamperedJob {
  private:
   Case case_;
   MishapTransport* tampering_ = nullptr;
-  SimulatedJob job_;
+  engine::SimulatedJob job_;
   std::vector<Memory> inputs_;
   std::vector<Memory> outputs_ = std::vector<Memory>(kRanks);
   std::vector<std::shared_ptr<Outcome>> outcomes_;

@@ -17,9 +17,9 @@ constexpr int kRanks = 4;
 constexpr Time kLatest{std::chrono::seconds(10)};
 
 /// Records when the last of its ranks completed.
-class Ended final : public Completion {
+class Ended final : public engine::Completion {
  public:
-  explicit Ended(const SimulatedJob& job) : job_(job) {}
+  explicit Ended(const engine::SimulatedJob& job) : job_(job) {}
 
   void succeeded() override {
     ++ranks_;
@@ -31,7 +31,7 @@ class Ended final : public Completion {
   Time at() const { return at_; }
 
  private:
-  const SimulatedJob& job_;
+  const engine::SimulatedJob& job_;
   int ranks_ = 0;
   Time at_{};
 };
@@ -48,7 +48,7 @@ class PriorityJob {
       memories_.push_back(std::make_unique<Memory>(make_input(c, r, 1)));
       const Memory& input = *memories_.back();
       memories_.push_back(std::make_unique<Memory>());
-      OperationRequest request = make_request(c, r, input, *memories_.back(), ended);
+      engine::OperationRequest request = make_request(c, r, input, *memories_.back(), ended);
       request.priority = priority;
       job_.executor(r).post(std::move(request), job_.now());
     }
@@ -69,7 +69,7 @@ class PriorityJob {
   Time now() const { return job_.now(); }
 
  private:
-  SimulatedJob job_{std::vector<SimPort>(kRanks), {.window_bytes = 64 << 10}, {}};
+  engine::SimulatedJob job_{std::vector<net::SimPort>(kRanks), {.window_bytes = 64 << 10}, {}};
   std::vector<std::unique_ptr<Memory>> memories_;
   std::vector<std::shared_ptr<const Ended>> operations_;
 };

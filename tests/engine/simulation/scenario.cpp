@@ -20,20 +20,20 @@ std::size_t draw_count(Random& random) {
 }
 
 Case draw_case(Random& random, int ranks) {
-  const std::span<const Algorithm> all = algorithm_catalogue();
-  const Algorithm* algorithm = &all[random.below(all.size())];
-  while (algorithm->collective == Collective::point_to_point) {
+  const std::span<const schedule::Algorithm> all = schedule::algorithm_catalogue();
+  const schedule::Algorithm* algorithm = &all[random.below(all.size())];
+  while (algorithm->collective == schedule::Collective::point_to_point) {
     algorithm = &all[random.below(all.size())];
   }
   Case c{.collective = algorithm->collective,
          .algorithm = std::string(algorithm->name),
          .ranks = ranks,
-         .count = algorithm->collective == Collective::barrier ? 0 : draw_count(random),
+         .count = algorithm->collective == schedule::Collective::barrier ? 0 : draw_count(random),
          .type = all_data_types()[random.below(all_data_types().size())],
          .op = all_reduce_ops()[random.below(all_reduce_ops().size())],
          .root = static_cast<Rank>(random.below(static_cast<std::uint64_t>(ranks))),
          .in_place = random.one_in(2)};
-  if (c.collective == Collective::barrier) c.type = DataType::uint8;
+  if (c.collective == schedule::Collective::barrier) c.type = DataType::uint8;
   return c;
 }
 
@@ -46,8 +46,8 @@ Fault draw_fault(Random& random, int ranks) {
   return kFaults[random.below(kFaults.size())];
 }
 
-ExecutorOptions draw_options(Random& random) {
-  ExecutorOptions options;
+engine::ExecutorOptions draw_options(Random& random) {
+  engine::ExecutorOptions options;
   options.limits.segment_bytes = std::size_t{8} << random.below(7);
   options.limits.eager_bytes = random.below(400);
   options.limits.eager_credit = options.limits.eager_bytes + random.below(600);
@@ -55,7 +55,7 @@ ExecutorOptions draw_options(Random& random) {
   return options;
 }
 
-SimOptions draw_network(Random& random) {
+net::SimOptions draw_network(Random& random) {
   return {.seed = random.next(),
           .window_bytes = 256 + random.below(8000),
           .unit_bytes = 16 + random.below(2000),
@@ -75,7 +75,7 @@ void draw_hosts(Random& random, Scenario& s) {
     const bool joins = shared && r > 0 && random.one_in(2);
     s.host_of.push_back(joins ? s.host_of.back() : static_cast<int>(s.hosts.size()));
     if (joins) continue;
-    SimHost& host = s.hosts.emplace_back();
+    net::SimHost& host = s.hosts.emplace_back();
     for (std::uint64_t n = rails ? least + random.below(2) : 1; n > 0; --n) {
       host.rails.push_back({Duration(random.between(1'000, 200'000)),
                             1e6 * static_cast<double>(random.between(1, 1000))});
@@ -103,12 +103,12 @@ void draw_rail_faults(Random& random, Scenario& s) {
 }
 
 /// The topology that schedules use.
-Topology topology_of(const Scenario& s) {
-  std::vector<Host> hosts;
-  for (const SimHost& host : s.hosts) {
-    Host& seen = hosts.emplace_back();
+topology::Topology topology_of(const Scenario& s) {
+  std::vector<topology::Host> hosts;
+  for (const net::SimHost& host : s.hosts) {
+    topology::Host& seen = hosts.emplace_back();
     seen.rails.clear();
-    for (const SimPort& rail : host.rails) {
+    for (const net::SimPort& rail : host.rails) {
       seen.rails.push_back({rail.latency, rail.bytes_per_second});
     }
   }
@@ -209,7 +209,7 @@ std::string Scenario::describe() const {
       network.stall_one_in, network.max_stall.count() / 1'000'000, in_place ? ", in place" : "");
   for (std::size_t h = 0; h < hosts.size(); ++h) {
     text += fmt::format("  host {}: {} ranks, rails", h, std::ranges::count(host_of, h));
-    for (const SimPort& rail : hosts[h].rails) {
+    for (const net::SimPort& rail : hosts[h].rails) {
       text += fmt::format(" {} MB/s", rail.bytes_per_second / 1e6);
     }
     text += "\n";

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "gradwire/base/element_value.h"
+#include "gradwire/base/element.h"
 
 namespace gradwire::test {
 namespace {
@@ -42,22 +42,22 @@ double expected_at(const Case& c, Rank rank, const std::vector<Memory>& inputs, 
   };
   const std::size_t mine = static_cast<std::size_t>(rank) * c.count;
   switch (c.collective) {
-    case Collective::all_reduce:
-    case Collective::reduce:
+    case schedule::Collective::all_reduce:
+    case schedule::Collective::reduce:
       return reduced_at(c, inputs, i);
-    case Collective::reduce_scatter:
+    case schedule::Collective::reduce_scatter:
       return reduced_at(c, inputs, mine + i);
-    case Collective::all_gather:
-    case Collective::gather:
+    case schedule::Collective::all_gather:
+    case schedule::Collective::gather:
       return element(static_cast<Rank>(i / c.count), i % c.count);
-    case Collective::scatter:
+    case schedule::Collective::scatter:
       return element(c.root, mine + i);
-    case Collective::all_to_all:
+    case schedule::Collective::all_to_all:
       return element(static_cast<Rank>(i / c.count), mine + i % c.count);
-    case Collective::broadcast:
-    case Collective::point_to_point:
+    case schedule::Collective::broadcast:
+    case schedule::Collective::point_to_point:
       return element(c.root, i);
-    case Collective::barrier:
+    case schedule::Collective::barrier:
       return 0;
   }
   return 0;
@@ -66,17 +66,19 @@ double expected_at(const Case& c, Rank rank, const std::vector<Memory>& inputs, 
 }  // namespace
 
 std::size_t Case::input_count() const {
-  const bool one = collective == Collective::all_gather || collective == Collective::gather;
+  const bool one =
+      collective == schedule::Collective::all_gather || collective == schedule::Collective::gather;
   return one ? count : total();
 }
 
 std::size_t Case::output_count() const {
-  const bool one = collective == Collective::reduce_scatter || collective == Collective::scatter;
+  const bool one = collective == schedule::Collective::reduce_scatter ||
+                   collective == schedule::Collective::scatter;
   return one ? count : total();
 }
 
-Schedule Case::schedule() const {
-  return value_or_throw(make_schedule({collective, root}, algorithm, hosts()));
+schedule::Schedule Case::schedule() const {
+  return value_or_throw(schedule::make_schedule({collective, root}, algorithm, hosts()));
 }
 
 std::string Case::describe() const {
@@ -121,17 +123,18 @@ void expect_right(const Case& c, Rank rank, const std::vector<Memory>& inputs,
   EXPECT_TRUE(is_right(c, rank, inputs, output)) << c.describe() << ", rank " << rank;
 }
 
-OperationRequest make_request(const Case& c, Rank rank, const Memory& input, Memory& output,
-                              std::shared_ptr<Completion> completion) {
-  OperationRequest request;
-  request.program = CompiledProgram::compile(c.schedule(), rank);
+engine::OperationRequest make_request(const Case& c, Rank rank, const Memory& input, Memory& output,
+                                      std::shared_ptr<engine::Completion> completion) {
+  engine::OperationRequest request;
+  request.program = engine::CompiledProgram::compile(c.schedule(), rank);
   request.fingerprint = {
       .collective = c.collective, .type = c.type, .op = c.op, .root = c.root, .count = c.total()};
   request.fingerprint.set_algorithm(c.algorithm);
-  const bool aliased = c.in_place && (c.collective == Collective::all_reduce ||
-                                      (c.collective == Collective::reduce && rank == c.root));
+  const bool aliased =
+      c.in_place && (c.collective == schedule::Collective::all_reduce ||
+                     (c.collective == schedule::Collective::reduce && rank == c.root));
   if (aliased) output = input;
-  if (c.collective == Collective::broadcast && rank == c.root) output = input;
+  if (c.collective == schedule::Collective::broadcast && rank == c.root) output = input;
   output.resize(c.output_count() * size_of(c.type));
   request.input = aliased ? output.data() : input.data();
   request.output = output.data();
@@ -141,9 +144,9 @@ OperationRequest make_request(const Case& c, Rank rank, const Memory& input, Mem
   return request;
 }
 
-CaseResult simulate(const Case& c, const std::vector<Memory>& inputs, const SimOptions& network,
-                    const ExecutorOptions& options) {
-  SimulatedJob job(c.hosts(), network, options);
+CaseResult simulate(const Case& c, const std::vector<Memory>& inputs,
+                    const net::SimOptions& network, const engine::ExecutorOptions& options) {
+  engine::SimulatedJob job(c.hosts(), network, options);
   const std::vector<Memory> before = inputs;
   CaseResult result{.outputs = std::vector<Memory>(inputs.size()), .payload_bytes = {}};
   std::vector<std::shared_ptr<Outcome>> outcomes;
@@ -169,13 +172,13 @@ std::vector<std::size_t> scheduled_bytes(const Case& c) {
   for (Rank r = 0; r < c.ranks; ++r) {
     Memory output;
     const Memory input(c.input_count() * size_of(c.type));
-    OperationRequest request = make_request(c, r, input, output, nullptr);
+    engine::OperationRequest request = make_request(c, r, input, output, nullptr);
     const auto program = request.program;
-    Operation operation({}, std::move(request));
+    engine::Operation operation({}, std::move(request));
     Memory scratch(operation.scratch_bytes());
     operation.bind_scratch(scratch.data());
-    for (OpIndex op = 0; op < program->program.ops.size(); ++op) {
-      const bool sends = program->program.ops[op].kind == OpKind::send;
+    for (schedule::OpIndex op = 0; op < program->program.ops.size(); ++op) {
+      const bool sends = program->program.ops[op].kind == schedule::OpKind::send;
       if (sends) bytes[static_cast<std::size_t>(r)] += operation.size(op);
     }
   }

@@ -16,10 +16,10 @@
 namespace gradwire::test {
 
 /// Records how an operation on one rank ended.
-class Outcome final : public Completion {
+class Outcome final : public engine::Completion {
  public:
   /// `clock`, if given, records when.
-  explicit Outcome(const SimNetwork* clock = nullptr) : clock_(clock) {}
+  explicit Outcome(const net::SimNetwork* clock = nullptr) : clock_(clock) {}
 
   void succeeded() override { ++successes; }
   void failed(const Error& error) override {
@@ -35,11 +35,11 @@ class Outcome final : public Completion {
   Time at{};
 
  private:
-  const SimNetwork* clock_;
+  const net::SimNetwork* clock_;
 };
 
 struct Case {
-  Collective collective = Collective::all_reduce;
+  schedule::Collective collective = schedule::Collective::all_reduce;
   std::string algorithm = "ring";
   int ranks = 4;
   std::size_t count = 1000;  ///< Elements of one rank's part, if it has one, or of all.
@@ -48,21 +48,21 @@ struct Case {
   Rank root = 0;
   bool in_place = true;  ///< all_reduce, and the root of reduce.
   int lane = 0;
-  std::optional<Topology> topology = {};  ///< Empty: every rank on its own host.
+  std::optional<topology::Topology> topology = {};  ///< Empty: every rank on its own host.
   bool rough = false;  ///< Elements whose sums round, so that the order of summation shows.
 
   /// Returns true if only the root has an output.
   bool ends_at_root() const {
-    return collective == Collective::reduce || collective == Collective::gather;
+    return collective == schedule::Collective::reduce || collective == schedule::Collective::gather;
   }
   std::size_t total() const {
-    return has_parts(collective) ? count * static_cast<std::size_t>(ranks) : count;
+    return schedule::has_parts(collective) ? count * static_cast<std::size_t>(ranks) : count;
   }
   std::size_t input_count() const;
-  Schedule schedule() const;
+  schedule::Schedule schedule() const;
   std::size_t output_count() const;
   /// `topology`, or else the hosts that it stands for.
-  Topology hosts() const { return topology.value_or(Topology::uniform(ranks)); }
+  topology::Topology hosts() const { return topology.value_or(topology::Topology::uniform(ranks)); }
   std::string describe() const;
 };
 
@@ -78,8 +78,8 @@ void expect_right(const Case& c, Rank rank, const std::vector<Memory>& inputs,
 bool is_right(const Case& c, Rank rank, const std::vector<Memory>& inputs, const Memory& output);
 
 /// The request of one rank. The memories must outlive the operation.
-OperationRequest make_request(const Case& c, Rank rank, const Memory& input, Memory& output,
-                              std::shared_ptr<Completion> completion);
+engine::OperationRequest make_request(const Case& c, Rank rank, const Memory& input, Memory& output,
+                                      std::shared_ptr<engine::Completion> completion);
 
 /// What a case leaves, by rank.
 struct CaseResult {
@@ -92,8 +92,8 @@ std::vector<Memory> make_inputs(const Case& c, std::uint64_t seed);
 
 /// Runs a case in a simulated job on the case's hosts. Fails the test if the operation fails on any
 /// rank, does not end, or writes to an input.
-CaseResult simulate(const Case& c, const std::vector<Memory>& inputs, const SimOptions& network,
-                    const ExecutorOptions& options = {});
+CaseResult simulate(const Case& c, const std::vector<Memory>& inputs,
+                    const net::SimOptions& network, const engine::ExecutorOptions& options = {});
 
 /// By rank, the bytes of the sends in the case's schedule.
 std::vector<std::size_t> scheduled_bytes(const Case& c);

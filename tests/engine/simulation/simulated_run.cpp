@@ -152,7 +152,7 @@ class Run {
 
   /// Closes a rank's communicator.
   void leave(Rank rank) {
-    Executor& executor = job_.executor(rank);
+    engine::Executor& executor = job_.executor(rank);
     if (executor.in_flight() > 0) {
       executor.abort({ErrorKind::aborted, "closed"});
     } else {
@@ -163,7 +163,7 @@ class Run {
   }
 
   void strike() {
-    SimNetwork& network = job_.network();
+    net::SimNetwork& network = job_.network();
     switch (s_.fault) {
       case Fault::kill:
         network.kill(s_.victim);
@@ -194,7 +194,7 @@ class Run {
   }
 
   void strike_rail(const RailFault& fault) {
-    SimNetwork& network = job_.network();
+    net::SimNetwork& network = job_.network();
     switch (fault.kind) {
       case RailFault::Kind::cut:
       case RailFault::Kind::outage:
@@ -290,19 +290,19 @@ class Run {
   /// Returns false for a rank that only sends, which may complete before any rank can report an
   /// error.
   static bool hears_of_others(Rank rank, const Case& c) {
-    return std::ranges::any_of(c.schedule().program(rank).ops, is_receive);
+    return std::ranges::any_of(c.schedule().program(rank).ops, engine::is_receive);
   }
 
-  static SimulatedJob::Wrap wrap_of(const Scenario& s) {
+  static engine::SimulatedJob::Wrap wrap_of(const Scenario& s) {
     if (!s.in_place) return {};
-    return [&s](Rank rank, Transport& endpoint) {
+    return [&s](Rank rank, net::Transport& endpoint) {
       return std::make_unique<InPlaceTransport>(endpoint, static_cast<std::size_t>(s.ranks),
                                                 s.seed + static_cast<std::uint64_t>(rank));
     };
   }
 
   const Scenario& s_;
-  SimulatedJob job_;
+  engine::SimulatedJob job_;
   std::vector<Slot> slots_;
   std::vector<Action> actions_;
   bool killed_ = false;

@@ -52,9 +52,9 @@ struct Scenario {
   Rank victim = 0;
   Rank other = 0;
   Duration freeze_for{};
-  ExecutorOptions options;
-  SimOptions network;
-  std::vector<SimHost> hosts;
+  engine::ExecutorOptions options;
+  net::SimOptions network;
+  std::vector<net::SimHost> hosts;
   std::vector<int> host_of;
   std::vector<RailFault> rail_faults;
   bool leaves = false;    ///< Each rank closes its communicator when its operations are done.

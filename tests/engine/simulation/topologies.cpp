@@ -11,36 +11,36 @@ struct HostShape {
   std::vector<double> rails{1};
 };
 
-Host host_with(const std::vector<double>& rates) {
-  Host host{.name = "", .rails = {}};
+topology::Host host_with(const std::vector<double>& rates) {
+  topology::Host host{.name = "", .rails = {}};
   for (const double rate : rates) host.rails.push_back({.bytes_per_second = rate * 1.25e8});
   return host;
 }
 
 /// The ranks of a host follow each other.
-Topology in_blocks(const std::vector<HostShape>& shapes) {
-  std::vector<Host> hosts;
+topology::Topology in_blocks(const std::vector<HostShape>& shapes) {
+  std::vector<topology::Host> hosts;
   std::vector<int> host_of;
   for (const HostShape& shape : shapes) {
     host_of.insert(host_of.end(), static_cast<std::size_t>(shape.ranks),
                    static_cast<int>(hosts.size()));
     hosts.push_back(host_with(shape.rails));
   }
-  return Topology(std::move(hosts), std::move(host_of));
+  return topology::Topology(std::move(hosts), std::move(host_of));
 }
 
-Topology one_machine(int ranks) {
+topology::Topology one_machine(int ranks) {
   return in_blocks({{.ranks = ranks}});
 }
 
 /// Ranks 0, 2 and 4 on one host, 1 and 3 on the other.
-Topology in_turn() {
-  return Topology({host_with({1}), host_with({1})}, {0, 1, 0, 1, 0});
+topology::Topology in_turn() {
+  return topology::Topology({host_with({1}), host_with({1})}, {0, 1, 0, 1, 0});
 }
 
 /// Equal ports, and one direction between two hosts that is slower than they suggest.
-Topology slow_link() {
-  Topology topology = in_blocks({{}, {}, {}, {}});
+topology::Topology slow_link() {
+  topology::Topology topology = in_blocks({{}, {}, {}, {}});
   topology.set_measured(0, 1, {.latency = std::chrono::microseconds(80), .bytes_per_second = 2e7});
   return topology;
 }

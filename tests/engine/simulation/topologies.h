@@ -10,7 +10,7 @@ namespace gradwire::test {
 
 struct NamedTopology {
   std::string name;
-  Topology topology;
+  topology::Topology topology;
 };
 
 inline void PrintTo(const NamedTopology& named, std::ostream* out) {

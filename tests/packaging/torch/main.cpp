@@ -6,7 +6,7 @@
 #include "gradwire/comm/communicator.h"
 
 int main() {
-  const auto communicator = gradwire::Communicator::connect(gradwire::Job{});
+  const auto communicator = gradwire::Communicator::connect(gradwire::bootstrap::Job{});
   at::Tensor data = at::arange(4, at::kFloat);
   const auto count = static_cast<std::size_t>(data.numel());
   communicator->all_reduce({data.data_ptr(), count}, gradwire::ReduceOp::mean).wait();

@@ -6,28 +6,26 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "gradwire/base/atomic_file.h"
+#include "gradwire/base/file.h"
+#include "gradwire/base/refuse.h"
 #include "gradwire/bootstrap/job.h"
 #include "gradwire/cli/bench/bench_options.h"
 #include "gradwire/cli/bench/bench_report.h"
-#include "gradwire/cli/bench/bench_with_store.h"
-#include "gradwire/cli/bench/codec_command.h"
 #include "gradwire/cli/bench/collective_bench.h"
 #include "gradwire/cli/bench/compare.h"
-#include "gradwire/cli/bench/explanation.h"
 #include "gradwire/cli/command_line.h"
 #include "gradwire/cli/commands.h"
-#include "gradwire/cli/launch/run_self.h"
+#include "gradwire/cli/launch/launch_arguments.h"
 #include "gradwire/comm/communicator.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 void write_reports(const BenchOptions& options, const std::vector<SystemRow>& rows) {
   if (options.json == "-") fmt::print("{}", to_json(rows));
   if (!options.json.empty() && options.json != "-") write_file(options.json, to_json(rows));
   if (!options.plot.empty())
-    write_file(options.plot, to_svg(bandwidth_plot(rows, limit_gbps(options))));
+    write_file(options.plot, report::to_svg(bandwidth_plot(rows, limit_gbps(options))));
 }
 
 int status_of(const std::vector<SystemRow>& rows) {
@@ -40,7 +38,8 @@ int status_of(const std::vector<SystemRow>& rows) {
 /// Prints the output of --explain on rank 0.
 class Explainer {
  public:
-  Explainer(Communicator& communicator, const BenchOptions& options, const Environment& environment)
+  Explainer(Communicator& communicator, const BenchOptions& options,
+            const bootstrap::Environment& environment)
       : communicator_(communicator), options_(options), environment_(environment) {
     if (wanted()) print_text(links_explained(environment));
   }
@@ -61,11 +60,11 @@ class Explainer {
 
   Communicator& communicator_;
   const BenchOptions& options_;
-  const Environment& environment_;
+  const bootstrap::Environment& environment_;
 };
 
 int measure_all(Communicator& communicator, const BenchOptions& options,
-                const Environment& environment) {
+                const bootstrap::Environment& environment) {
   const bool reports = communicator.rank() == 0;
   const bool prints = reports && options.json != "-";
   const double limit = limit_gbps(options);
@@ -88,15 +87,14 @@ int measure_all(Communicator& communicator, const BenchOptions& options,
   return status_of(rows);
 }
 
-void check_comparison(const BenchOptions& options, const Job& job) {
+void check_comparison(const BenchOptions& options, const bootstrap::Job& job) {
   if (!options.launch.starts_ranks(job)) {
-    throw Exception(ErrorKind::invalid_argument,
-                    "--compare starts the ranks itself, outside any job: give -n or --hosts");
+    refuse("--compare starts the ranks itself, outside any job: give -n or --hosts");
   }
   check_peers(options);
 }
 
-int compare_all(const BenchOptions& options, const Environment& environment) {
+int compare_all(const BenchOptions& options, const bootstrap::Environment& environment) {
   const auto table =
       compare(options, make_cases(options, ranks_to_start(options.launch)), environment);
   std::vector<SystemRow> rows;
@@ -107,7 +105,7 @@ int compare_all(const BenchOptions& options, const Environment& environment) {
 }
 
 /// Checks the arguments before ranks start. Returns how to start ranks; nullopt: this is a rank.
-std::optional<LaunchOptions> checked(const BenchOptions& options, const Job& job) {
+std::optional<LaunchOptions> checked(const BenchOptions& options, const bootstrap::Job& job) {
   check_fits(options.launch, job);
   limit_gbps(options);
   const bool starts = options.launch.starts_ranks(job);
@@ -124,12 +122,12 @@ std::optional<LaunchOptions> checked(const BenchOptions& options, const Job& job
 int bench_with_store(int argc, char** argv, const StoreOpener& open_store) {
   if (argc > 1 && std::string(argv[1]) == "step")
     return bench_step_with_store(argc - 1, argv + 1, open_store);
-  const Environment environment = process_environment();
+  const bootstrap::Environment environment = bootstrap::process_environment();
   BenchOptions options;
   CLI::App app("Measures collective operations, like nccl-tests", "gradwire bench");
   declare(app, options, environment);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
-  const Job job = Job::from_environment(environment);
+  const bootstrap::Job job = bootstrap::Job::from_environment(environment);
   const auto launch = read_arguments([&] { return checked(options, job); });
   if (!options.compare.empty()) return compare_all(options, environment);
   if (launch) return run_self(std::vector<std::string>(argv, argv + argc), *launch);
@@ -139,7 +137,7 @@ int bench_with_store(int argc, char** argv, const StoreOpener& open_store) {
 
 int bench_command(int argc, char** argv) {
   if (argc > 1 && std::string(argv[1]) == "codec") return bench_codec_command(argc - 1, argv + 1);
-  return bench_with_store(argc, argv, [](const Job&) { return nullptr; });
+  return bench_with_store(argc, argv, [](const bootstrap::Job&) { return nullptr; });
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

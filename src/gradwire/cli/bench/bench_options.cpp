@@ -1,17 +1,30 @@
 #include "gradwire/cli/bench/bench_options.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 #include <span>
 #include <string_view>
 
+#include <unistd.h>
+
+#include "gradwire/base/refuse.h"
 #include "gradwire/base/suggest.h"
 #include "gradwire/base/units.h"
-#include "gradwire/cli/bench/default_python.h"
+#include "gradwire/cli/launch/process.h"
 #include "gradwire/comm/tuner.h"
 #include "gradwire/schedule/catalogue.h"
 
-namespace gradwire {
+namespace gradwire::cli {
+
+std::string default_python(const bootstrap::Environment& environment) {
+  if (const auto given = environment("GRADWIRE_PYTHON")) return *given;
+  const std::filesystem::path build =
+      std::filesystem::path(own_executable()).parent_path().parent_path();
+  const std::filesystem::path ours = build.parent_path() / ".venv/bin/python";
+  return ::access(ours.c_str(), X_OK) == 0 ? ours.string() : "python3";
+}
+
 namespace {
 
 void declare_measurement(CLI::App& app, BenchOptions& options) {
@@ -72,15 +85,16 @@ T named(std::string_view what, const std::string& name, std::span<const T> all, 
   if (const std::optional<T> found = by_name(name)) return *found;
   std::vector<std::string_view> known;
   for (const T& value : all) known.push_back(name_of(value));
-  throw Exception(ErrorKind::invalid_argument, unknown_name(what, name, known));
+  refuse(unknown_name(what, name, known));
 }
 
-Collective benchable(const std::string& name) {
-  const std::vector<Collective> collectives = benchable_collectives();
-  return named<Collective>(
-      "collective", name, collectives, [&](const std::string& wanted) -> std::optional<Collective> {
-        const auto found =
-            std::ranges::find_if(collectives, [&](Collective c) { return name_of(c) == wanted; });
+schedule::Collective benchable(const std::string& name) {
+  const std::vector<schedule::Collective> collectives = benchable_collectives();
+  return named<schedule::Collective>(
+      "collective", name, collectives,
+      [&](const std::string& wanted) -> std::optional<schedule::Collective> {
+        const auto found = std::ranges::find_if(
+            collectives, [&](schedule::Collective c) { return name_of(c) == wanted; });
         if (found == collectives.end()) return std::nullopt;
         return *found;
       });
@@ -89,29 +103,31 @@ Collective benchable(const std::string& name) {
 /// Rounds `bytes` down to whole elements, the same number per rank if the collective has parts, and
 /// at least one.
 std::size_t usable_bytes(std::size_t bytes, const BenchCase& what, int ranks) {
-  if (what.collective == Collective::barrier) return 0;
+  if (what.collective == schedule::Collective::barrier) return 0;
   const std::size_t unit =
-      size_of(what.type) * (has_parts(what.collective) ? static_cast<std::size_t>(ranks) : 1);
+      size_of(what.type) *
+      (schedule::has_parts(what.collective) ? static_cast<std::size_t>(ranks) : 1);
   return bytes == 0 ? 0 : std::max(bytes - bytes % unit, unit);
 }
 
 /// Returns the algorithms to measure; {""}: the tuner's choice. Throws Exception(invalid_argument)
 /// for an unknown algorithm.
-std::vector<std::string> algorithms_of(const BenchOptions& options, Collective collective,
+std::vector<std::string> algorithms_of(const BenchOptions& options, schedule::Collective collective,
                                        int ranks) {
   if (options.algorithms.empty()) return {""};
   if (options.algorithms == std::vector<std::string>{"all"}) {
-    const auto names = algorithm_names(collective);
+    const auto names = schedule::algorithm_names(collective);
     return {names.begin(), names.end()};
   }
   for (const std::string& name : options.algorithms)
-    value_or_throw(make_schedule({.collective = collective}, name, Tuner::assumed(ranks)));
+    value_or_throw(
+        schedule::make_schedule({.collective = collective}, name, Tuner::assumed(ranks)));
   return options.algorithms;
 }
 
 }  // namespace
 
-void declare(CLI::App& app, BenchOptions& options, const Environment& environment) {
+void declare(CLI::App& app, BenchOptions& options, const bootstrap::Environment& environment) {
   options.python = default_python(environment);
   declare_measurement(app, options);
   declare_launch_arguments(app, options.launch);
@@ -127,7 +143,8 @@ std::vector<BenchCase> make_cases(const BenchOptions& options, int ranks) {
   common.seconds = options.seconds;
   common.warmup = options.warmup;
   const auto algorithms = algorithms_of(options, common.collective, ranks);
-  const std::size_t sizes = common.collective == Collective::barrier ? 1 : options.sizes.size();
+  const std::size_t sizes =
+      common.collective == schedule::Collective::barrier ? 1 : options.sizes.size();
   std::vector<BenchCase> cases;
   for (std::size_t i = 0; i < sizes; ++i) {
     common.bytes = usable_bytes(value_or_throw(parse_bytes(options.sizes[i])), common, ranks);
@@ -143,4 +160,4 @@ double limit_gbps(const BenchOptions& options) {
   return options.limit.empty() ? 0 : value_or_throw(parse_rate(options.limit)) * 8e-9;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

@@ -9,7 +9,11 @@
 #include "gradwire/cli/bench/collective_bench.h"
 #include "gradwire/cli/launch/launch_arguments.h"
 
-namespace gradwire {
+namespace gradwire::cli {
+
+/// Returns the default of --python: GRADWIRE_PYTHON of the environment; else .venv of the source
+/// folder, if this program is in a build folder there; else python3.
+std::string default_python(const bootstrap::Environment& environment);
 
 /// The command line of `gradwire bench`, unparsed.
 struct BenchOptions {
@@ -33,7 +37,7 @@ struct BenchOptions {
 
 /// Adds the options to a command line parser; `options` must outlive it. The default of --python is
 /// default_python().
-void declare(CLI::App& app, BenchOptions& options, const Environment& environment);
+void declare(CLI::App& app, BenchOptions& options, const bootstrap::Environment& environment);
 
 /// Returns the cases in the order of the sizes, and for each size in the order of the algorithms.
 /// Sizes are rounded so that every rank's part is whole and not empty. Throws
@@ -43,4 +47,4 @@ std::vector<BenchCase> make_cases(const BenchOptions& options, int ranks);
 /// Returns the rate of --limit in Gb/s; 0: no limit. Throws Exception(invalid_argument).
 double limit_gbps(const BenchOptions& options);
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

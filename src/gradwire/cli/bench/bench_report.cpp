@@ -1,13 +1,16 @@
 #include "gradwire/cli/bench/bench_report.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "gradwire/base/statistics.h"
+#include "gradwire/base/units.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 template <class Figure>
@@ -59,8 +62,8 @@ std::string table_line(const BenchRow& row, double limit_gbps) {
   return fmt::format(
       "{:>12} {:>9} {:>8} {:>19} {:>11.1f} {:>11.1f} {:>9.3f} {:>9.3f}{} {:>8.3f} "
       "{:>7}\n",
-      c.bytes, name_of(c.type), reduces(c.collective) ? name_of(c.op) : "none", algorithm_of(row),
-      row.median_us, row.p99_us, row.algbw_gbps(), row.busbw_gbps(),
+      c.bytes, name_of(c.type), schedule::reduces(c.collective) ? name_of(c.op) : "none",
+      algorithm_of(row), row.median_us, row.p99_us, row.algbw_gbps(), row.busbw_gbps(),
       share(row.busbw_gbps(), limit_gbps), row.cpu_seconds_per_gb(), row.wrong);
 }
 
@@ -147,14 +150,14 @@ Result<std::vector<BenchRow>> parse_rows(const std::string& output,
   return rows;
 }
 
-LinePlot bandwidth_plot(std::span<const SystemRow> rows, double limit_gbps) {
-  LinePlot plot{.y_title = "busbw (Gb/s)", .limit = limit_gbps};
+report::LinePlot bandwidth_plot(std::span<const SystemRow> rows, double limit_gbps) {
+  report::LinePlot plot{.y_title = "busbw (Gb/s)", .limit = limit_gbps};
   if (limit_gbps > 0) plot.limit_name = fmt::format("limit of the links: {:.4g} Gb/s", limit_gbps);
   for (const SystemRow& cell : rows) {
     const BenchRow& row = cell.row;
     if (row.measured.bytes == 0) continue;
     plot.title = fmt::format("{} on {} ranks", name_of(row.measured.collective), row.ranks);
-    auto line = std::ranges::find(plot.lines, cell.system, &PlotLine::name);
+    auto line = std::ranges::find(plot.lines, cell.system, &report::PlotLine::name);
     if (line == plot.lines.end()) line = plot.lines.insert(line, {cell.system, {}, {}});
     line->x.push_back(static_cast<double>(row.measured.bytes));
     line->y.push_back(row.busbw_gbps());
@@ -162,4 +165,58 @@ LinePlot bandwidth_plot(std::span<const SystemRow> rows, double limit_gbps) {
   return plot;
 }
 
-}  // namespace gradwire
+namespace {
+
+/// Introduces the lines of estimates.
+std::string_view heading(schedule::Collective collective,
+                         std::span<const AlgorithmEstimate> estimates) {
+  if (collective == schedule::Collective::point_to_point) {
+    return "there is no choice of algorithm; the cost model estimates for one message";
+  }
+  return estimates.size() == 1 ? "there is only one algorithm; the cost model estimates"
+                               : "the tuner estimates";
+}
+
+std::string_view how_found(const AlgorithmEstimate& estimate) {
+  return estimate.measured ? " (measured by gradwire tune)" : "";
+}
+
+std::string segments_found(const AlgorithmEstimate& estimate) {
+  return estimate.segments > 0 ? fmt::format(", messages in {} segments", estimate.segments) : "";
+}
+
+}  // namespace
+
+std::string links_explained(const bootstrap::Environment& environment) {
+  const std::string file = environment("GRADWIRE_TOPOLOGY").value_or("");
+  return fmt::format("# the tuner uses {}\n",
+                     file.empty() ? "assumed links; to use measured ones, run gradwire probe and "
+                                    "set GRADWIRE_TOPOLOGY to its file"
+                                  : "the links in " + file);
+}
+
+std::string overriding_choice(const BenchOptions& options, schedule::Collective collective,
+                              const bootstrap::Environment& environment) {
+  if (!options.algorithms.empty())
+    return fmt::format("--algorithm says {}", fmt::join(options.algorithms, ", "));
+  const std::string variable = "GRADWIRE_ALGORITHM";
+  const ForcedAlgorithms forced =
+      value_or_throw(parse_forced_algorithms(environment(variable).value_or(""), variable));
+  const auto found = forced.find(collective);
+  return found == forced.end() ? "" : fmt::format("{} says {}", variable, found->second);
+}
+
+std::string estimates_explained(const BenchCase& what, std::span<const AlgorithmEstimate> estimates,
+                                const std::string& overriding) {
+  std::string text = fmt::format("# {} {}: {}\n", name_of(what.collective),
+                                 format_bytes(what.bytes), heading(what.collective, estimates));
+  for (const AlgorithmEstimate& e : estimates) {
+    text += fmt::format("#   {:<19} {:>8}: {} step{}, a rank sends {}{}{}\n", e.algorithm,
+                        format_duration(e.time), e.steps, e.steps == 1 ? "" : "s",
+                        format_bytes(e.bytes_sent), segments_found(e), how_found(e));
+  }
+  if (!overriding.empty()) text += fmt::format("# the tuner does not choose: {}\n", overriding);
+  return text;
+}
+
+}  // namespace gradwire::cli

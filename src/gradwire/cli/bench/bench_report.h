@@ -5,10 +5,13 @@
 #include <vector>
 
 #include "gradwire/base/error.h"
+#include "gradwire/bootstrap/job.h"
+#include "gradwire/cli/bench/bench_options.h"
 #include "gradwire/cli/bench/collective_bench.h"
+#include "gradwire/comm/tuner.h"
 #include "gradwire/report/line_plot.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 
 /// A case as measured on one system.
 struct SystemRow {
@@ -40,6 +43,19 @@ Result<std::vector<BenchRow>> parse_rows(const std::string& output,
                                          std::span<const BenchCase> cases);
 
 /// Returns a plot of size against busbw with one line per system.
-LinePlot bandwidth_plot(std::span<const SystemRow> rows, double limit_gbps);
+report::LinePlot bandwidth_plot(std::span<const SystemRow> rows, double limit_gbps);
 
-}  // namespace gradwire
+/// Returns a line that names the links on which the estimates of --explain are based.
+std::string links_explained(const bootstrap::Environment& environment);
+
+/// Returns the setting that overrides the tuner: "--algorithm says ring, tree"; empty: none. Throws
+/// Exception(invalid_argument) if GRADWIRE_ALGORITHM is invalid, as connecting a communicator does.
+std::string overriding_choice(const BenchOptions& options, schedule::Collective collective,
+                              const bootstrap::Environment& environment);
+
+/// Returns one line per algorithm with the tuner's estimate, best first. `overriding`: result of
+/// overriding_choice().
+std::string estimates_explained(const BenchCase& what, std::span<const AlgorithmEstimate> estimates,
+                                const std::string& overriding);
+
+}  // namespace gradwire::cli

@@ -8,32 +8,34 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "gradwire/base/atomic_file.h"
+#include "gradwire/base/file.h"
+#include "gradwire/base/refuse.h"
 #include "gradwire/bootstrap/job.h"
-#include "gradwire/cli/bench/bench_with_store.h"
 #include "gradwire/cli/bench/step_compare.h"
 #include "gradwire/cli/bench/step_options.h"
 #include "gradwire/cli/bench/step_report.h"
 #include "gradwire/cli/command_line.h"
-#include "gradwire/cli/launch/run_self.h"
+#include "gradwire/cli/commands.h"
+#include "gradwire/cli/launch/launch_arguments.h"
 #include "gradwire/comm/communicator.h"
 #include "gradwire/trace/trace_session.h"
 #include "gradwire/workload/profiles.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 /// The parsed command line.
 struct StepBench {
   StepOptions options;
-  LayerProfile profile;
-  std::vector<StepCase> cases;
+  workload::LayerProfile profile;
+  std::vector<emulation::StepCase> cases;
   double limit = 0;
 };
 
 StepTable table_of(const StepBench& bench) {
-  return {bench.limit, std::ranges::any_of(
-                           bench.cases, [](const StepCase& what) { return what.zero_stage > 0; })};
+  return {bench.limit, std::ranges::any_of(bench.cases, [](const emulation::StepCase& what) {
+            return what.zero_stage > 0;
+          })};
 }
 
 void write_reports(const StepBench& bench, const std::vector<StepRow>& rows) {
@@ -57,17 +59,17 @@ std::string host_name() {
 int measure_all(const std::shared_ptr<Communicator>& communicator, const StepBench& bench) {
   const bool reports = communicator->rank() == 0;
   const bool prints = reports && bench.options.json != "-";
-  const StepMeasurementOptions how = measurement_options(bench.options, bench.profile);
-  SteadyAlarm alarm;
+  const emulation::StepMeasurementOptions how = measurement_options(bench.options, bench.profile);
+  emulation::SteadyAlarm alarm;
   TraceSession session({.file = bench.options.trace, .host = host_name()},
                        trace_peers(communicator), alarm);
   const StepTable table = table_of(bench);
   if (prints) fmt::print("{}", table.head(bench.profile.name, communicator->size()));
   std::vector<StepRow> rows;
-  for (const StepCase& what : bench.cases) {
+  for (const emulation::StepCase& what : bench.cases) {
     rows.push_back({.what = what,
-                    .figures = measure_step(communicator, bench.profile, what, how, alarm,
-                                            session.recorder())});
+                    .figures = emulation::measure_step(communicator, bench.profile, what, how,
+                                                       alarm, session.recorder())});
     if (!prints) continue;
     fmt::print("{}", table.line(rows.back()));
     std::fflush(stdout);
@@ -91,21 +93,18 @@ int compare_all(const StepBench& bench) {
 
 /// Parses and checks the arguments before ranks start. Returns how to start ranks; nullopt: this is
 /// a rank.
-std::optional<LaunchOptions> read_options(StepBench& bench, const Job& job) {
+std::optional<LaunchOptions> read_options(StepBench& bench, const bootstrap::Job& job) {
   const bool starts = bench.options.launch.starts_ranks(job);
   check_fits(bench.options.launch, job);
-  bench.profile = profile_named(bench.options.profile);
+  bench.profile = workload::profile_named(bench.options.profile);
   bench.cases = step_cases(bench.options);
   bench.limit = limit_of(bench.options);
   measurement_options(bench.options, bench.profile);
   if (!bench.options.trace.empty() && bench.cases.size() > 1) {
-    throw Exception(
-        ErrorKind::invalid_argument,
-        "--trace records a single case: give one value for --codec and each other list");
+    refuse("--trace records a single case: give one value for --codec and each other list");
   }
   if (!bench.options.compare.empty() && !starts) {
-    throw Exception(ErrorKind::invalid_argument,
-                    "--compare starts the ranks itself, outside any job: give -n or --hosts");
+    refuse("--compare starts the ranks itself, outside any job: give -n or --hosts");
   }
   if (!starts) return std::nullopt;
   LaunchOptions launch = launch_options_of(bench.options.launch);
@@ -116,13 +115,13 @@ std::optional<LaunchOptions> read_options(StepBench& bench, const Job& job) {
 }  // namespace
 
 int bench_step_with_store(int argc, char** argv, const StoreOpener& open_store) {
-  const Environment environment = process_environment();
+  const bootstrap::Environment environment = bootstrap::process_environment();
   StepBench bench;
   CLI::App app("Measures training steps: emulated compute, real communication",
                "gradwire bench step");
   declare(app, bench.options, environment);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
-  const Job job = Job::from_environment(environment);
+  const bootstrap::Job job = bootstrap::Job::from_environment(environment);
   const auto launch = read_arguments([&] { return read_options(bench, job); });
   if (!bench.options.compare.empty()) return compare_all(bench);
   if (launch) {
@@ -135,4 +134,4 @@ int bench_step_with_store(int argc, char** argv, const StoreOpener& open_store) 
   return measure_all(communicator, bench);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

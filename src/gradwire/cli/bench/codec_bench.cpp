@@ -15,7 +15,7 @@
 #include "gradwire/base/units.h"
 #include "gradwire/exchange/power_sgd_exchange.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 constexpr std::uint64_t kSeed = 1;
@@ -74,9 +74,9 @@ CodecRow measure_none(std::size_t count, double seconds, const Clock& clock) {
 
 /// Describes `count` values as square matrices of kColumns columns; the remainder belongs to no
 /// matrix.
-UnitShape matrices_of(std::size_t count) {
+exchange::UnitShape matrices_of(std::size_t count) {
   constexpr std::size_t kColumns = 1024;
-  UnitShape shape{.count = count};
+  exchange::UnitShape shape{.count = count};
   for (std::size_t begin = 0; begin + kColumns <= count; begin += kColumns * kColumns) {
     const std::size_t rows = std::min(kColumns, (count - begin) / kColumns);
     shape.tensors.push_back({.name = "", .offset = begin, .rows = rows, .columns = kColumns});
@@ -84,11 +84,11 @@ UnitShape matrices_of(std::size_t count) {
   return shape;
 }
 
-CodecRow measure_low_rank(const CodecSpec& spec, std::size_t count, double seconds,
+CodecRow measure_low_rank(const codec::CodecSpec& spec, std::size_t count, double seconds,
                           const Clock& clock) {
   const std::vector<float> values = gaussian(count);
   std::vector<float> decoded = values;
-  PowerSgdUnit bucket(matrices_of(count), static_cast<std::size_t>(spec.parameter));
+  exchange::PowerSgdUnit bucket(matrices_of(count), static_cast<std::size_t>(spec.parameter));
   const std::size_t bytes = count * sizeof(float);
   std::uint64_t seed = kSeed;
   const auto encode = [&] {
@@ -109,11 +109,12 @@ CodecRow measure_low_rank(const CodecSpec& spec, std::size_t count, double secon
 
 }  // namespace
 
-CodecRow measure_codec(const CodecSpec& spec, std::size_t count, double seconds,
+CodecRow measure_codec(const codec::CodecSpec& spec, std::size_t count, double seconds,
                        const Clock& clock) {
-  if (spec.kind() == CodecKind::none) return measure_none(count, seconds, clock);
-  if (spec.kind() == CodecKind::low_rank) return measure_low_rank(spec, count, seconds, clock);
-  const std::unique_ptr<Codec> codec = value_or_throw(make_codec(spec));
+  if (spec.kind() == codec::CodecKind::none) return measure_none(count, seconds, clock);
+  if (spec.kind() == codec::CodecKind::low_rank)
+    return measure_low_rank(spec, count, seconds, clock);
+  const std::unique_ptr<codec::Codec> codec = value_or_throw(codec::make_codec(spec));
   const std::vector<float> values = gaussian(count);
   std::vector<float> residual(count), decoded(count);
   std::vector<std::byte> encoded(codec->encoded_bytes(count));
@@ -163,4 +164,4 @@ std::string to_json(std::span<const CodecRow> rows) {
   return json.dump(2) + "\n";
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

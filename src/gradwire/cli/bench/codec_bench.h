@@ -8,7 +8,7 @@
 #include "gradwire/base/clock.h"
 #include "gradwire/codec/catalogue.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 
 /// Compression, error and speed of a codec on Gaussian values, on one core. Rates are medians in
 /// 10^9 bytes of uncompressed float32 per second.
@@ -28,11 +28,11 @@ struct CodecRow {
 /// of 1024 columns and rows (the last one has fewer rows). It has no variant without feedback and
 /// no decode-add, so that encode_plain_gbps and decode_add_gbps repeat the other two rates. Throws
 /// Exception for kind automatic.
-CodecRow measure_codec(const CodecSpec& spec, std::size_t count, double seconds,
+CodecRow measure_codec(const codec::CodecSpec& spec, std::size_t count, double seconds,
                        const Clock& clock);
 
 std::string codec_table_head(std::size_t bytes);
 std::string codec_table_line(const CodecRow& row);
 std::string to_json(std::span<const CodecRow> rows);
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

@@ -1,5 +1,3 @@
-#include "gradwire/cli/bench/codec_command.h"
-
 #include <algorithm>
 #include <cstdio>
 #include <string>
@@ -8,12 +6,13 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "gradwire/base/atomic_file.h"
+#include "gradwire/base/file.h"
 #include "gradwire/base/units.h"
 #include "gradwire/cli/bench/codec_bench.h"
 #include "gradwire/cli/command_line.h"
+#include "gradwire/cli/commands.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 struct Options {
@@ -24,8 +23,9 @@ struct Options {
 };
 
 void declare(CLI::App& app, Options& options) {
-  app.add_option("codec", options.codecs,
-                 "NAME or NAME:PARAMETER, may be repeated; default: all\n" + describe_codecs());
+  app.add_option(
+      "codec", options.codecs,
+      "NAME or NAME:PARAMETER, may be repeated; default: all\n" + codec::describe_codecs());
   app.add_option("--size", options.size,
                  "bytes of float32 to encode; K, M, G are powers of two; data that fits into a "
                  "cache is faster")
@@ -39,16 +39,17 @@ void declare(CLI::App& app, Options& options) {
 
 /// Returns the codecs of the command line, or else all that can be measured, each with its default
 /// parameter.
-std::vector<CodecSpec> specs_of(const Options& options) {
-  std::vector<CodecSpec> specs;
+std::vector<codec::CodecSpec> specs_of(const Options& options) {
+  std::vector<codec::CodecSpec> specs;
   for (const std::string& text : options.codecs) {
-    specs.push_back(value_or_throw(parse_codec(text)));
-    if (specs.back().kind() == CodecKind::automatic) value_or_throw(make_codec(specs.back()));
+    specs.push_back(value_or_throw(codec::parse_codec(text)));
+    if (specs.back().kind() == codec::CodecKind::automatic)
+      value_or_throw(codec::make_codec(specs.back()));
   }
   if (!options.codecs.empty()) return specs;
-  for (const CodecEntry& entry : codec_catalogue()) {
-    if (entry.kind == CodecKind::automatic) continue;
-    specs.push_back(value_or_throw(parse_codec(entry.name)));
+  for (const codec::CodecEntry& entry : codec::codec_catalogue()) {
+    if (entry.kind == codec::CodecKind::automatic) continue;
+    specs.push_back(value_or_throw(codec::parse_codec(entry.name)));
   }
   return specs;
 }
@@ -69,7 +70,7 @@ int bench_codec_command(int argc, char** argv) {
   if (prints) fmt::print("{}", codec_table_head(count * sizeof(float)));
   const SteadyClock clock;
   std::vector<CodecRow> rows;
-  for (const CodecSpec& spec : specs) {
+  for (const codec::CodecSpec& spec : specs) {
     rows.push_back(measure_codec(spec, count, options.seconds, clock));
     if (!prints) continue;
     fmt::print("{}", codec_table_line(rows.back()));
@@ -80,4 +81,4 @@ int bench_codec_command(int argc, char** argv) {
   return 0;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

@@ -8,11 +8,11 @@
 #include "gradwire/comm/communicator.h"
 #include "gradwire/schedule/schedule.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 
 /// One case to measure.
 struct BenchCase {
-  Collective collective = Collective::all_reduce;
+  schedule::Collective collective = schedule::Collective::all_reduce;
   std::size_t bytes = 0;  ///< As in nccl-tests: the larger of input and output.
   DataType type = DataType::float32;
   ReduceOp op = ReduceOp::sum;
@@ -46,18 +46,76 @@ struct BenchRow {
 /// Returns the share of the data that crosses each rank's link, so that busbw can be compared with
 /// the link's rate. As nccl-tests defines it, with P ranks: all_reduce 2(P-1)/P; all_gather,
 /// reduce_scatter, gather, scatter and all_to_all (P-1)/P; broadcast, reduce and point_to_point 1.
-double bus_factor(Collective collective, int ranks);
+double bus_factor(schedule::Collective collective, int ranks);
 
 /// Returns the collectives that can be measured. point_to_point: every rank sends to the next and
 /// receives from the previous one.
-std::vector<Collective> benchable_collectives();
+std::vector<schedule::Collective> benchable_collectives();
 
 /// Returns true if one rank is the source or destination of all data. Other ranks could then run
 /// ahead of it, so that a barrier, not measured, precedes each operation.
-bool is_rooted(Collective collective);
+bool is_rooted(schedule::Collective collective);
 
 /// Measures one case. Called by all ranks together; the result is the same on all. Throws the
 /// exceptions of the operations.
 BenchRow measure(Communicator& communicator, const BenchCase& what);
 
-}  // namespace gradwire
+/// Data with a known result: small integers that depend on rank and position. Every sum and product
+/// over ranks is exact in every type, in any order of evaluation.
+class BenchPattern {
+ public:
+  BenchPattern(const BenchCase& what, Rank rank, int ranks);
+
+  /// Number of input and output elements of one rank.
+  std::size_t input_count() const;
+  std::size_t output_count() const;
+
+  /// Sets input and output to their state before the operation.
+  void fill(std::vector<std::byte>& input, std::vector<std::byte>& output) const;
+
+  /// Returns the number of output elements that differ from the expected result.
+  std::size_t count_wrong(const std::vector<std::byte>& output) const;
+
+ private:
+  double value(Rank rank, std::size_t i) const;
+  double reduced(std::size_t i) const;
+  double expected(std::size_t i) const;
+  bool works_in_place() const;
+  std::size_t part() const;
+
+  schedule::Collective collective_;
+  DataType type_;
+  ReduceOp op_;
+  std::size_t total_;
+  Rank rank_;
+  int ranks_;
+};
+
+/// The buffers of one case on one rank, and the operation on them.
+class BenchOperation {
+ public:
+  /// Both arguments must outlive this object.
+  BenchOperation(Communicator& communicator, const BenchCase& what);
+
+  /// Barrier before a rooted operation; not measured.
+  void prepare();
+  /// Runs the operation once and waits until it completes on this rank.
+  void run();
+
+  /// Runs once on known data; returns the number of wrong output elements on all ranks together.
+  std::size_t count_wrong();
+
+  /// Zeroes the buffers: zeros can be reduced any number of times without overflow.
+  void clear();
+
+ private:
+  void exchange_with_neighbors(const LentConstSpan& in, const LentSpan& out);
+
+  Communicator& communicator_;
+  const BenchCase& what_;
+  BenchPattern pattern_;
+  std::vector<std::byte> input_;
+  std::vector<std::byte> output_;
+};
+
+}  // namespace gradwire::cli

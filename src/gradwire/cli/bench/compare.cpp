@@ -7,14 +7,12 @@
 
 #include <fmt/format.h>
 
+#include "gradwire/base/refuse.h"
 #include "gradwire/base/suggest.h"
-#include "gradwire/cli/bench/captured.h"
-#include "gradwire/cli/bench/mpi_program.h"
-#include "gradwire/cli/bench/open_mpi.h"
 #include "gradwire/cli/bench/peers.h"
 #include "gradwire/cli/launch/process.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 /// One system that is measured. `measure` throws Exception.
@@ -55,7 +53,8 @@ void leave_out(const std::string& peer, const std::string& why) {
   fmt::print(stderr, "gradwire bench: {} is skipped: {}\n", peer, why);
 }
 
-std::vector<System> systems_of(const BenchOptions& options, const Environment& environment) {
+std::vector<System> systems_of(const BenchOptions& options,
+                               const bootstrap::Environment& environment) {
   std::vector<System> systems{gradwire_system(options)};
   for (const std::string& peer : options.compare) {
     if (peer == "gloo") {
@@ -83,26 +82,24 @@ std::vector<System> systems_of(const BenchOptions& options, const Environment& e
 
 void check_peers(const BenchOptions& options) {
   if (options.algorithms.size() > 1 || options.algorithms == Words{"all"}) {
-    throw Exception(ErrorKind::invalid_argument, "--compare takes one --algorithm, or none");
+    refuse("--compare takes one --algorithm, or none");
   }
   if (options.explain) {
-    throw Exception(ErrorKind::invalid_argument,
-                    "--explain prints the tuner's estimates, --compare measures several systems: "
-                    "omit one of the two");
+    refuse(
+        "--explain prints the tuner's estimates, --compare measures several systems: "
+        "omit one of the two");
   }
   static constexpr std::string_view known[] = {"gloo", "mpi"};
   for (const std::string& peer : options.compare) {
     if (std::ranges::find(known, peer) != std::end(known)) continue;
-    throw Exception(ErrorKind::invalid_argument,
-                    unknown_name("system to compare with", peer, known));
+    refuse(unknown_name("system to compare with", peer, known));
   }
   if (options.type == "float32" && options.op == "sum") return;
-  throw Exception(ErrorKind::invalid_argument,
-                  "--compare measures sums of float32; omit --type and --op");
+  refuse("--compare measures sums of float32; omit --type and --op");
 }
 
 std::vector<std::vector<SystemRow>> compare(const BenchOptions& options, const Cases& cases,
-                                            const Environment& environment) {
+                                            const bootstrap::Environment& environment) {
   const std::vector<System> systems = systems_of(options, environment);
   std::vector<std::vector<Rows>> rounds(systems.size(), std::vector<Rows>(cases.size()));
   for (int round = 0; round < options.rounds; ++round) {
@@ -120,4 +117,4 @@ std::vector<std::vector<SystemRow>> compare(const BenchOptions& options, const C
   return table;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

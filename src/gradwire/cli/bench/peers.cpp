@@ -1,19 +1,87 @@
 #include "gradwire/cli/bench/peers.h"
 
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <map>
 #include <sstream>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <poll.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-#include "gradwire/base/cores.h"
+#include "gradwire/base/bytes.h"
+#include "gradwire/base/clock.h"
+#include "gradwire/base/cpu.h"
+#include "gradwire/base/crc32c.h"
+#include "gradwire/base/units.h"
 #include "gradwire/cli/bench/bench_report.h"
-#include "gradwire/cli/bench/captured.h"
-#include "gradwire/cli/launch/placement.h"
+#include "gradwire/cli/launch/hosts.h"
+#include "gradwire/cli/launch/launch.h"
+#include "gradwire/cli/launch/process.h"
 
-namespace gradwire {
+namespace gradwire::cli {
+namespace {
+
+/// Appends the available bytes to `text`; closes `fd` at end of file or on error.
+void take(UniqueFd& fd, std::string& text) {
+  std::array<char, 4096> buffer{};
+  for (;;) {
+    const ssize_t got = ::read(fd.get(), buffer.data(), buffer.size());
+    if (got > 0) {
+      text.append(buffer.data(), static_cast<std::size_t>(got));
+      continue;
+    }
+    if (got < 0 && errno == EINTR) continue;
+    if (got == 0 || errno != EAGAIN) fd.close();
+    return;
+  }
+}
+
+/// Waits at most `wait` for output on stdout or stderr, and reads it.
+void take_some(Process& process, Captured& captured, Duration wait) {
+  std::array<pollfd, 2> ends{pollfd{process.out.valid() ? process.out.get() : -1, POLLIN, 0},
+                             pollfd{process.err.valid() ? process.err.get() : -1, POLLIN, 0}};
+  const auto ms = std::chrono::ceil<std::chrono::milliseconds>(wait).count();
+  ::poll(ends.data(), ends.size(), static_cast<int>(ms));
+  if (ends[0].revents != 0) take(process.out, captured.out);
+  if (ends[1].revents != 0) take(process.err, captured.err);
+}
+
+int status_of(pid_t pid) {
+  int status = 0;
+  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+}  // namespace
+
+Result<Captured> run_captured(const std::vector<std::string>& command, Duration limit) {
+  const SteadyClock clock;
+  const Time deadline = clock.now() + limit;
+  auto process = spawn({.arguments = command, .environment = entries_of(own_variables())});
+  if (!process) return tl::unexpected(process.error());
+  Captured captured;
+  while (process->out.valid() || process->err.valid()) {
+    const Time now = clock.now();
+    if (now >= deadline) {
+      ::kill(-process->pid, SIGKILL);
+      status_of(process->pid);
+      return failure(ErrorKind::timeout, fmt::format("{} did not end within {}", command.front(),
+                                                     format_duration(limit)));
+    }
+    take_some(*process, captured, deadline - now);
+  }
+  captured.status = status_of(process->pid);
+  return captured;
+}
+
 namespace {
 
 void add(Words& words, const char* option, const std::string& value) {
@@ -46,29 +114,29 @@ struct Tuned {
   Words algorithms;
 };
 
-const Tuned* tuned(Collective collective) {
-  static const std::map<Collective, Tuned> known{
-      {Collective::all_reduce,
+const Tuned* tuned(schedule::Collective collective) {
+  static const std::map<schedule::Collective, Tuned> known{
+      {schedule::Collective::all_reduce,
        {"allreduce",
         {"basic_linear", "nonoverlapping", "recursive_doubling", "ring", "segmented_ring",
          "rabenseifner"}}},
-      {Collective::all_gather,
+      {schedule::Collective::all_gather,
        {"allgather", {"linear", "bruck", "recursive_doubling", "ring", "neighbor", "two_proc"}}},
-      {Collective::reduce_scatter,
+      {schedule::Collective::reduce_scatter,
        {"reduce_scatter_block",
         {"basic_linear", "recursive_doubling", "recursive_halving", "butterfly"}}},
-      {Collective::broadcast,
+      {schedule::Collective::broadcast,
        {"bcast",
         {"basic_linear", "chain", "pipeline", "split_binary_tree", "binary_tree", "binomial",
          "knomial", "scatter_allgather", "scatter_allgather_ring"}}},
-      {Collective::reduce,
+      {schedule::Collective::reduce,
        {"reduce",
         {"linear", "chain", "pipeline", "binary", "binomial", "in-order_binary", "rabenseifner"}}},
-      {Collective::gather, {"gather", {"basic_linear", "binomial", "linear_sync"}}},
-      {Collective::scatter, {"scatter", {"basic_linear", "binomial", "linear_nb"}}},
-      {Collective::all_to_all,
+      {schedule::Collective::gather, {"gather", {"basic_linear", "binomial", "linear_sync"}}},
+      {schedule::Collective::scatter, {"scatter", {"basic_linear", "binomial", "linear_nb"}}},
+      {schedule::Collective::all_to_all,
        {"alltoall", {"linear", "pairwise", "modified_bruck", "linear_sync", "two_proc"}}},
-      {Collective::barrier,
+      {schedule::Collective::barrier,
        {"barrier", {"linear", "double_ring", "recursive_doubling", "bruck", "two_proc", "tree"}}},
   };
   const auto found = known.find(collective);
@@ -181,7 +249,7 @@ Words mpi_command(const BenchOptions& options, const Cases& cases, const std::st
   return words;
 }
 
-Words mpi_algorithms(Collective collective) {
+Words mpi_algorithms(schedule::Collective collective) {
   Words algorithms{"default"};
   const Tuned* settings = tuned(collective);
   if (settings != nullptr)
@@ -189,4 +257,148 @@ Words mpi_algorithms(Collective collective) {
   return algorithms;
 }
 
-}  // namespace gradwire
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr Duration kLimit = std::chrono::minutes(2);
+
+fs::path cache_folder(const bootstrap::Environment& environment) {
+  const fs::path cache = environment("XDG_CACHE_HOME").value_or("");
+  if (!cache.empty()) return cache / "gradwire";
+  const fs::path home = environment("HOME").value_or("");
+  return (home.empty() ? fs::temp_directory_path() : home / ".cache") / "gradwire";
+}
+
+std::string content_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// Compiles to a temporary name and renames it, as another process may compile the program at the
+/// same time.
+Status compile(const std::string& source, const fs::path& program) {
+  const std::string unfinished = fmt::format("{}.{}", program.string(), ::getpid());
+  const auto compiled = run_captured({"mpicc", "-O2", source, "-o", unfinished}, kLimit);
+  if (!compiled) {
+    return failure(ErrorKind::unsupported,
+                   compiled.error().message + " (Debian: apt-get install libopenmpi-dev)");
+  }
+  if (compiled->status != 0) {
+    return failure(ErrorKind::system, fmt::format("mpicc {} failed:\n{}", source, compiled->err));
+  }
+  std::error_code error;
+  fs::rename(unfinished, program, error);
+  if (error) {
+    return failure(ErrorKind::system,
+                   fmt::format("cannot write {}: {}", program.string(), error.message()));
+  }
+  return {};
+}
+
+Status check_mpirun(const std::string& mpirun) {
+  const std::string command = mpirun.substr(0, mpirun.find(' '));
+  const auto version = run_captured({command, "--version"}, kLimit);
+  if (!version) return tl::unexpected(version.error());
+  if (version->out.find("Open MPI") != std::string::npos ||
+      version->out.find("OpenRTE") != std::string::npos)
+    return {};
+  return failure(ErrorKind::unsupported, fmt::format("{} is not Open MPI's mpirun", command));
+}
+
+}  // namespace
+
+std::string bench_file(const std::string& name) {
+  const fs::path folder = fs::path(own_executable()).parent_path().parent_path();
+  const fs::path file = folder / "share" / "gradwire" / "bench" / name;
+  if (!fs::exists(file))
+    throw Exception(ErrorKind::system,
+                    fmt::format("{} does not exist: is the installation complete?", file.string()));
+  return file;
+}
+
+Result<std::string> build_mpi_program(const std::string& mpirun,
+                                      const bootstrap::Environment& environment) {
+  if (Status usable = check_mpirun(mpirun); !usable) return tl::unexpected(usable.error());
+  const std::string source = bench_file("mpi_bench.c");
+  const std::string text = content_of(source);
+  const std::uint32_t mark =
+      crc32c(ConstBytes(reinterpret_cast<const std::byte*>(text.data()), text.size()));
+  const fs::path program = cache_folder(environment) / fmt::format("mpi_bench-{:08x}", mark);
+  if (fs::exists(program)) return program.string();
+  std::error_code error;
+  fs::create_directories(program.parent_path(), error);
+  if (error) {
+    return failure(ErrorKind::system, fmt::format("cannot create {}: {}",
+                                                  program.parent_path().string(), error.message()));
+  }
+  if (Status compiled = compile(source, program); !compiled)
+    return tl::unexpected(compiled.error());
+  return program.string();
+}
+
+namespace {
+
+/// Up to this size Open MPI's algorithms are tried for kTrialSeconds, above it for
+/// kTrialIterations.
+constexpr std::size_t kQuickBytes = 4 << 20;
+constexpr double kTrialSeconds = 0.1;
+constexpr int kTrialIterations = 2;
+constexpr Duration kTrialLimit = std::chrono::minutes(5);
+
+}  // namespace
+
+Rows OpenMpi::measure(const Cases& cases) {
+  if (best_.empty()) find_best(cases);
+  std::map<std::string, std::vector<std::size_t>> by_algorithm;
+  for (std::size_t i = 0; i < cases.size(); ++i) by_algorithm[best_[i]].push_back(i);
+  Rows rows(cases.size());
+  for (const auto& [algorithm, indices] : by_algorithm) {
+    Cases some;
+    for (std::size_t i : indices) some.push_back(cases[i]);
+    const Rows measured = value_or_throw(run_peer(command(some, algorithm), some));
+    for (std::size_t k = 0; k < indices.size(); ++k) {
+      rows[indices[k]] = measured[k];
+      rows[indices[k]].algorithm = algorithm;
+    }
+  }
+  return rows;
+}
+
+Words OpenMpi::command(const Cases& cases, const std::string& algorithm) const {
+  return mpi_command(options_, cases, own_executable(), benchmark_, algorithm);
+}
+
+void OpenMpi::find_best(const Cases& cases) {
+  best_.assign(cases.size(), "default");
+  std::vector<double> fastest(cases.size(), 0);
+  for (const std::string& algorithm : mpi_algorithms(cases.front().collective)) {
+    for (const bool quick : {true, false}) try_out(cases, quick, algorithm, fastest);
+  }
+}
+
+/// An algorithm other than "default" may fail with this number of ranks; it is then skipped.
+void OpenMpi::try_out(const Cases& cases, bool quick, const std::string& algorithm,
+                      std::vector<double>& fastest) {
+  Cases some;
+  std::vector<std::size_t> indices;
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    if ((cases[i].bytes <= kQuickBytes) != quick) continue;
+    some.push_back(cases[i]);
+    some.back().seconds = kTrialSeconds;
+    some.back().iterations = quick ? 0 : kTrialIterations;
+    indices.push_back(i);
+  }
+  if (some.empty()) return;
+  const auto rows = run_peer(command(some, algorithm), some, kTrialLimit);
+  if (!rows && algorithm == "default") throw Exception(rows.error());
+  for (std::size_t k = 0; rows && k < rows->size(); ++k) {
+    const double time = (*rows)[k].median_us;
+    double& best = fastest[indices[k]];
+    if ((*rows)[k].wrong > 0 || (best > 0 && time >= best)) continue;
+    best = time;
+    best_[indices[k]] = algorithm;
+  }
+}
+
+}  // namespace gradwire::cli

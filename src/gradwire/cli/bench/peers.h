@@ -4,12 +4,29 @@
 #include <vector>
 
 #include "gradwire/base/error.h"
+#include "gradwire/base/types.h"
+#include "gradwire/bootstrap/job.h"
 #include "gradwire/cli/bench/bench_options.h"
 #include "gradwire/cli/bench/collective_bench.h"
 
+namespace gradwire::cli {
+
+/// Result of a command that has ended.
+struct Captured {
+  int status = 0;  ///< 0 to 255, or 128 + signal.
+  std::string out, err;
+};
+
+/// Runs a command to its end in this process's environment and captures its output. The command is
+/// killed at `limit`, or when this process ends. Fails with system if it cannot be started, or with
+/// timeout.
+Result<Captured> run_captured(const std::vector<std::string>& command, Duration limit);
+
+}  // namespace gradwire::cli
+
 /// Gradwire and its peers, each as a command that measures cases and ends its standard output with
 /// {"rows": [...]}. All are given the same measurement options.
-namespace gradwire {
+namespace gradwire::cli {
 
 /// A program and its arguments.
 using Words = std::vector<std::string>;
@@ -42,6 +59,38 @@ Words mpi_command(const BenchOptions& options, const Cases& cases, const std::st
 
 /// Returns "default" (Open MPI's own choice) and the algorithms of its "tuned" component for a
 /// collective. Not all work with every number of ranks.
-Words mpi_algorithms(Collective collective);
+Words mpi_algorithms(schedule::Collective collective);
 
-}  // namespace gradwire
+/// Returns the path of a file of the peers' programs, in ../share/gradwire/bench relative to the
+/// folder of the running executable. Throws Exception(system) if it does not exist.
+std::string bench_file(const std::string& name);
+
+/// Compiles mpi_bench.c with mpicc unless it is cached, and returns the program's path. The cache
+/// is $XDG_CACHE_HOME/gradwire or ~/.cache/gradwire, which several hosts often share. Fails with
+/// unsupported if mpicc is missing or mpirun is not Open MPI's, or with system.
+Result<std::string> build_mpi_program(const std::string& mpirun,
+                                      const bootstrap::Environment& environment);
+
+/// Open MPI with its fastest algorithms: the first measure() tries all of them; later calls use the
+/// fastest for each case.
+class OpenMpi {
+ public:
+  /// `options` must outlive this object; `benchmark`: path of the compiled mpi_bench.c.
+  OpenMpi(const BenchOptions& options, std::string benchmark)
+      : options_(options), benchmark_(std::move(benchmark)) {}
+
+  /// Measures the cases, which must be the same in every call. Throws Exception(system, timeout).
+  Rows measure(const Cases& cases);
+
+ private:
+  Words command(const Cases& cases, const std::string& algorithm) const;
+  void find_best(const Cases& cases);
+  void try_out(const Cases& cases, bool quick, const std::string& algorithm,
+               std::vector<double>& fastest);
+
+  const BenchOptions& options_;
+  std::string benchmark_;
+  std::vector<std::string> best_;  ///< Fastest algorithm of each case.
+};
+
+}  // namespace gradwire::cli

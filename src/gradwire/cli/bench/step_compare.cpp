@@ -7,25 +7,24 @@
 #include <nlohmann/json.hpp>
 
 #include "gradwire/base/suggest.h"
-#include "gradwire/cli/bench/captured.h"
-#include "gradwire/cli/bench/mpi_program.h"
+#include "gradwire/cli/command_line.h"
 #include "gradwire/cli/launch/process.h"
-#include "gradwire/cli/launch/usage_error.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 /// One case on one system, with the results of its rounds.
 struct Contender {
   std::string system;
-  StepCase what;
+  emulation::StepCase what;
   Words command;
   std::vector<StepRow> rounds;
 };
 
 /// Returns the job description for ddp_step.py, its one argument, as JSON.
-std::string ddp_job(const StepOptions& options, const StepCase& what, const LayerProfile& profile) {
-  const StepMeasurementOptions how = measurement_options(options, profile);
+std::string ddp_job(const StepOptions& options, const emulation::StepCase& what,
+                    const workload::LayerProfile& profile) {
+  const emulation::StepMeasurementOptions how = measurement_options(options, profile);
   nlohmann::json job = {
       {"codec", what.codec},
       {"accumulate", what.accumulate},
@@ -35,9 +34,9 @@ std::string ddp_job(const StepOptions& options, const StepCase& what, const Laye
       {"seconds", options.seconds},
       {"warmup", how.warmup},
       {"single_steps", how.single_steps}};
-  for (const ProfileLayer& layer : profile.layers) {
+  for (const workload::ProfileLayer& layer : profile.layers) {
     nlohmann::json shapes = nlohmann::json::array();
-    for (const ProfileTensor& tensor : layer.parameters) shapes.push_back(tensor.shape);
+    for (const workload::ProfileTensor& tensor : layer.parameters) shapes.push_back(tensor.shape);
     job["layers"].push_back({layer.forward, layer.backward, std::move(shapes)});
   }
   return job.dump();
@@ -86,17 +85,18 @@ std::vector<Peer> peers_of(const StepOptions& options) {
   return wanted;
 }
 
-bool same(const StepCase& a, const StepCase& b) {
+bool same(const emulation::StepCase& a, const emulation::StepCase& b) {
   return a.codec == b.codec && a.accumulate == b.accumulate && a.local() == b.local() &&
          a.overlap == b.overlap && a.zero_stage == b.zero_stage;
 }
 
-std::vector<Contender> contenders(const StepOptions& options, const std::vector<StepCase>& cases,
-                                  const LayerProfile& profile) {
+std::vector<Contender> contenders(const StepOptions& options,
+                                  const std::vector<emulation::StepCase>& cases,
+                                  const workload::LayerProfile& profile) {
   const std::string program = own_executable();
   const std::vector<Peer> peers = peers_of(options);
   std::vector<Contender> all;
-  for (const StepCase& what : cases) {
+  for (const emulation::StepCase& what : cases) {
     all.push_back({"gradwire", what, step_command(options, what, program), {}});
     const auto theirs = ddp_case(what);
     if (!theirs) continue;
@@ -126,16 +126,17 @@ void take_turn(Contender& contender) {
 
 }  // namespace
 
-std::optional<StepCase> ddp_case(const StepCase& what) {
+std::optional<emulation::StepCase> ddp_case(const emulation::StepCase& what) {
   const bool known = what.codec == "none" || what.codec == "bf16" || what.codec == "fp16" ||
                      what.codec.starts_with("power_sgd");
   if (!known || what.local_steps > 1 || what.zero_stage > 0) return std::nullopt;
-  StepCase nearest = what;
-  if (what.overlap == Overlap::full) nearest.overlap = Overlap::backward;
+  emulation::StepCase nearest = what;
+  if (what.overlap == step::Overlap::full) nearest.overlap = step::Overlap::backward;
   return nearest;
 }
 
-Words step_command(const StepOptions& options, const StepCase& what, const std::string& program) {
+Words step_command(const StepOptions& options, const emulation::StepCase& what,
+                   const std::string& program) {
   Words words{program,
               "bench",
               "step",
@@ -182,8 +183,9 @@ Words step_command(const StepOptions& options, const StepCase& what, const std::
   return words;
 }
 
-Words ddp_command(const StepOptions& options, const StepCase& what, const LayerProfile& profile,
-                  const std::string& program, const std::string& script) {
+Words ddp_command(const StepOptions& options, const emulation::StepCase& what,
+                  const workload::LayerProfile& profile, const std::string& program,
+                  const std::string& script) {
   Words words{program, "run", "--no-prefix"};
   add_launch(words, options.launch);
   const std::string interface = gloo_interface(options.launch);
@@ -192,8 +194,9 @@ Words ddp_command(const StepOptions& options, const StepCase& what, const LayerP
   return words;
 }
 
-std::vector<StepRow> compare_steps(const StepOptions& options, const std::vector<StepCase>& cases,
-                                   const LayerProfile& profile) {
+std::vector<StepRow> compare_steps(const StepOptions& options,
+                                   const std::vector<emulation::StepCase>& cases,
+                                   const workload::LayerProfile& profile) {
   std::vector<Contender> all = contenders(options, cases, profile);
   for (int round = 0; round < options.rounds; ++round) {
     for (Contender& contender : all) {
@@ -207,4 +210,4 @@ std::vector<StepRow> compare_steps(const StepOptions& options, const std::vector
   return rows;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

@@ -2,16 +2,13 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
 #include "gradwire/base/refuse.h"
 #include "gradwire/base/suggest.h"
-#include "gradwire/base/units.h"
-#include "gradwire/cli/bench/default_python.h"
+#include "gradwire/cli/bench/bench_options.h"
 #include "gradwire/codec/catalogue.h"
 #include "gradwire/workload/profiles.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 void declare_cases(CLI::App& app, StepOptions& options) {
@@ -122,16 +119,16 @@ void declare_output(CLI::App& app, StepOptions& options) {
       ->capture_default_str();
 }
 
-Overlap overlap_of(const std::string& name) {
-  if (const auto overlap = overlap_named(name)) return *overlap;
-  refuse(unknown_name("overlap", name, kOverlapNames));
+step::Overlap overlap_of(const std::string& name) {
+  if (const auto overlap = step::overlap_named(name)) return *overlap;
+  refuse(unknown_name("overlap", name, step::kOverlapNames));
 }
 
 /// The cases of --ladder, from the usual setting to what a slow network can carry.
-std::vector<StepCase> ladder() {
+std::vector<emulation::StepCase> ladder() {
   return {
-      {.overlap = Overlap::none},
-      {.overlap = Overlap::backward},
+      {.overlap = step::Overlap::none},
+      {.overlap = step::Overlap::backward},
       {},
       {.codec = "bf16"},
       {.codec = "bf16", .accumulate = 2},
@@ -146,43 +143,44 @@ std::vector<StepCase> ladder() {
 }
 
 bool is_of_single_values(const std::string& codec) {
-  const auto spec = parse_codec(codec);
-  return spec && (spec->kind() == CodecKind::none || spec->kind() == CodecKind::codec);
+  const auto spec = codec::parse_codec(codec);
+  return spec &&
+         (spec->kind() == codec::CodecKind::none || spec->kind() == codec::CodecKind::codec);
 }
 
 /// Applies the trainer's rules, and refuses options without effect.
-void check_local(const StepCase& what) {
-  check_local_steps(what.local());
-  if (what.local_steps == 1 || what.overlap == Overlap::full) return;
+void check_local(const emulation::StepCase& what) {
+  step::check_local_steps(what.local());
+  if (what.local_steps == 1 || what.overlap == step::Overlap::full) return;
   refuse(
-      fmt::format("--overlap {} applies to gradients, which are not reduced with --local-steps {}: "
-                  "use --overlap-steps to overlap the averaging",
-                  name_of(what.overlap), what.local_steps));
+      "--overlap {} applies to gradients, which are not reduced with --local-steps {}: "
+      "use --overlap-steps to overlap the averaging",
+      name_of(what.overlap), what.local_steps);
 }
 
 /// Refuses options that sharding does not support.
-void check_zero(const StepCase& what) {
+void check_zero(const emulation::StepCase& what) {
   if (what.zero_stage == 0) return;
   if (!is_of_single_values(what.codec)) {
     refuse(
-        fmt::format("--zero-stage {} supports codecs of single values, such as none, bf16, int8 or "
-                    "int4, not {}",
-                    what.zero_stage, what.codec));
+        "--zero-stage {} supports codecs of single values, such as none, bf16, int8 or "
+        "int4, not {}",
+        what.zero_stage, what.codec);
   }
-  if (what.accumulate == 1 && what.local_steps == 1 && what.overlap == Overlap::full) return;
-  refuse(fmt::format("--zero-stage {} requires --accumulate 1, --local-steps 1 and --overlap full",
-                     what.zero_stage));
+  if (what.accumulate == 1 && what.local_steps == 1 && what.overlap == step::Overlap::full) return;
+  refuse("--zero-stage {} requires --accumulate 1, --local-steps 1 and --overlap full",
+         what.zero_stage);
 }
 
 std::size_t bytes_of(const char* option, const std::string& text) {
   const auto bytes = parse_bytes(text);
-  if (!bytes) refuse(fmt::format("{}: {}", option, bytes.error().message));
+  if (!bytes) refuse("{}: {}", option, bytes.error().message);
   return *bytes;
 }
 
 }  // namespace
 
-void declare(CLI::App& app, StepOptions& options, const Environment& environment) {
+void declare(CLI::App& app, StepOptions& options, const bootstrap::Environment& environment) {
   options.python = default_python(environment);
   declare_cases(app, options);
   declare_measurement(app, options);
@@ -190,12 +188,12 @@ void declare(CLI::App& app, StepOptions& options, const Environment& environment
   declare_output(app, options);
 }
 
-std::vector<StepCase> step_cases(const StepOptions& options) {
+std::vector<emulation::StepCase> step_cases(const StepOptions& options) {
   if (options.ladder) return ladder();
-  for (const std::string& codec : options.codecs) value_or_throw(check_codec(codec));
+  for (const std::string& codec : options.codecs) value_or_throw(codec::check_codec(codec));
   // If any case has local steps, cases without ignore --fragments and --overlap-steps.
   const bool local = std::ranges::any_of(options.local_steps, [](int steps) { return steps > 1; });
-  std::vector<StepCase> cases;
+  std::vector<emulation::StepCase> cases;
   for (const std::string& codec : options.codecs) {
     for (const int accumulate : options.accumulate) {
       for (const int local_steps : options.local_steps) {
@@ -210,16 +208,16 @@ std::vector<StepCase> step_cases(const StepOptions& options) {
       }
     }
   }
-  for (const StepCase& what : cases) {
+  for (const emulation::StepCase& what : cases) {
     check_zero(what);
     check_local(what);
   }
   return cases;
 }
 
-StepMeasurementOptions measurement_options(const StepOptions& options,
-                                           const LayerProfile& profile) {
-  StepMeasurementOptions how{
+emulation::StepMeasurementOptions measurement_options(const StepOptions& options,
+                                                      const workload::LayerProfile& profile) {
+  emulation::StepMeasurementOptions how{
       .steps = options.steps, .warmup = options.warmup, .prefetch = options.prefetch};
   how.compute = profile.compute;
   if (options.compute_ms > 0) {
@@ -228,9 +226,9 @@ StepMeasurementOptions measurement_options(const StepOptions& options,
   }
   if (how.compute <= Duration::zero()) {
     refuse(
-        fmt::format("--compute-ms is missing: the profile {} does not record the time of a forward "
-                    "and backward pass",
-                    profile.name));
+        "--compute-ms is missing: the profile {} does not record the time of a forward "
+        "and backward pass",
+        profile.name);
   }
   how.duration =
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(options.seconds));
@@ -248,4 +246,4 @@ double limit_of(const StepOptions& options) {
   return options.limit.empty() ? 0 : value_or_throw(parse_rate(options.limit));
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

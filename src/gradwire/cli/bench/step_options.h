@@ -9,9 +9,9 @@
 #include "gradwire/bootstrap/job.h"
 #include "gradwire/cli/launch/launch_arguments.h"
 #include "gradwire/emulation/step_measurement.h"
-#include "gradwire/step/defaults.h"
+#include "gradwire/step/bucket_plan.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 
 /// The command line of `gradwire bench step`, unparsed.
 struct StepOptions {
@@ -29,9 +29,10 @@ struct StepOptions {
   double seconds = 10;
   int warmup = 3;
 
-  std::string bucket = format_bytes(kBucketBytes), first_bucket = format_bytes(kFirstBucketBytes),
-              last_bucket = format_bytes(kLastBucketBytes), partition = "0";
-  std::size_t codec_min_elements = kCodecMinElements;
+  std::string bucket = format_bytes(step::kBucketBytes),
+              first_bucket = format_bytes(step::kFirstBucketBytes),
+              last_bucket = format_bytes(step::kLastBucketBytes), partition = "0";
+  std::size_t codec_min_elements = step::kCodecMinElements;
   std::string piece = "4M";
 
   LaunchArguments launch;
@@ -44,19 +45,20 @@ struct StepOptions {
 
 /// Adds the options to a command line parser; `options` must outlive it. The default of --python is
 /// default_python() of `environment`.
-void declare(CLI::App& app, StepOptions& options, const Environment& environment);
+void declare(CLI::App& app, StepOptions& options, const bootstrap::Environment& environment);
 
 /// Returns the cases to measure, in order: every combination of the lists in the options, or the
 /// cases of --ladder. Throws Exception(invalid_argument) for an unknown name, and lists the known
 /// ones.
-std::vector<StepCase> step_cases(const StepOptions& options);
+std::vector<emulation::StepCase> step_cases(const StepOptions& options);
 
 /// Returns how to measure the cases. `profile` provides the compute time if --compute-ms is not
 /// given. Throws Exception(invalid_argument).
-StepMeasurementOptions measurement_options(const StepOptions& options, const LayerProfile& profile);
+emulation::StepMeasurementOptions measurement_options(const StepOptions& options,
+                                                      const workload::LayerProfile& profile);
 
 /// Returns the rate of --limit in bytes per second; 0: no limit. Throws
 /// Exception(invalid_argument).
 double limit_of(const StepOptions& options);
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

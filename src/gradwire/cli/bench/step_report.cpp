@@ -7,7 +7,7 @@
 
 #include "gradwire/base/units.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 double milliseconds(Duration duration) {
@@ -19,11 +19,11 @@ Duration from_milliseconds(double ms) {
 }
 
 double bound_of(const StepRow& row, double limit) {
-  return efficiency_bound(row.what, row.figures, limit);
+  return emulation::efficiency_bound(row.what, row.figures, limit);
 }
 
 /// "16", or "16/2+7": local steps, fragments, overlap steps.
-std::string local_column(const StepCase& what) {
+std::string local_column(const emulation::StepCase& what) {
   std::string text = fmt::format("{}", what.local_steps);
   if (what.fragments > 1) text += fmt::format("/{}", what.fragments);
   if (what.overlap_steps > 0) text += fmt::format("+{}", what.overlap_steps);
@@ -35,13 +35,13 @@ std::string zero_head() {
 }
 
 /// Returns the bytes sent, in multiples of an all-reduce of the gradients; 0 if unknown.
-double times_ddp(const StepFigures& figures) {
+double times_ddp(const emulation::StepFigures& figures) {
   const double all_reduce = figures.all_reduce_bytes();
   return all_reduce > 0 ? figures.bytes_per_step / all_reduce : 0;
 }
 
 std::string zero_columns(const StepRow& row) {
-  const StepFigures& f = row.figures;
+  const emulation::StepFigures& f = row.figures;
   const std::string times =
       fmt::format("{:.2f} of {:.1f}", times_ddp(f), zero_volume(row.what.zero_stage));
   return fmt::format(" {:>4} {:>12} {:>10} {:>10}", row.what.zero_stage, times,
@@ -49,7 +49,7 @@ std::string zero_columns(const StepRow& row) {
 }
 
 nlohmann::ordered_json entry_of(const StepRow& row, double limit) {
-  const StepFigures& f = row.figures;
+  const emulation::StepFigures& f = row.figures;
   nlohmann::ordered_json entry = {{"system", row.system},
                                   {"codec", row.what.codec},
                                   {"accumulate", row.what.accumulate},
@@ -108,7 +108,7 @@ std::string StepTable::head(const std::string& profile, int ranks) const {
 }
 
 std::string StepTable::line(const StepRow& row) const {
-  const StepFigures& f = row.figures;
+  const emulation::StepFigures& f = row.figures;
   const std::string bound = limit > 0 ? fmt::format(" {:>6.1f}%", 100 * bound_of(row, limit)) : "";
   return fmt::format(
       "{:>12} {:>14} {:>4} {:>8} {:>9} {:>9.1f} {:>9.1f} {:>9.1f} {:>6.1f}%{} {:>10} {:>8.1f}{}\n",
@@ -131,7 +131,7 @@ std::string step_json(std::span<const StepRow> rows, double limit) {
 }
 
 Result<std::vector<StepRow>> parse_step_rows(const std::string& output, const std::string& system,
-                                             std::span<const StepCase> cases) {
+                                             std::span<const emulation::StepCase> cases) {
   const std::size_t begin = std::min(output.find('{'), output.size());
   const auto json = nlohmann::json::parse(output.substr(begin), nullptr,
                                           /*allow_exceptions=*/false);
@@ -159,16 +159,87 @@ Result<std::vector<StepRow>> parse_step_rows(const std::string& output, const st
   return rows;
 }
 
-std::string label_of(const StepCase& what) {
+std::string label_of(const emulation::StepCase& what) {
   std::string label = what.codec == "none" ? "fp32" : what.codec;
   if (what.accumulate > 1) label += fmt::format(", {} passes", what.accumulate);
   if (what.local_steps > 1) label += fmt::format(", every {} steps", what.local_steps);
   if (what.fragments > 1) label += fmt::format(", {} fragments", what.fragments);
   if (what.overlap_steps > 0) label += fmt::format(", {} overlap", what.overlap_steps);
   if (what.zero_stage > 0) label += fmt::format(", ZeRO {}", what.zero_stage);
-  if (what.overlap == Overlap::none) label += ", no overlap";
-  if (what.overlap == Overlap::backward) label += ", backward alone";
+  if (what.overlap == step::Overlap::none) label += ", no overlap";
+  if (what.overlap == step::Overlap::backward) label += ", backward alone";
   return label;
 }
 
-}  // namespace gradwire
+namespace {
+
+constexpr double kWidth = 760, kLeft = 250, kRight = 60, kTop = 52, kRow = 24, kBar = 15;
+constexpr double kScale = kWidth - kLeft - kRight;
+
+/// Colors of gradwire and of peers, distinguishable also by color-blind readers.
+constexpr const char* kOurs = "#0072b2";
+constexpr const char* kTheirs = "#e69f00";
+
+std::string escaped(const std::string& text) {
+  std::string result;
+  for (const char c : text) {
+    if (c == '&') result += "&amp;";
+    if (c == '<') result += "&lt;";
+    if (c != '&' && c != '<') result += c;
+  }
+  return result;
+}
+
+std::string axis(double bottom) {
+  std::string svg;
+  for (int percent = 0; percent <= 100; percent += 20) {
+    const double x = kLeft + kScale * percent / 100;
+    svg += fmt::format("<path d=\"M{:.1f} {}V{}\" stroke=\"#e0e0e0\"/>\n", x, kTop - 6, bottom);
+    svg += fmt::format("<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{} %</text>\n", x,
+                       bottom + 16, percent);
+  }
+  return svg;
+}
+
+std::string bar(const StepRow& row, double top, double limit) {
+  const bool ours = row.system == "gradwire";
+  const double eta = row.figures.efficiency();
+  const double middle = top + kBar / 2 + 4;
+  std::string svg = fmt::format(
+      "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>\n"
+      "<rect x=\"{}\" y=\"{}\" width=\"{:.1f}\" height=\"{}\" fill=\"{}\"/>\n"
+      "<text x=\"{:.1f}\" y=\"{}\">{:.1f} %</text>\n",
+      kLeft - 8, middle, escaped((ours ? "" : row.system + ": ") + label_of(row.what)), kLeft, top,
+      kScale * eta, kBar, ours ? kOurs : kTheirs, kLeft + kScale * eta + 5, middle, 100 * eta);
+  if (limit > 0) {
+    const double bound = emulation::efficiency_bound(row.what, row.figures, limit);
+    svg += fmt::format("<path d=\"M{:.1f} {}v{}\" stroke=\"#444\" stroke-width=\"2\"/>\n",
+                       kLeft + kScale * bound, top - 3, kBar + 6);
+  }
+  return svg;
+}
+
+}  // namespace
+
+std::string step_svg(std::span<const StepRow> rows, const std::string& title, double limit) {
+  const double bottom = kTop + kRow * static_cast<double>(rows.size());
+  const double height = bottom + (limit > 0 ? 48 : 28);
+  std::string svg = fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} "
+      "{1}\" font-family=\"sans-serif\" font-size=\"12\">\n"
+      "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
+      "<text x=\"12\" y=\"26\" font-size=\"16\">{2}</text>\n",
+      kWidth, height, escaped(title));
+  svg += axis(bottom);
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    svg += bar(rows[i], kTop + kRow * static_cast<double>(i), limit);
+  if (limit > 0) {
+    svg += fmt::format(
+        "<text x=\"{}\" y=\"{}\" fill=\"#444\">| bound: the bytes sent keep the link busy all the "
+        "time</text>\n",
+        kLeft, bottom + 38);
+  }
+  return svg + "</svg>\n";
+}
+
+}  // namespace gradwire::cli

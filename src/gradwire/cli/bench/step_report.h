@@ -7,13 +7,14 @@
 #include "gradwire/base/error.h"
 #include "gradwire/emulation/step_measurement.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 
 /// A case as measured on one system.
 struct StepRow {
   std::string system = "gradwire";
-  StepCase what;
-  StepFigures figures;  ///< With several rounds: figures of the round with the median time.
+  emulation::StepCase what;
+  emulation::StepFigures
+      figures;  ///< With several rounds: figures of the round with the median time.
   int rounds = 1;
 };
 
@@ -40,12 +41,12 @@ std::string step_json(std::span<const StepRow> rows, double limit);
 /// Parses the output of a program that ends with such JSON, one row per case. Fails with system if
 /// the rows are missing.
 Result<std::vector<StepRow>> parse_step_rows(const std::string& output, const std::string& system,
-                                             std::span<const StepCase> cases);
+                                             std::span<const emulation::StepCase> cases);
 
 /// Returns a label that distinguishes the case, such as "bf16, no overlap".
-std::string label_of(const StepCase& what);
+std::string label_of(const emulation::StepCase& what);
 
 /// Returns the efficiencies as a bar chart (SVG), each with its bound if `limit` is above 0.
 std::string step_svg(std::span<const StepRow> rows, const std::string& title, double limit);
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 using Fits = std::function<bool(const HostsFromTo&)>;
@@ -50,4 +50,4 @@ std::string name_paths(const std::vector<HostsFromTo>& affected,
   return fmt::format("{}{}", fmt::join(parts, ", "), more);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

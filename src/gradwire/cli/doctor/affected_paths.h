@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-namespace gradwire {
+namespace gradwire::cli {
 
 /// From one host to another, by number.
 using HostsFromTo = std::pair<int, int>;
@@ -15,4 +15,4 @@ using HostsFromTo = std::pair<int, int>;
 std::string name_paths(const std::vector<HostsFromTo>& affected,
                        const std::vector<HostsFromTo>& all, const std::vector<std::string>& names);
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

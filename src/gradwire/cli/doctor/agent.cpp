@@ -7,13 +7,10 @@
 #include <fmt/format.h>
 
 #include "gradwire/bootstrap/rendezvous.h"
-#include "gradwire/cli/doctor/host_info.h"
-#include "gradwire/cli/doctor/reach.h"
 #include "gradwire/cli/probe/measure.h"
-#include "gradwire/cli/probe/prober.h"
 #include "gradwire/topology/topology_file.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 constexpr Duration kHostInfoTimeout = std::chrono::seconds(30);
@@ -30,7 +27,8 @@ std::string key(const char* topic, int host) {
   return fmt::format("{}/{}", topic, host);
 }
 
-Result<std::vector<std::optional<HostInfo>>> gather_host_info(const Job& job, Store& store) {
+Result<std::vector<std::optional<HostInfo>>> gather_host_info(const bootstrap::Job& job,
+                                                              bootstrap::Store& store) {
   std::vector<std::optional<HostInfo>> all;
   for (int host = 0; host < job.world_size; ++host) {
     const auto text = store.get(key("facts", host), kHostInfoTimeout);
@@ -45,7 +43,7 @@ Result<std::vector<std::optional<HostInfo>>> gather_host_info(const Job& job, St
 
 /// Returns true if no finding so far keeps a job from connecting and sending. The result is the
 /// same on all hosts.
-Result<bool> can_connect(const Job& job, Store& store,
+Result<bool> can_connect(const bootstrap::Job& job, bootstrap::Store& store,
                          const std::vector<std::optional<HostInfo>>& info) {
   const bool all_there = std::ranges::all_of(info, [](const auto& one) {
     return one && one->problems.empty() && one->port_problems.empty() && !one->rails.empty();
@@ -64,7 +62,7 @@ Result<bool> can_connect(const Job& job, Store& store,
                return rails[static_cast<std::size_t>(one.rail)].mtu;
              };
              if (one.rail == kMasterRail) return true;  // The rendezvous is reachable.
-             const int least = std::min({mtu(host), mtu(one.to), kMaxPacketBytes});
+             const int least = std::min({mtu(host), mtu(one.to), topology::kMaxPacketBytes});
              const bool hole = one.largest_packet > 0 && one.largest_packet < least;
              return one.outcome == Reachability::Outcome::reached && !hole;
            });
@@ -72,43 +70,44 @@ Result<bool> can_connect(const Job& job, Store& store,
   return well;
 }
 
-Result<std::string> connect_and_measure(const HostNetwork& network, const Job& job, Store& store) {
-  auto mesh = connect_mesh(network, job, {.timeout = kMeshTimeout, .scope = "doctor"}, &store);
-  if (!mesh) return tl::unexpected<Error>(mesh.error());
-  const auto cluster =
-      measure_cluster(*mesh->transport, prober_of(job, *mesh), network.clock(), kShortProbe);
-  if (!cluster) return tl::unexpected<Error>(cluster.error());
-  return to_json(*cluster);
+Result<std::string> connect_and_measure(const net::HostNetwork& network, const bootstrap::Job& job,
+                                        bootstrap::Store& store) {
+  GRADWIRE_ASSIGN_OR_RETURN(
+      auto mesh,
+      bootstrap::connect_mesh(network, job, {.timeout = kMeshTimeout, .scope = "doctor"}, &store));
+  GRADWIRE_ASSIGN_OR_RETURN(
+      const auto cluster,
+      measure_cluster(*mesh.transport, prober_of(job, mesh), network.clock(), kShortProbe));
+  return to_json(cluster);
 }
 
 }  // namespace
 
-Status examine_host(const HostNetwork& network, const Job& job,
-                    const std::vector<std::string>& names, MasterPort port, Store& store) {
+Status examine_host(const net::HostNetwork& network, const bootstrap::Job& job,
+                    const std::vector<std::string>& names, MasterPort port,
+                    bootstrap::Store& store) {
   HostInfo mine = read_host_info(names);
-  const std::vector<RailEndpoint> rails = find_rails(job, mine.problems);
+  const std::vector<bootstrap::RailEndpoint> rails = find_rails(job, mine.problems);
   mine.faster = faster_interfaces(rails);
   auto server = std::make_unique<ReachabilityServer>(network, job, rails, port, mine);
-  if (Status set = store.set(key("facts", job.rank), to_json(mine)); !set) return set;
-  const auto others = gather_host_info(job, store);
-  if (!others) return tl::unexpected<Error>(others.error());
-  const std::string reach = to_json(reach_all(network, job, rails, *others, kConnectTimeout));
-  if (Status set = store.set(key("reach", job.rank), reach); !set) return set;
-  const auto well = can_connect(job, store, *others);
-  if (!well) return tl::unexpected<Error>(well.error());
+  GRADWIRE_RETURN_IF_ERROR(store.set(key("facts", job.rank), to_json(mine)));
+  GRADWIRE_ASSIGN_OR_RETURN(const auto others, gather_host_info(job, store));
+  const std::string reach = to_json(reach_all(network, job, rails, others, kConnectTimeout));
+  GRADWIRE_RETURN_IF_ERROR(store.set(key("reach", job.rank), reach));
+  GRADWIRE_ASSIGN_OR_RETURN(const auto well, can_connect(job, store, others));
   server.reset();  // The mesh may need its port.
   std::string last = "";
-  if (*well) {
+  if (well) {
     const auto measured = connect_and_measure(network, job, store);
     if (!measured) last = measured.error().message;
     if (measured && job.rank == 0) {
-      if (Status set = store.set(key("cluster", 0), *measured); !set) return set;
+      GRADWIRE_RETURN_IF_ERROR(store.set(key("cluster", 0), *measured));
     }
   }
   return store.set(key("mesh", job.rank), last);
 }
 
-ClusterReport collect(Store& store, std::vector<HostReport> reports, Duration patience) {
+ClusterReport collect(bootstrap::Store& store, std::vector<HostReport> reports, Duration patience) {
   ClusterReport found{.reports = std::move(reports), .cluster = {}};
   for (std::size_t i = 0; i < found.reports.size(); ++i) {
     HostReport& report = found.reports[i];
@@ -134,9 +133,9 @@ ClusterReport collect(Store& store, std::vector<HostReport> reports, Duration pa
     report.mesh_error = mesh ? *mesh : "it stopped early: " + mesh.error().message;
   }
   if (const auto text = store.get(key("cluster", 0), kPollTimeout)) {
-    if (auto cluster = parse_cluster(*text)) found.cluster = std::move(*cluster);
+    if (auto cluster = topology::parse_cluster(*text)) found.cluster = std::move(*cluster);
   }
   return found;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

@@ -13,9 +13,8 @@
 #include <sys/wait.h>
 
 #include "gradwire/cli/launch/remote_script.h"
-#include "gradwire/cli/launch/shell_quote.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 /// Timeout for a process to end after it closed its output.
@@ -64,7 +63,7 @@ bool read_into(const UniqueFd& fd, std::string& text) {
 }
 
 /// Waits for a child and returns its exit status (128 + signal); kills it at the deadline.
-int reap(pid_t pid, Deadline deadline) {
+int reap(pid_t pid, net::Deadline deadline) {
   int status = 0;
   while (::waitpid(pid, &status, WNOHANG) == 0) {
     if (deadline.passed()) ::kill(-pid, SIGKILL);
@@ -98,7 +97,7 @@ Agents::~Agents() {
     if (agent.process.pid < 0 || agent.ended) continue;
     agent.process.in.close();
     ::kill(-agent.process.pid, SIGTERM);
-    reap(agent.process.pid, Deadline::after(clock_, kReapTimeout));
+    reap(agent.process.pid, net::Deadline::after(clock_, kReapTimeout));
   }
 }
 
@@ -130,7 +129,7 @@ void Agents::start(const LaunchOptions& options, const RankPlan& rank) {
 }
 
 void Agents::run(Duration patience) {
-  const Deadline deadline = Deadline::after(clock_, patience);
+  const net::Deadline deadline = net::Deadline::after(clock_, patience);
   while (!all_ended() && !deadline.passed()) {
     poll_once(deadline);
     answer_pending_requests();
@@ -141,7 +140,7 @@ bool Agents::all_ended() const {
   return std::ranges::all_of(agents_, &Agent::ended);
 }
 
-void Agents::poll_once(Deadline deadline) {
+void Agents::poll_once(net::Deadline deadline) {
   std::vector<pollfd> items;
   for (const Agent& agent : agents_) {
     if (agent.ended) continue;
@@ -149,9 +148,9 @@ void Agents::poll_once(Deadline deadline) {
     if (agent.process.err.valid()) items.push_back({agent.process.err.get(), POLLIN, 0});
     if (!agent.to.empty()) items.push_back({agent.process.in.get(), POLLOUT, 0});
     if (agent.waiting)
-      deadline = Deadline(clock_, std::min(deadline.at(), agent.waiting->deadline.at()));
+      deadline = net::Deadline(clock_, std::min(deadline.at(), agent.waiting->deadline.at()));
   }
-  ::poll(items.data(), items.size(), milliseconds_of(deadline.left()));
+  ::poll(items.data(), items.size(), net::milliseconds_of(deadline.left()));
   for (Agent& agent : agents_) {
     if (!agent.ended) transfer(agent);
   }
@@ -191,7 +190,7 @@ void Agents::handle_line(Agent& agent, const std::string& line) {
   } else if (request->value) {
     (void)set(request->key, *request->value);
   } else {
-    agent.waiting = Waiting{request->key, Deadline::after(clock_, request->patience)};
+    agent.waiting = Waiting{request->key, net::Deadline::after(clock_, request->patience)};
   }
 }
 
@@ -223,7 +222,7 @@ void Agents::end(Agent& agent) {
     const bool more = ::poll(&item, 1, 0) > 0 && read_into(agent.process.err, agent.errors);
     if (!more) agent.process.err.close();
   }
-  agent.status = reap(agent.process.pid, Deadline::after(clock_, kReapTimeout));
+  agent.status = reap(agent.process.pid, net::Deadline::after(clock_, kReapTimeout));
 }
 
 std::vector<HostReport> Agents::reports() const {
@@ -273,4 +272,4 @@ Result<std::string> Agents::get(const std::string& key, Duration) {
   return failure(ErrorKind::timeout, "its report is incomplete");
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

@@ -11,11 +11,10 @@
 #include "gradwire/cli/doctor/host_report.h"
 #include "gradwire/cli/doctor/pipe_store.h"
 #include "gradwire/cli/launch/launch.h"
-#include "gradwire/cli/launch/plan.h"
 #include "gradwire/cli/launch/process.h"
 #include "gradwire/net/deadline.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 
 /// A gradwire process on each host, started over the remote shell, and the store through which they
 /// report. The store is in this process, so that hosts need no connection to each other. Entries of
@@ -23,7 +22,7 @@ namespace gradwire {
 ///
 /// Makes the process ignore SIGPIPE. Single-threaded: run() serves the store until all agents have
 /// ended; read the store after that.
-class Agents final : public Store {
+class Agents final : public bootstrap::Store {
  public:
   /// Starts `options.program` on the host of each rank of `plan`.
   Agents(const LaunchOptions& options, const JobPlan& plan, const Clock& clock);
@@ -44,7 +43,7 @@ class Agents final : public Store {
  private:
   struct Waiting {
     std::string key;
-    Deadline deadline;
+    net::Deadline deadline;
   };
 
   struct Agent {
@@ -64,7 +63,7 @@ class Agents final : public Store {
 
   void start(const LaunchOptions& options, const RankPlan& rank);
   bool all_ended() const;
-  void poll_once(Deadline deadline);
+  void poll_once(net::Deadline deadline);
   void transfer(Agent& agent);
   void process_lines(Agent& agent);
   void handle_line(Agent& agent, const std::string& line);
@@ -80,4 +79,4 @@ class Agents final : public Store {
   std::map<std::string, std::string> entries_;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 void add_mesh_errors(const ClusterReport& cluster_report, std::vector<Finding>& findings) {
@@ -67,4 +67,4 @@ std::string describe(const ClusterReport& cluster_report, const std::vector<Find
   return text;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

@@ -5,7 +5,7 @@
 
 #include "gradwire/cli/doctor/host_report.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 
 /// A result of the examination.
 struct Finding {
@@ -32,4 +32,4 @@ std::vector<Finding> diagnose_speed(const ClusterReport& cluster_report);   ///<
 /// Returns the report as text: the hosts, each finding with its remedy, and a conclusion.
 std::string describe(const ClusterReport& cluster_report, const std::vector<Finding>& findings);
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

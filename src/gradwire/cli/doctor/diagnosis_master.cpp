@@ -6,7 +6,7 @@
 
 #include "gradwire/cli/doctor/diagnosis.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 using Outcome = Reachability::Outcome;
@@ -79,4 +79,4 @@ std::vector<Finding> diagnose_master(const ClusterReport& cluster_report) {
   return findings;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

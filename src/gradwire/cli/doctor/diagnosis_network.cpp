@@ -9,7 +9,7 @@
 #include "gradwire/cli/doctor/affected_paths.h"
 #include "gradwire/cli/doctor/diagnosis.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 using Outcome = Reachability::Outcome;
@@ -136,7 +136,7 @@ std::map<int, Affected> affected_by_rail(const std::vector<Path>& paths, IsWrong
 }
 
 int min_mtu(const Path& path) {
-  return std::min({path.here.mtu, path.there.mtu, kMaxPacketBytes});
+  return std::min({path.here.mtu, path.there.mtu, topology::kMaxPacketBytes});
 }
 
 void add_black_holes(const ClusterReport& cluster_report, const std::vector<Path>& paths,
@@ -224,21 +224,21 @@ struct Speeds {
   Duration nearest = Duration::max(), farthest = {};
 };
 
-Speeds speeds_of(const Cluster& cluster, int rail) {
+Speeds speeds_of(const topology::Cluster& cluster, int rail) {
   Speeds speeds;
   const auto each = [&](auto act) {
-    for (const MeasuredPath& path : cluster.paths) {
+    for (const topology::MeasuredPath& path : cluster.paths) {
       if (path.rail == rail && path.bytes_per_second > 0) act(path);
     }
   };
-  each([&](const MeasuredPath& path) {
+  each([&](const topology::MeasuredPath& path) {
     speeds.all.emplace_back(path.from, path.to);
     speeds.fastest = std::max(speeds.fastest, path.bytes_per_second);
     speeds.nearest = std::min(speeds.nearest, path.shortest_latency);
     speeds.farthest = std::max(speeds.farthest, path.shortest_latency);
   });
   speeds.slowest = speeds.fastest;
-  each([&](const MeasuredPath& path) {
+  each([&](const topology::MeasuredPath& path) {
     speeds.slowest = std::min(speeds.slowest, path.bytes_per_second);
     if (path.bytes_per_second < kSlow * speeds.fastest) {
       speeds.slow.emplace_back(path.from, path.to);
@@ -253,7 +253,7 @@ Speeds speeds_of(const Cluster& cluster, int rail) {
 /// Adds paths that are slow compared with what their own network cards have negotiated.
 void add_broken_promises(const ClusterReport& cluster_report, int rail,
                          std::vector<Finding>& findings) {
-  for (const MeasuredPath& path : cluster_report.cluster->paths) {
+  for (const topology::MeasuredPath& path : cluster_report.cluster->paths) {
     const RailInfo* here = rail_of(cluster_report, path.from, path.rail);
     const RailInfo* there = rail_of(cluster_report, path.to, path.rail);
     if (path.rail != rail || here == nullptr || there == nullptr) continue;
@@ -319,7 +319,7 @@ void add_slow_paths(const ClusterReport& cluster_report, const std::string& inte
 void add_clocks(const ClusterReport& cluster_report, std::vector<Finding>& findings) {
   const auto& hosts = cluster_report.cluster->hosts;
   for (std::size_t i = 0; i < hosts.size() && i < cluster_report.reports.size(); ++i) {
-    const MeasuredHost& host = hosts[i];
+    const topology::MeasuredHost& host = hosts[i];
     if (std::chrono::abs(host.clock_offset) < kClocksApart + host.clock_uncertainty) continue;
     const std::string& name = cluster_report.reports[i].name;
     findings.push_back(
@@ -368,4 +368,4 @@ std::vector<Finding> diagnose_speed(const ClusterReport& cluster_report) {
   return findings;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

@@ -9,7 +9,7 @@
 #include "gradwire/cli/doctor/diagnosis.h"
 #include "gradwire/net/receive_window.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 constexpr int kFewFiles = 1024;
@@ -66,7 +66,7 @@ NameTrouble trouble_with(const ClusterReport& cluster_report, std::size_t named)
 double needed_buffer(const ClusterReport& cluster_report) {
   double most = kSmallBuffer;
   if (!cluster_report.cluster) return most;
-  for (const MeasuredPath& path : cluster_report.cluster->paths) {
+  for (const topology::MeasuredPath& path : cluster_report.cluster->paths) {
     const double round_trip = 2 * std::chrono::duration<double>(path.shortest_latency).count();
     most = std::max(most, 2 * path.bytes_per_second * round_trip);
   }
@@ -88,10 +88,10 @@ Finding small_buffer(const std::string& name, const char* setting, int most, dou
 /// effect: only a note.
 void add_small_requests(const ClusterReport& cluster_report, std::vector<Finding>& findings) {
   Names small;
-  int least = ReceiveWindow::kRoom;
+  int least = net::ReceiveWindow::kRoom;
   for (const HostReport& report : cluster_report.reports) {
     const int most = report.info ? report.info->max_requested_buffer : 0;
-    if (most == 0 || most >= ReceiveWindow::kRoom) continue;
+    if (most == 0 || most >= net::ReceiveWindow::kRoom) continue;
     small.push_back(report.name);
     least = std::min(least, most);
   }
@@ -100,7 +100,7 @@ void add_small_requests(const ClusterReport& cluster_report, std::vector<Finding
       {false,
        fmt::format("{}: ranks request receive buffers of {} and get {} (net.core.rmem_max) until "
                    "the kernel's autotuning enlarges them",
-                   joined(small), format_bytes(ReceiveWindow::kRoom),
+                   joined(small), format_bytes(net::ReceiveWindow::kRoom),
                    format_bytes(static_cast<std::size_t>(least))),
        fmt::format("on {}: sysctl -w net.core.rmem_max={} (and in /etc/sysctl.d for the next boot)",
                    joined(small), 4 * kSmallBuffer)});
@@ -300,4 +300,4 @@ std::vector<Finding> diagnose_interfaces(const ClusterReport& cluster_report) {
   return findings;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

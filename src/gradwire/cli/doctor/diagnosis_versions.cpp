@@ -7,7 +7,7 @@
 
 #include "gradwire/cli/doctor/diagnosis.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 /// A value, and the names of the hosts that have it.
@@ -102,4 +102,4 @@ std::vector<Finding> diagnose_versions(const ClusterReport& cluster_report) {
   return findings;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

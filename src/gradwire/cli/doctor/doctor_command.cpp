@@ -21,7 +21,7 @@
 #include "gradwire/cli/launch/launch_arguments.h"
 #include "gradwire/cli/launch/process.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 constexpr Duration kTotalTimeout = std::chrono::minutes(10);
@@ -46,9 +46,9 @@ int be_an_agent(const DoctorArguments& given) {
   UniqueFd in(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3));
   ::dup2(STDERR_FILENO, STDOUT_FILENO);
   PipeStore store(std::move(in), std::move(out));
-  const KernelNetwork network;
-  value_or_throw(
-      examine_host(network, Job::from_environment(), given.names, MasterPort::examined, store));
+  const net::KernelNetwork network;
+  value_or_throw(examine_host(network, bootstrap::Job::from_environment(), given.names,
+                              MasterPort::examined, store));
   return 0;
 }
 
@@ -99,8 +99,8 @@ int examine_hosts(const DoctorArguments& given) {
   return print_report(found, std::move(findings));
 }
 
-int examine_as_rank(const Job& job) {
-  const KernelNetwork network;
+int examine_as_rank(const bootstrap::Job& job) {
+  const net::KernelNetwork network;
   const auto found = value_or_throw(examine_in_job(network, job));
   return found ? print_report(*found, {}) : 0;
 }
@@ -118,11 +118,11 @@ int doctor_command(int argc, char** argv) {
   declare(app, given);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
   if (given.agent) return be_an_agent(given);
-  const Job job = Job::from_environment();
+  const bootstrap::Job job = bootstrap::Job::from_environment();
   if (job.launcher != "none" && given.launch.hosts.empty() && given.launch.hostfile.empty()) {
     return examine_as_rank(job);
   }
   return examine_hosts(given);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

@@ -1,14 +1,31 @@
 #include "gradwire/cli/doctor/host_report.h"
 
 #include <algorithm>
+#include <array>
 #include <climits>
+#include <filesystem>
+#include <fstream>
 #include <utility>
 
+#include <fmt/format.h>
+#include <gnu/libc-version.h>
 #include <nlohmann/json.hpp>
+#include <sys/resource.h>
+#include <sys/utsname.h>
 
+#include "gradwire/base/crc32c.h"
 #include "gradwire/base/json_fields.h"
+#include "gradwire/base/units.h"
+#include "gradwire/bootstrap/handshake_messages.h"
+#include "gradwire/bootstrap/local_rails.h"
+#include "gradwire/cli/bench/peers.h"
+#include "gradwire/cli/launch/hosts.h"
+#include "gradwire/cli/launch/process.h"
+#include "gradwire/cli/sibling.h"
+#include "gradwire/net/address.h"
+#include "gradwire/topology/interfaces.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -163,4 +180,202 @@ std::size_t max_rails(const ClusterReport& cluster_report) {
   return most;
 }
 
-}  // namespace gradwire
+namespace {
+
+/// libtorch is half a gigabyte, possibly loaded from a disk or over the network.
+constexpr Duration kStartTimeout = std::chrono::seconds(10);
+
+/// Prints the versions of python3's gradwire and PyTorch as JSON. Imports neither of them, which
+/// would take seconds.
+constexpr const char* kAskPython = R"(
+import glob, importlib.metadata, importlib.util, json, os, runpy
+found = importlib.util.find_spec("gradwire")
+if found and found.submodule_search_locations:
+    folder = found.submodule_search_locations[0]
+    build = runpy.run_path(os.path.join(folder, "_build.py"))
+    try:
+        torch = importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        torch = "none"
+    print(json.dumps({"gradwire": build["VERSION"], "torch": torch,
+                      "core": (glob.glob(os.path.join(folder, "_core*.so")) + [""])[0]}))
+)";
+
+std::string first_line(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
+
+/// Returns the text after `word` up to the next comma or end of line.
+std::string after(const std::string& text, const std::string& word) {
+  const std::size_t at = text.find(word);
+  if (at == std::string::npos) return "";
+  const std::size_t begin = at + word.size();
+  return text.substr(begin, text.find_first_of(",\n", begin) - begin);
+}
+
+void read_torch_version(HostInfo& info) {
+  const auto program = find_torch_program();
+  if (!program) return;
+  const auto said = run_captured({*program, "--version"}, kStartTimeout);
+  if (!said) {
+    info.torch_problem = said.error().message;
+  } else if (said->status != 0) {
+    info.torch_problem =
+        said->err.empty() ? fmt::format("status {}", said->status) : first_line(said->err);
+  } else {
+    info.torch = after(said->out, "runs with PyTorch ");
+  }
+}
+
+/// Returns "" if there is no python3, or it has no gradwire.
+std::string read_python_versions() {
+  const auto said = run_captured({"python3", "-c", kAskPython}, kStartTimeout);
+  if (!said || said->status != 0 || said->out.empty()) return "";
+  const auto read = read_json_fields(said->out, "answer of python3", [](JsonFields fields) {
+    return fmt::format("gradwire {} (extension {}) and PyTorch {}", fields.text("gradwire"),
+                       checksum_of(fields.text("core")), fields.text("torch"));
+  });
+  return read.value_or("");
+}
+
+}  // namespace
+
+void read_installed_versions(HostInfo& info) {
+  read_torch_version(info);
+  info.python = read_python_versions();
+}
+
+std::string checksum_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return "";
+  std::vector<std::byte> piece(1 << 20);
+  std::uint32_t sum = 0;
+  for (;;) {
+    file.read(reinterpret_cast<char*>(piece.data()), static_cast<std::streamsize>(piece.size()));
+    if (file.gcount() <= 0) return fmt::format("{:08x}", sum);
+    sum = crc32c(ConstBytes(piece).first(static_cast<std::size_t>(file.gcount())), sum);
+  }
+}
+
+namespace {
+
+/// Returns checksums of the running program and, if installed, of the program beside it that needs
+/// libtorch.
+std::string build_of_this() {
+  const auto torch = find_torch_program();
+  return checksum_of(own_executable()) + (torch ? "+" + checksum_of(*torch) : "");
+}
+
+std::string system_of_this() {
+  utsname name = {};
+  ::uname(&name);
+  return fmt::format("{} {}, glibc {}", name.sysname, name.release, ::gnu_get_libc_version());
+}
+
+int max_files() {
+  rlimit limit = {};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  return static_cast<int>(std::min<rlim_t>(limit.rlim_max, INT_MAX));
+}
+
+/// Returns the last of the three values (min, default, max) of net.ipv4.tcp_rmem or tcp_wmem.
+int max_buffer(const char* name) {
+  std::array<int, 3> min_default_max = {};
+  std::ifstream file(fmt::format("/proc/sys/net/ipv4/{}", name));
+  for (int& number : min_default_max) file >> number;
+  return min_default_max.back();
+}
+
+/// Returns net.core.rmem_max; 0 in a container that hides it.
+int max_requested_buffer() {
+  int most = 0;
+  std::ifstream("/proc/sys/net/core/rmem_max") >> most;
+  return most;
+}
+
+ResolvedName resolve_here(const std::string& name) {
+  ResolvedName info{.name = name, .addresses = {}, .error = {}};
+  const auto addresses = net::resolve(name, 0);
+  if (!addresses) info.error = addresses.error().message;
+  for (const net::SocketAddress& one : addresses.value_or(std::vector<net::SocketAddress>{})) {
+    const std::string host = one.host();
+    if (std::ranges::find(info.addresses, host) == info.addresses.end()) {
+      info.addresses.push_back(host);
+    }
+  }
+  return info;
+}
+
+std::vector<bootstrap::RailEndpoint> any_rails() {
+  const auto all = topology::list_interfaces();
+  for (const topology::Interface& one : all.value_or(std::vector<topology::Interface>{})) {
+    if (one.loopback || !one.up || one.addresses.empty()) continue;
+    auto address = net::SocketAddress::of(one.addresses.front(), 0);
+    if (address) return {{*address, one.name}};
+  }
+  return {};
+}
+
+}  // namespace
+
+HostInfo read_host_info(const std::vector<std::string>& names) {
+  HostInfo info{.host = this_host_name(),
+                .version = GRADWIRE_VERSION,
+                .build = build_of_this(),
+                .protocol = static_cast<int>(bootstrap::kProtocolVersion),
+                .system = system_of_this(),
+                .max_files = max_files(),
+                .max_receive_buffer = max_buffer("tcp_rmem"),
+                .max_send_buffer = max_buffer("tcp_wmem"),
+                .max_requested_buffer = max_requested_buffer()};
+  const auto all = topology::list_interfaces();
+  info.interfaces = all ? topology::describe_interfaces(*all) : all.error().message;
+  for (const std::string& name : names) info.names.push_back(resolve_here(name));
+  read_installed_versions(info);
+  return info;
+}
+
+std::vector<bootstrap::RailEndpoint> find_rails(const bootstrap::Job& job,
+                                                std::vector<std::string>& problems) {
+  const auto masters = net::resolve(job.master_address, job.master_port);
+  if (!masters) {
+    // diagnose_names() reports it.
+    if (job.interface.empty()) return any_rails();
+    const auto chosen = bootstrap::choose_local_rails(job.interface, net::SocketAddress());
+    if (chosen) return *chosen;
+    problems.push_back(chosen.error().message);
+    return any_rails();
+  }
+  auto chosen = bootstrap::choose_local_rails(job.interface, masters->front());
+  if (chosen) return std::move(*chosen);
+  problems.push_back(chosen.error().message);
+  return any_rails();
+}
+
+int negotiated_megabits(const std::string& interface) {
+  const std::filesystem::path card = "/sys/class/net/" + interface;
+  std::error_code error;
+  if (!std::filesystem::exists(card / "device", error)) return 0;
+  int megabits = 0;
+  std::ifstream(card / "speed") >> megabits;
+  return std::max(megabits, 0);
+}
+
+std::vector<std::string> faster_interfaces(const std::vector<bootstrap::RailEndpoint>& rails) {
+  int fastest = 0;
+  for (const bootstrap::RailEndpoint& rail : rails) {
+    fastest = std::max(fastest, negotiated_megabits(rail.interface));
+  }
+  std::vector<std::string> faster;
+  if (fastest == 0) return faster;
+  const auto all = topology::list_interfaces();
+  for (const topology::Interface& one : all.value_or(std::vector<topology::Interface>{})) {
+    const int megabits = one.up && !one.addresses.empty() ? negotiated_megabits(one.name) : 0;
+    if (megabits < 2 * fastest) continue;
+    faster.push_back(fmt::format("{} ({}), {}", one.name, one.addresses.front(),
+                                 format_rate(megabits * 1e6 / 8)));
+  }
+  return faster;
+}
+
+}  // namespace gradwire::cli

@@ -7,9 +7,11 @@
 
 #include "gradwire/base/error.h"
 #include "gradwire/base/types.h"
+#include "gradwire/bootstrap/job.h"
+#include "gradwire/bootstrap/rank_endpoint.h"
 #include "gradwire/topology/cluster.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 
 /// A network interface that a host would use, and the doctor's addresses on it.
 struct RailInfo {
@@ -105,11 +107,34 @@ struct HostReport {
 /// All results. Hosts are numbered from 0.
 struct ClusterReport {
   std::vector<HostReport> reports;
-  std::optional<Cluster> cluster;  ///< Measured if the hosts could be connected.
-  int ranks = 1;                   ///< Number of ranks of the job.
+  std::optional<topology::Cluster> cluster;  ///< Measured if the hosts could be connected.
+  int ranks = 1;                             ///< Number of ranks of the job.
 };
 
 /// Returns the maximum number of rails of a host.
 std::size_t max_rails(const ClusterReport& cluster_report);
 
-}  // namespace gradwire
+/// Adds to `info` the versions of the program that needs libtorch and of python3's package. Runs
+/// both; takes about a second, at most a few.
+void read_installed_versions(HostInfo& info);
+
+/// Returns the CRC-32C of a file in hexadecimal; empty if it cannot be read.
+std::string checksum_of(const std::string& path);
+
+/// Examines this host, except for endpoints and echoes. Resolves `names`.
+HostInfo read_host_info(const std::vector<std::string>& names);
+
+/// Returns the interfaces that this rank of the job would use. If they cannot be determined
+/// (unresolved master, unknown interface), adds the error to `problems` and returns the first
+/// usable interface. The rest can then still be examined.
+std::vector<bootstrap::RailEndpoint> find_rails(const bootstrap::Job& job,
+                                                std::vector<std::string>& problems);
+
+/// Returns the rate that a network card has negotiated, in Mb/s; 0 if the link is down, and for
+/// virtual interfaces, whose value is meaningless.
+int negotiated_megabits(const std::string& interface);
+
+/// Returns text about network cards at least twice as fast as each of the rails.
+std::vector<std::string> faster_interfaces(const std::vector<bootstrap::RailEndpoint>& rails);
+
+}  // namespace gradwire::cli

@@ -10,14 +10,14 @@
 #include "gradwire/bootstrap/rendezvous_store.h"
 #include "gradwire/cli/doctor/agent.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 constexpr Duration kJoinTimeout = std::chrono::seconds(30);
 constexpr Duration kReportTimeout = std::chrono::minutes(3);
 constexpr Duration kShutdownGrace = std::chrono::seconds(5);
 
-std::vector<HostReport> reports_of(const Job& job) {
+std::vector<HostReport> reports_of(const bootstrap::Job& job) {
   std::vector<HostReport> reports;
   for (Rank rank = 0; rank < job.world_size; ++rank) {
     reports.push_back(
@@ -32,7 +32,8 @@ std::vector<HostReport> reports_of(const Job& job) {
 
 }  // namespace
 
-Result<std::optional<ClusterReport>> examine_in_job(const HostNetwork& network, const Job& job) {
+Result<std::optional<ClusterReport>> examine_in_job(const net::HostNetwork& network,
+                                                    const bootstrap::Job& job) {
   if (job.launcher_store) {
     return failure(
         ErrorKind::invalid_argument,
@@ -40,41 +41,36 @@ Result<std::optional<ClusterReport>> examine_in_job(const HostNetwork& network, 
             "{} runs its own store at MASTER_PORT: use gradwire doctor --hosts a,b,c instead",
             job.launcher));
   }
-  if (Status strong = check_secret_at(job.secret, job.master_address); !strong) {
-    return tl::unexpected<Error>(strong.error());
-  }
-  std::unique_ptr<RendezvousServer> server;
+  GRADWIRE_RETURN_IF_ERROR(bootstrap::check_secret_at(job.secret, job.master_address));
+  std::unique_ptr<bootstrap::RendezvousServer> server;
   if (job.rank == 0 && job.world_size > 1) {
-    auto started = serve_at_master(network, job, Deadline::after(network.clock(), kJoinTimeout));
-    if (!started) return tl::unexpected<Error>(started.error());
-    server = std::move(*started);
+    GRADWIRE_ASSIGN_OR_RETURN(
+        auto started, bootstrap::serve_at_master(
+                          network, job, net::Deadline::after(network.clock(), kJoinTimeout)));
+    server = std::move(started);
   }
-  auto store = RendezvousStore::connect(network,
-                                        {.host = job.master_address,
-                                         .port = job.master_port,
-                                         .secret = job.secret,
-                                         .rank = job.rank,
-                                         .world_size = job.world_size,
-                                         .job_id = job.job_id},
-                                        Deadline::after(network.clock(), kJoinTimeout));
-  if (!store) return tl::unexpected<Error>(store.error());
-  if (Status done = examine_host(network, job, {}, MasterPort::in_use, **store); !done) {
-    return tl::unexpected<Error>(done.error());
-  }
+  GRADWIRE_ASSIGN_OR_RETURN(auto store, bootstrap::RendezvousStore::connect(
+                                            network,
+                                            {.host = job.master_address,
+                                             .port = job.master_port,
+                                             .secret = job.secret,
+                                             .rank = job.rank,
+                                             .world_size = job.world_size,
+                                             .job_id = job.job_id},
+                                            net::Deadline::after(network.clock(), kJoinTimeout)));
+  GRADWIRE_RETURN_IF_ERROR(examine_host(network, job, {}, MasterPort::in_use, *store));
   std::optional<ClusterReport> found;
   if (job.rank == 0) {
-    found = collect(**store, reports_of(job), kReportTimeout);
+    found = collect(*store, reports_of(job), kReportTimeout);
     found->ranks = job.world_size;
     for (HostReport& report : found->reports) {
       if (report.info) report.name += fmt::format(" ({})", report.info->host);
     }
   }
-  if (Status finished = (*store)->finish(); !finished) {
-    return tl::unexpected<Error>(finished.error());
-  }
-  store->reset();
-  if (server) server->wait_until_idle(Deadline::after(network.clock(), kShutdownGrace));
+  GRADWIRE_RETURN_IF_ERROR(store->finish());
+  store.reset();
+  if (server) server->wait_until_idle(net::Deadline::after(network.clock(), kShutdownGrace));
   return found;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 tl::unexpected<Error> parent_is_gone() {
@@ -67,9 +67,7 @@ Status PipeStore::set(const std::string& key, const std::string& value) {
 Result<std::string> PipeStore::get(const std::string& key, Duration timeout) {
   const std::lock_guard lock(mutex_);
   const StoreRequest request{.key = key, .value = std::nullopt, .patience = timeout};
-  if (Status asked = write_line(line_of(request)); !asked) {
-    return tl::unexpected<Error>(asked.error());
-  }
+  GRADWIRE_RETURN_IF_ERROR(write_line(line_of(request)));
   const auto line = read_line();
   if (!line) return line;
   return parse_answer(*line);
@@ -100,4 +98,4 @@ Result<std::string> PipeStore::read_line() {
   return line;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

@@ -7,7 +7,7 @@
 #include "gradwire/base/unique_fd.h"
 #include "gradwire/bootstrap/store.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 
 /// A request to the store in an agent's parent, sent as a line of JSON.
 struct StoreRequest {
@@ -24,7 +24,7 @@ Result<std::string> parse_answer(const std::string& line);
 
 /// Client of the parent's store, over two pipes, so that the hosts of a job can exchange entries
 /// with only the remote shell between them.
-class PipeStore final : public Store {
+class PipeStore final : public bootstrap::Store {
  public:
   /// Reads answers from `in`, writes requests to `out`.
   PipeStore(UniqueFd in, UniqueFd out) : in_(std::move(in)), out_(std::move(out)) {}
@@ -42,4 +42,4 @@ class PipeStore final : public Store {
   std::string buffer_;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

@@ -1,15 +1,46 @@
 #include "gradwire/cli/launch/launch.h"
 
+#include <algorithm>
+#include <string_view>
+
+#include <fmt/format.h>
 #include <sys/prctl.h>
 
 #include "gradwire/base/clock.h"
-#include "gradwire/base/error.h"
-#include "gradwire/cli/launch/plan.h"
+#include "gradwire/base/cpu.h"
+#include "gradwire/base/random.h"
+#include "gradwire/base/refuse.h"
+#include "gradwire/bootstrap/environment_variables.h"
+#include "gradwire/bootstrap/job_secret.h"
+#include "gradwire/cli/command_line.h"
+#include "gradwire/cli/launch/process.h"
 #include "gradwire/cli/launch/supervisor.h"
-#include "gradwire/cli/launch/usage_error.h"
+#include "gradwire/net/address.h"
 #include "gradwire/net/descriptors.h"
+#include "gradwire/net/socket.h"
 
-namespace gradwire {
+extern char** environ;
+
+namespace gradwire::cli {
+
+VariableMap own_variables() {
+  VariableMap variables;
+  for (char** entry = environ; *entry; ++entry) {
+    const std::string_view text = *entry;
+    const std::size_t equals = text.find('=');
+    if (equals == std::string_view::npos) continue;
+    variables.insert_or_assign(std::string(text.substr(0, equals)), text.substr(equals + 1));
+  }
+  for (const char* name : kTorchrunOnly) variables.erase(name);
+  return variables;
+}
+
+std::vector<std::string> entries_of(const VariableMap& variables) {
+  std::vector<std::string> entries;
+  for (const auto& [name, value] : variables) entries.push_back(name + "=" + value);
+  return entries;
+}
+
 namespace {
 
 /// Pipes of the rank's streams, and descriptors that spawning it needs temporarily.
@@ -30,10 +61,155 @@ int launch(const LaunchOptions& options) {
   const Subreaper subreaper;
   const SteadyClock clock;
   JobPlan plan = read_arguments([&] { return plan_job(options); });
-  if (const Status enough = allow_descriptors(kDescriptorsOfARank * plan.ranks.size()); !enough) {
+  if (const Status enough = net::allow_descriptors(kDescriptorsOfARank * plan.ranks.size());
+      !enough) {
     throw Exception(enough.error().kind, enough.error().message);
   }
   return Supervisor(options, std::move(plan), clock).run();
 }
 
-}  // namespace gradwire
+namespace {
+
+bool only_loopback(const std::string& name) {
+  const auto addresses = net::resolve(name, 0);
+  return addresses && std::all_of(addresses->begin(), addresses->end(),
+                                  [](const net::SocketAddress& a) { return a.is_loopback(); });
+}
+
+std::optional<std::uint16_t> free_port_here(const net::SocketAddress& address) {
+  const Result<net::Socket> socket = net::listen_on(address);
+  if (!socket) return std::nullopt;
+  return net::local_address(*socket).port();
+}
+
+}  // namespace
+
+std::string default_master_address(const HostEntry& first, bool all_here) {
+  if (all_here && first.address.empty()) return "127.0.0.1";
+  const std::string address = address_of(first);
+  if (!all_here && is_this_host(first) && only_loopback(address)) {
+    refuse(
+        "other hosts cannot reach rank 0 at \"{}\", which resolves to this host's "
+        "loopback interface: pass an address that they can reach with --master-addr",
+        address);
+  }
+  return address;
+}
+
+std::uint16_t free_master_port(const std::string& address) {
+  for (const net::SocketAddress& candidate :
+       net::resolve(address, 0).value_or(std::vector<net::SocketAddress>{})) {
+    if (candidate.is_any()) {
+      refuse(
+          "--master-addr {}: expected the address at which the ranks can "
+          "reach rank 0, not a wildcard",
+          address);
+    }
+    if (const auto port = free_port_here(candidate)) return *port;
+  }
+  const unsigned long draw = std::stoul(random_hex(4), nullptr, 16);
+  return static_cast<std::uint16_t>(20000 + draw % 10000);
+}
+
+namespace {
+
+std::vector<HostEntry> hosts_of(const LaunchOptions& options) {
+  if (!options.hosts.empty()) return options.hosts;
+  return {HostEntry{this_host_name(), "", options.ranks.value_or(usable_cores())}};
+}
+
+/// GRADWIRE_* variables of the launcher apply to the whole job, but the remote shell does not
+/// forward them.
+VariableList inherited_settings() {
+  VariableList variables;
+  for (const auto& [name, value] : own_variables()) {
+    if (!name.starts_with("GRADWIRE_") || name == "GRADWIRE_SECRET" || name == kProcessMark)
+      continue;
+    variables.emplace_back(name, value);
+  }
+  return variables;
+}
+
+/// Returns the secret of ranks whose rendezvous is at `address`. Throws Exception(invalid_argument)
+/// if it is too short for that address.
+std::string secret_of(const LaunchOptions& options, const std::string& address) {
+  const bool in_file = !options.secret.empty();
+  const std::string given = in_file ? options.secret : own_variables()["GRADWIRE_SECRET"];
+  if (given.empty()) return random_hex(32);
+  const char* source = in_file ? "--secret-file" : "GRADWIRE_SECRET";
+  if (const Status strong = bootstrap::check_secret_at(given, address, source); !strong) {
+    throw Exception(strong.error());
+  }
+  return given;
+}
+
+bool all_here(const std::vector<RankPlan>& ranks) {
+  return std::none_of(ranks.begin(), ranks.end(), [](const RankPlan& r) { return r.remote; });
+}
+
+std::uint16_t master_port_of(const LaunchOptions& options, const std::string& address) {
+  if (options.master_port) return *options.master_port;
+  if (options.port) return *options.port;
+  const auto set = bootstrap::EnvironmentVariables(bootstrap::process_environment())
+                       .number("GRADWIRE_PORT", 1, 65535);
+  return set ? static_cast<std::uint16_t>(*set) : free_master_port(address);
+}
+
+VariableList shared_variables(const LaunchOptions& options, const std::vector<RankPlan>& ranks,
+                              const std::string& run) {
+  const std::string address = options.master_address.empty()
+                                  ? default_master_address(ranks.front().host, all_here(ranks))
+                                  : options.master_address;
+  const std::uint16_t port = master_port_of(options, address);
+  VariableList variables{{"WORLD_SIZE", std::to_string(ranks.size())},
+                         {"MASTER_ADDR", address},
+                         {"MASTER_PORT", std::to_string(port)},
+                         {"GRADWIRE_SECRET", secret_of(options, address)}};
+  if (!options.interface.empty()) variables.emplace_back("GRADWIRE_INTERFACE", options.interface);
+  if (options.port) variables.emplace_back("GRADWIRE_PORT", fmt::to_string(*options.port));
+  // Two runs may share a secret if the user provided it: the job id tells them apart.
+  const std::string job_id = own_variables()["GRADWIRE_JOB_ID"];
+  variables.emplace_back("GRADWIRE_JOB_ID", job_id.empty() ? run : job_id);
+  variables.insert(variables.end(), options.variables.begin(), options.variables.end());
+  return variables;
+}
+
+void add_own_variables(RankPlan& rank, const std::string& run, std::size_t hosts) {
+  const auto add = [&](const char* name, const auto& value) {
+    rank.variables.emplace_back(name, fmt::to_string(value));
+  };
+  add("RANK", rank.place.rank);
+  add("LOCAL_RANK", rank.place.local_rank);
+  add("LOCAL_WORLD_SIZE", rank.place.local_world_size);
+  add("GROUP_RANK", rank.place.host);
+  add("GROUP_WORLD_SIZE", hosts);
+  add(kProcessMark, fmt::format("{}.{}", rank.place.rank, run));
+}
+
+std::vector<RankPlan> place(const LaunchOptions& options) {
+  const std::vector<HostEntry> hosts = hosts_of(options);
+  std::vector<RankPlan> ranks;
+  for (const Placement& placement : place_ranks(hosts, options.ranks)) {
+    const HostEntry& host = hosts[placement.host];
+    const bool remote = !options.hosts.empty() && !is_this_host(host);
+    ranks.push_back({placement, host, remote, {}});
+  }
+  return ranks;
+}
+
+}  // namespace
+
+JobPlan plan_job(const LaunchOptions& options) {
+  JobPlan plan{random_hex(8), place(options)};
+  const VariableList shared = shared_variables(options, plan.ranks, plan.run);
+  const VariableList inherited = inherited_settings();
+  const std::size_t hosts = plan.ranks.back().place.host + 1;
+  for (RankPlan& rank : plan.ranks) {
+    if (rank.remote) rank.variables = inherited;
+    rank.variables.insert(rank.variables.end(), shared.begin(), shared.end());
+    add_own_variables(rank, plan.run, hosts);
+  }
+  return plan;
+}
+
+}  // namespace gradwire::cli

@@ -1,15 +1,33 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gradwire/base/types.h"
 #include "gradwire/cli/launch/hosts.h"
-#include "gradwire/cli/launch/variables.h"
 
-namespace gradwire {
+namespace gradwire::cli {
+
+/// Environment variables to set, in this order.
+using VariableList = std::vector<std::pair<std::string, std::string>>;
+
+/// A complete environment.
+using VariableMap = std::map<std::string, std::string, std::less<>>;
+
+/// Returns this process's environment without kTorchrunOnly.
+VariableMap own_variables();
+
+/// Set by torchrun for its ranks to find its store; hidden from ranks that gradwire starts.
+inline constexpr const char* kTorchrunOnly[] = {"TORCHELASTIC_RUN_ID",
+                                                "TORCHELASTIC_USE_AGENT_STORE"};
+
+/// Returns the entries in the form of exec(2): "NAME=value".
+std::vector<std::string> entries_of(const VariableMap& variables);
 
 /// How the launcher passes on the ranks' output.
 enum class RankOutput : std::uint8_t {
@@ -55,4 +73,32 @@ struct LaunchOptions {
 /// reaps all of them). Call it from a single-threaded process without other children.
 int launch(const LaunchOptions& options);
 
-}  // namespace gradwire
+/// Returns the default of --master-addr for a rank 0 that runs on `first`: 127.0.0.1 if all ranks
+/// are on this host (`all_here`), else the address of `first`. Throws Exception(invalid_argument)
+/// if other hosts could not reach it.
+std::string default_master_address(const HostEntry& first, bool all_here);
+
+/// Returns a port for rank 0 to listen on. If `address` belongs to this host, the port is free now.
+/// Otherwise it is drawn from 20000..29999, below the range of ephemeral ports, so that it is
+/// probably free. Throws Exception(invalid_argument) for the wildcard addresses 0.0.0.0 and ::.
+std::uint16_t free_master_port(const std::string& address);
+
+/// One rank and everything needed to start it.
+struct RankPlan {
+  Placement place;
+  HostEntry host;
+  bool remote = false;
+  VariableList variables;  ///< Set by the launcher, on top of the host's own environment.
+};
+
+/// Everything about a job that is decided before its first process starts.
+struct JobPlan {
+  std::string run;  ///< Random; marks the processes (kProcessMark).
+  std::vector<RankPlan> ranks;
+};
+
+/// Decides where ranks run and what is in their environment. Throws Exception(invalid_argument,
+/// system).
+JobPlan plan_job(const LaunchOptions& options);
+
+}  // namespace gradwire::cli

@@ -1,20 +1,48 @@
 #include "gradwire/cli/launch/launch_arguments.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <sstream>
+#include <utility>
 
-#include <fmt/format.h>
-
+#include "gradwire/base/file.h"
 #include "gradwire/base/refuse.h"
 #include "gradwire/cli/launch/hosts.h"
-#include "gradwire/cli/launch/placement.h"
-#include "gradwire/cli/launch/secret_file.h"
+#include "gradwire/cli/launch/process.h"
 
-namespace gradwire {
+namespace gradwire::cli {
+namespace {
+
+/// Maximum size of a secret, which is passed in an environment variable and keys a hash.
+constexpr std::size_t kMaxBytes = 4096;
+
+}  // namespace
+
+std::string read_secret_file(const std::string& path) {
+  const auto file = read_private_file(path, kMaxBytes + 1);
+  if (!file) refuse("--secret-file {}: it {}", path, file.error().message);
+  if (!file->exists) refuse("--secret-file {}: there is no such file", path);
+  std::string secret = file->content;
+  if (secret.size() > kMaxBytes) {
+    refuse(
+        "--secret-file {}: it has more than {} bytes; `openssl rand -hex 16` prints "
+        "a secret",
+        path, kMaxBytes);
+  }
+  while (!secret.empty() && std::isspace(static_cast<unsigned char>(secret.back()))) {
+    secret.pop_back();
+  }
+  if (secret.empty()) refuse("--secret-file {}: the file is empty", path);
+  if (secret.find('\0') != std::string::npos) {
+    refuse("--secret-file {}: it contains a zero byte, which a secret cannot contain", path);
+  }
+  return secret;
+}
+
 namespace {
 
 std::string content_of(const std::string& option, const std::string& path) {
@@ -22,7 +50,7 @@ std::string content_of(const std::string& option, const std::string& path) {
   std::ostringstream content;
   content << file.rdbuf();
   if (!file || std::filesystem::is_directory(path))
-    refuse(fmt::format("{} {}: cannot read the file", option, path));
+    refuse("{} {}: cannot read the file", option, path);
   return content.str();
 }
 
@@ -35,11 +63,10 @@ bool is_name(const std::string& text) {
 std::pair<std::string, std::string> parse_variable(const std::string& text) {
   const std::size_t equals = text.find('=');
   const std::string name = text.substr(0, equals);
-  if (!is_name(name)) refuse(fmt::format("--env {}: \"{}\" is not a variable name", text, name));
+  if (!is_name(name)) refuse("--env {}: \"{}\" is not a variable name", text, name);
   if (equals != std::string::npos) return {name, text.substr(equals + 1)};
   const char* value = std::getenv(name.c_str());
-  if (!value)
-    refuse(fmt::format("--env {}: the variable is not set: write --env {}=VALUE", text, name));
+  if (!value) refuse("--env {}: the variable is not set: write --env {}=VALUE", text, name);
   return {name, value};
 }
 
@@ -103,18 +130,18 @@ void declare_launch_arguments(CLI::App& app, LaunchArguments& given) {
   declare_settings(app, given);
 }
 
-void check_fits(const LaunchArguments& given, const Job& job) {
+void check_fits(const LaunchArguments& given, const bootstrap::Job& job) {
   if (job.launcher == "none" || (given.ranks == 0 && given.hosts.empty())) return;
   const std::optional<int> ranks = given.ranks > 0 ? std::optional(given.ranks) : std::nullopt;
   const std::size_t asked = given.hosts.empty()
                                 ? static_cast<std::size_t>(given.ranks)
                                 : place_ranks(parse_hosts(given.hosts), ranks).size();
   if (asked == static_cast<std::size_t>(job.world_size)) return;
-  refuse(fmt::format(
+  refuse(
       "{} asks for {} ranks, but this process is already rank {} of a job of {} ranks (started by "
       "{}), which cannot start others: omit {}, or start this command outside the job",
       given.ranks > 0 ? "-n" : "--hosts", asked, job.rank, job.world_size, job.launcher,
-      given.ranks > 0 ? "-n" : "--hosts"));
+      given.ranks > 0 ? "-n" : "--hosts");
 }
 
 int ranks_to_start(const LaunchArguments& given) {
@@ -153,4 +180,18 @@ LaunchOptions launch_options_of(const LaunchArguments& given) {
   return options;
 }
 
-}  // namespace gradwire
+int run_self(const std::vector<std::string>& arguments, int ranks, const std::string& name) {
+  LaunchOptions options;
+  options.ranks = ranks;
+  options.name = name;
+  return run_self(arguments, std::move(options));
+}
+
+int run_self(const std::vector<std::string>& arguments, LaunchOptions options) {
+  options.program = {own_executable()};
+  options.program.insert(options.program.end(), arguments.begin(), arguments.end());
+  options.output = RankOutput::first_plain;
+  return launch(options);
+}
+
+}  // namespace gradwire::cli

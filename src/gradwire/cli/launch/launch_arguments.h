@@ -8,7 +8,12 @@
 #include "gradwire/bootstrap/job.h"
 #include "gradwire/cli/launch/launch.h"
 
-namespace gradwire {
+namespace gradwire::cli {
+
+/// Returns the secret in the file of --secret-file, without trailing white space. Throws
+/// Exception(invalid_argument), naming option and file, if there is no file, if other users can
+/// access it (base/private_file.h), or if it is longer than the maximum.
+std::string read_secret_file(const std::string& path);
 
 /// The options, unparsed, of every command that starts ranks: number of ranks, hosts, network.
 struct LaunchArguments {
@@ -22,7 +27,7 @@ struct LaunchArguments {
 
   /// Returns true if the options ask this process to start ranks, and it is not a rank of `job`
   /// itself.
-  bool starts_ranks(const Job& job) const {
+  bool starts_ranks(const bootstrap::Job& job) const {
     const bool asked = ranks > 0 || !hosts.empty() || !hostfile.empty();
     return asked && job.launcher == "none";
   }
@@ -33,7 +38,7 @@ void declare_launch_arguments(CLI::App& app, LaunchArguments& given);
 
 /// Throws Exception(invalid_argument) if this process is already a rank of `job` and the options
 /// ask for another number of ranks than the job has. A rank does not start ranks.
-void check_fits(const LaunchArguments& given, const Job& job);
+void check_fits(const LaunchArguments& given, const bootstrap::Job& job);
 
 /// Returns the number of ranks that the options ask for. Throws Exception(invalid_argument).
 int ranks_to_start(const LaunchArguments& given);
@@ -45,4 +50,17 @@ void declare_start_timeout(CLI::App& app, LaunchArguments& given);
 /// secret's file. Throws Exception(invalid_argument) that names the option.
 LaunchOptions launch_options_of(const LaunchArguments& given);
 
-}  // namespace gradwire
+/// Starts `ranks` processes of the running executable on this host as the ranks of a job and waits
+/// for them; for commands with an option -n. `arguments`: everything after the program's name; with
+/// them the ranks must not start ranks themselves (they see WORLD_SIZE set). Rank 0 writes directly
+/// to the terminal, so that progress lines and tables look as if it ran alone; lines of other ranks
+/// are prefixed with "[rank] ". Otherwise as launch(), including the result. `name` begins the
+/// launcher's own messages ("gradwire bench").
+int run_self(const std::vector<std::string>& arguments, int ranks,
+             const std::string& name = "gradwire");
+
+/// As above, with placement and network from `options`; this executable must be at the same path on
+/// every host. Overwrites the program and output of `options`.
+int run_self(const std::vector<std::string>& arguments, LaunchOptions options);
+
+}  // namespace gradwire::cli

@@ -11,12 +11,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "gradwire/base/cores.h"
-#include "gradwire/cli/launch/process_tree.h"
+#include "gradwire/base/cpu.h"
 #include "gradwire/cli/launch/remote_script.h"
 #include "gradwire/cli/launch/signal_source.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 std::string prefix_of(const RankPlan& plan, RankOutput output) {
@@ -216,4 +215,4 @@ void RankProcess::end_stream(Stream& stream) {
   stream.lines.finish(stream.sink.buffer());
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

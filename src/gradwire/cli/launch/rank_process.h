@@ -6,12 +6,11 @@
 
 #include <poll.h>
 
-#include "gradwire/cli/launch/line_prefixer.h"
-#include "gradwire/cli/launch/output_sink.h"
-#include "gradwire/cli/launch/plan.h"
+#include "gradwire/cli/launch/launch.h"
 #include "gradwire/cli/launch/process.h"
+#include "gradwire/cli/launch/rank_output.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 
 /// Exit status of shells for a program that cannot be started.
 inline constexpr int kCannotStart = 127;
@@ -102,4 +101,4 @@ class RankProcess {
   std::optional<int> ended_by_;  ///< Signal that ended the remote shell before its rank ran.
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

@@ -5,10 +5,23 @@
 
 #include <fmt/format.h>
 
-#include "gradwire/cli/launch/process_tree.h"
-#include "gradwire/cli/launch/shell_quote.h"
+#include "gradwire/cli/launch/process.h"
 
-namespace gradwire {
+namespace gradwire::cli {
+
+std::string shell_quote(std::string_view text) {
+  // Within single quotes every character is literal; only the quote itself must be written outside.
+  std::string quoted = "'";
+  for (const char c : text) {
+    if (c == '\'') {
+      quoted += "'\\''";
+    } else {
+      quoted += c;
+    }
+  }
+  return quoted + "'";
+}
+
 namespace {
 
 // The program runs in the foreground because shells start background commands with SIGINT ignored.
@@ -107,4 +120,4 @@ std::string control_line(int signal, const std::string& process) {
   return fmt::format("{} {}\n", ::sigabbrev_np(signal), process);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

@@ -1,12 +1,16 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gradwire/base/types.h"
-#include "gradwire/cli/launch/variables.h"
+#include "gradwire/cli/launch/launch.h"
 
-namespace gradwire {
+namespace gradwire::cli {
+
+/// Returns `text` quoted as one word of a POSIX shell's input; `text` may contain any character.
+std::string shell_quote(std::string_view text);
 
 /// A rank to be started by a shell on another host.
 struct RemoteRank {
@@ -45,4 +49,4 @@ inline constexpr const char* kForwardStdin =
 /// Returns a control line for the script.
 std::string control_line(int signal, const std::string& process);
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

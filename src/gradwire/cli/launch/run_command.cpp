@@ -5,7 +5,7 @@
 #include "gradwire/cli/commands.h"
 #include "gradwire/cli/launch/launch_arguments.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 constexpr const char* kAbout = R"(gradwire run [OPTIONS] [--] PROGRAM [ARGUMENTS]
@@ -75,4 +75,4 @@ int run_command(int argc, char** argv) {
   return launch(read_arguments([&] { return options_of(given); }));
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

@@ -2,14 +2,13 @@
 
 #include <cerrno>
 #include <cstring>
-#include <string>
 
 #include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "gradwire/base/error.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 
 SignalSource::SignalSource(std::initializer_list<int> signals) {
   sigset_t set;
@@ -45,4 +44,4 @@ std::string signal_name(int signal) {
   return name ? std::string("SIG") + name : "signal " + std::to_string(signal);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

@@ -7,7 +7,7 @@
 
 #include "gradwire/base/unique_fd.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 
 /// Makes signals pollable (signalfd(2)). While it lives, these signals have no other effect on this
 /// process, and SIGPIPE is ignored; the destructor restores the previous state.
@@ -35,4 +35,4 @@ class SignalSource {
 /// Returns "SIGTERM"; "signal 42" for a signal without a name.
 std::string signal_name(int signal);
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

@@ -11,10 +11,10 @@
 #include <unistd.h>
 
 #include "gradwire/base/error.h"
-#include "gradwire/cli/launch/process_tree.h"
+#include "gradwire/cli/launch/process.h"
 #include "gradwire/cli/launch/remote_script.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 /// Maximum time after SIGKILL for another host to confirm it.
@@ -303,4 +303,4 @@ void Supervisor::report_end() {
   }
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

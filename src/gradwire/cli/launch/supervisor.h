@@ -11,13 +11,12 @@
 
 #include "gradwire/base/clock.h"
 #include "gradwire/cli/launch/launch.h"
-#include "gradwire/cli/launch/output_sink.h"
-#include "gradwire/cli/launch/plan.h"
+#include "gradwire/cli/launch/rank_output.h"
 #include "gradwire/cli/launch/rank_process.h"
 #include "gradwire/cli/launch/signal_source.h"
 #include "gradwire/cli/launch/watcher.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 
 /// Runs a planned job to its end. One thread polls signals, ends of processes and their output, and
 /// decides which processes to stop. The process must be a subreaper (prctl(2)), so that processes
@@ -88,4 +87,4 @@ class Supervisor {
   std::optional<std::size_t> first_failure_;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

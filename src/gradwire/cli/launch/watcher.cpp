@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #include "gradwire/base/error.h"
-#include "gradwire/cli/launch/process_tree.h"
+#include "gradwire/cli/launch/process.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 /// Timeout for remote shells: they end when the other host has killed its processes of the run.
@@ -39,7 +39,7 @@ bool launcher_ended_well(int lifeline) {
   if (!launcher_ended_well(lifeline)) {
     kill_run(run);
     const SteadyClock clock;
-    end_shells(run, Deadline::after(clock, kShellTimeout));
+    end_shells(run, net::Deadline::after(clock, kShellTimeout));
   }
   ::_exit(0);
 }
@@ -73,4 +73,4 @@ Watcher::~Watcher() {
   ::waitpid(pid_, nullptr, 0);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

@@ -6,7 +6,7 @@
 
 #include "gradwire/base/unique_fd.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 
 /// A second process that outlives the launcher if the launcher is killed, and then kills the rest
 /// of the run. The ranks themselves die with the launcher (PR_SET_PDEATHSIG), but their children
@@ -30,4 +30,4 @@ class Watcher {
   pid_t pid_ = -1;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

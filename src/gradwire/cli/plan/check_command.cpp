@@ -1,18 +1,17 @@
-#include "gradwire/cli/plan/check_command.h"
-
 #include <algorithm>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "gradwire/base/atomic_file.h"
-#include "gradwire/base/error.h"
+#include "gradwire/base/file.h"
+#include "gradwire/base/refuse.h"
 #include "gradwire/cli/command_line.h"
+#include "gradwire/cli/commands.h"
 #include "gradwire/cli/plan/simulate_options.h"
 #include "gradwire/plan/check/phase_check.h"
 #include "gradwire/plan/check/run_phases.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -22,18 +21,18 @@ constexpr double kAlike = 2.5;
 
 int nodes_of(int ranks, int per_node) {
   if (ranks % per_node == 0) return ranks / per_node;
-  throw Exception(ErrorKind::invalid_argument,
-                  fmt::format("the run had {} ranks, which is not a multiple of {} ranks per node: "
-                              "give --nodes and --per-node",
-                              ranks, per_node));
+  refuse(
+      "the run had {} ranks, which is not a multiple of {} ranks per node: "
+      "give --nodes and --per-node",
+      ranks, per_node);
 }
 
 /// Returns the options; those not given are taken from the run.
 SimulateOptions options_for(const CLI::App& app, const SimulateOptions& given,
-                            const MeasuredRun& run) {
+                            const plan::MeasuredRun& run) {
   SimulateOptions options = given;
   const auto left_out = [&](const char* name) { return app.count(name) == 0; };
-  const RunCase& how = run.how;
+  const plan::RunCase& how = run.how;
   if (left_out("--codec") && !how.codec.empty()) options.codec = how.codec;
   if (left_out("--overlap") && !how.overlap.empty()) options.overlap = how.overlap;
   if (left_out("--accumulate") && how.accumulate > 0) options.accumulate = how.accumulate;
@@ -54,20 +53,21 @@ SimulateOptions options_for(const CLI::App& app, const SimulateOptions& given,
 
 /// Checks that the trained model is about as large as the profile, unless --profile was given.
 /// Throws Exception(invalid_argument).
-void check_profile(const CLI::App& app, const LayerProfile& profile, const MeasuredRun& run) {
+void check_profile(const CLI::App& app, const workload::LayerProfile& profile,
+                   const plan::MeasuredRun& run) {
   const double trained = run.how.gradient_bytes;
   const double planned = 4.0 * static_cast<double>(profile.parameters());
   const bool alike = trained > planned / kAlike && trained < planned * kAlike;
   if (app.count("--profile") > 0 || trained == 0 || alike) return;
-  throw Exception(ErrorKind::invalid_argument,
-                  fmt::format("the run's gradients have {:.4g} MB, those of {} {:.4g} MB: name the "
-                              "trained model with --profile (gradwire train --record-profile FILE "
-                              "writes it), and the links with --topology or --network",
-                              trained / 1e6, profile.name, planned / 1e6));
+  refuse(
+      "the run's gradients have {:.4g} MB, those of {} {:.4g} MB: name the "
+      "trained model with --profile (gradwire train --record-profile FILE "
+      "writes it), and the links with --topology or --network",
+      trained / 1e6, profile.name, planned / 1e6);
 }
 
-StepPhases phases_of(const SimulatedStep& step, const SimulateOptions& options) {
-  StepPhases phases;
+plan::StepPhases phases_of(const plan::SimulatedStep& step, const SimulateOptions& options) {
+  plan::StepPhases phases;
   phases.forward = step.forward;
   phases.backward = step.backward;
   phases.update = 1e-3 * options.update_ms;
@@ -78,14 +78,14 @@ StepPhases phases_of(const SimulatedStep& step, const SimulateOptions& options) 
   return phases;
 }
 
-Json json_of(const MeasuredRun& run, const std::vector<PhaseCheck>& checks) {
+Json json_of(const plan::MeasuredRun& run, const std::vector<plan::PhaseCheck>& checks) {
   Json phases = Json::array();
-  for (const PhaseCheck& check : checks) {
+  for (const plan::PhaseCheck& check : checks) {
     phases.push_back({{"phase", check.phase},
                       {"predicted_ms", 1e3 * check.predicted},
                       {"measured_ms", 1e3 * check.measured}});
   }
-  return {{"run", run.name}, {"step_error", step_error(checks)}, {"phases", phases}};
+  return {{"run", run.name}, {"step_error", plan::step_error(checks)}, {"phases", phases}};
 }
 
 }  // namespace
@@ -104,17 +104,17 @@ int plan_check_command(int argc, char** argv) {
   declare(app, given);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
   Json all = Json::array();
-  for (const MeasuredRun& run : value_or_throw(read_run(path))) {
+  for (const plan::MeasuredRun& run : value_or_throw(plan::read_run(path))) {
     const SimulateOptions options = options_for(app, given, run);
     const SimulatedLinks links = links_of(options);
-    const LayerProfile profile = profile_of(options);
+    const workload::LayerProfile profile = profile_of(options);
     check_profile(app, profile, run);
-    const SimulatedStep step = simulate(options, profile, links);
-    const auto checks = check_phases(phases_of(step, options), run.phases);
+    const plan::SimulatedStep step = simulate(options, profile, links);
+    const auto checks = plan::check_phases(phases_of(step, options), run.phases);
     all.push_back(json_of(run, checks));
     if (given.json == "-") continue;
     if (!run.name.empty()) fmt::print("{}\n", run.name);
-    fmt::print("{}\n", format_checks(checks));
+    fmt::print("{}\n", plan::format_checks(checks));
   }
   const std::string text = Json{{"runs", all}}.dump(2) + "\n";
   if (given.json == "-") fmt::print("{}", text);
@@ -123,4 +123,4 @@ int plan_check_command(int argc, char** argv) {
   return 0;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

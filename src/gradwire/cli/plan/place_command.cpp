@@ -1,28 +1,27 @@
-#include "gradwire/cli/plan/place_command.h"
-
 #include <algorithm>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "gradwire/base/atomic_file.h"
 #include "gradwire/base/clock.h"
-#include "gradwire/base/error.h"
+#include "gradwire/base/file.h"
+#include "gradwire/base/refuse.h"
 #include "gradwire/cli/command_line.h"
+#include "gradwire/cli/commands.h"
 #include "gradwire/cli/plan/plan_arguments.h"
 #include "gradwire/plan/place/degrees.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kShown = 5;
 
-Json json_of(const PlacedStrategy& placed) {
-  const Strategy& s = placed.input.strategy;
+Json json_of(const plan::PlacedStrategy& placed) {
+  const plan::Strategy& s = placed.input.strategy;
   Json stages = Json::array();
-  for (const PipelineStage& stage : placed.stages.stages) {
+  for (const plan::PipelineStage& stage : placed.stages.stages) {
     stages.push_back({{"first_layer", placed.input.model.layers[stage.begin].name},
                       {"last_layer", placed.input.model.layers[stage.end - 1].name},
                       {"layers", stage.end - stage.begin},
@@ -40,19 +39,19 @@ Json json_of(const PlacedStrategy& placed) {
           {"stages", stages}};
 }
 
-std::string text_of(const std::vector<PlacedStrategy>& found) {
+std::string text_of(const std::vector<plan::PlacedStrategy>& found) {
   std::string text = fmt::format("{:>9} {:>6} {:>8} {:>5} {:>13} {:>9} {:>8}\n", "samples/s",
                                  "tensor", "pipeline", "data", "micro-batches", "imbalance", "GB");
   for (std::size_t i = 0; i < std::min(kShown, found.size()); ++i) {
-    const Strategy& s = found[i].input.strategy;
+    const plan::Strategy& s = found[i].input.strategy;
     text += fmt::format("{:>9.4g} {:>6} {:>8} {:>5} {:>13} {:>9.2f} {:>8.3g}\n",
                         found[i].samples_per_second, s.tensor, s.pipeline, s.data(),
                         s.micro_batches, found[i].imbalance, found[i].memory.total() / 1e9);
   }
-  const PlacedStrategy& best = found.front();
+  const plan::PlacedStrategy& best = found.front();
   if (best.stages.stages.size() > 1) text += "\nThe stages of the first one:\n";
   for (std::size_t i = 0; best.stages.stages.size() > 1 && i < best.stages.stages.size(); ++i) {
-    const PipelineStage& stage = best.stages.stages[i];
+    const plan::PipelineStage& stage = best.stages.stages[i];
     text += fmt::format("  {}: {} .. {}, {:.2f} ms a micro-batch\n", i,
                         best.input.model.layers[stage.begin].name,
                         best.input.model.layers[stage.end - 1].name, 1e3 * stage.seconds);
@@ -71,17 +70,16 @@ int plan_place_command(int argc, char** argv) {
   declare(app, given);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
   SteadyClock clock;
-  const PlanInput input = plan_input(given, clock);
-  const auto found = search_degrees(input);
+  const plan::PlanInput input = plan_input(given, clock);
+  const auto found = plan::search_degrees(input);
   if (found.empty()) {
-    throw Exception(
-        ErrorKind::invalid_argument,
-        fmt::format("{} does not fit on {} devices of {:.0f} GB with any partitioning: use more "
-                    "nodes, or devices with more memory",
-                    input.model.name, input.strategy.devices(), input.device.memory_bytes / 1e9));
+    refuse(
+        "{} does not fit on {} devices of {:.0f} GB with any partitioning: use more "
+        "nodes, or devices with more memory",
+        input.model.name, input.strategy.devices(), input.device.memory_bytes / 1e9);
   }
   Json json = Json::array();
-  for (const PlacedStrategy& placed : found) json.push_back(json_of(placed));
+  for (const plan::PlacedStrategy& placed : found) json.push_back(json_of(placed));
   const std::string whole = Json{{"strategies", json}}.dump(2) + "\n";
   fmt::print("{}", given.json == "-" ? whole : text_of(found));
   if (given.json.empty() || given.json == "-") return 0;
@@ -89,4 +87,4 @@ int plan_place_command(int argc, char** argv) {
   return 0;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

@@ -1,13 +1,15 @@
 #include "gradwire/cli/plan/plan_arguments.h"
 
 #include <array>
+#include <charconv>
 
 #include <fmt/format.h>
 
+#include "gradwire/base/refuse.h"
 #include "gradwire/base/units.h"
 #include "gradwire/plan/names.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 /// Default samples per pass, if they fit into memory.
@@ -48,7 +50,7 @@ void declare_system(CLI::App& app, PlanArguments& given) {
 }
 
 void declare_strategy(CLI::App& app, PlanArguments& given) {
-  Strategy& s = given.strategy;
+  plan::Strategy& s = given.strategy;
   app.add_option("--batch", s.batch, "samples per pass and device; default: 32, or as many as fit");
   app.add_option("--precision", given.precision,
                  "fp32; bf16: computation in 16 bits; mixed: also gradients and parameters");
@@ -129,26 +131,26 @@ Named one_of(std::string_view what, const std::string& name, const std::array<Na
     if (name_of(one) == name) return one;
     names.push_back(name_of(one));
   }
-  refuse_name(what, name, names);
+  plan::refuse_name(what, name, names);
 }
 
-ComputeType precision_of(const PlanArguments& given, const Device& device) {
+plan::ComputeType precision_of(const PlanArguments& given, const plan::Device& device) {
   if (!given.precision.empty())
-    return one_of("precision", given.precision,
-                  std::array{ComputeType::fp32, ComputeType::bf16, ComputeType::mixed});
+    return one_of(
+        "precision", given.precision,
+        std::array{plan::ComputeType::fp32, plan::ComputeType::bf16, plan::ComputeType::mixed});
   // As in the memory formulas of ZeRO's paper.
-  if (!given.parameters.empty()) return ComputeType::mixed;
-  return device.peak_bf16 > 1.5 * device.peak_fp32 ? ComputeType::bf16 : ComputeType::fp32;
+  if (!given.parameters.empty()) return plan::ComputeType::mixed;
+  return device.peak_bf16 > 1.5 * device.peak_fp32 ? plan::ComputeType::bf16
+                                                   : plan::ComputeType::fp32;
 }
 
-Device device_of(const PlanArguments& given, Clock& clock) {
-  Device device =
-      plain_name(given.device) == "this" ? measure_device(clock) : device_named(given.device);
+plan::Device device_of(const PlanArguments& given, Clock& clock) {
+  plan::Device device = plan::plain_name(given.device) == "this" ? plan::measure_device(clock)
+                                                                 : plan::device_named(given.device);
   if (given.utilization != 0) {
     if (!(given.utilization > 0 && given.utilization <= 1)) {
-      throw Exception(
-          ErrorKind::invalid_argument,
-          fmt::format("--utilisation {}: expected more than 0, at most 1", given.utilization));
+      refuse("--utilisation {}: expected more than 0, at most 1", given.utilization);
     }
     device.utilization = given.utilization;
   }
@@ -157,8 +159,8 @@ Device device_of(const PlanArguments& given, Clock& clock) {
   return device;
 }
 
-Network network_of(const PlanArguments& given) {
-  Network network = network_named(given.network);
+plan::Network network_of(const PlanArguments& given) {
+  plan::Network network = plan::network_named(given.network);
   network.cards = given.nics;
   network.oversubscription = given.oversubscription;
   if (!given.latency.empty()) {
@@ -168,18 +170,16 @@ Network network_of(const PlanArguments& given) {
   return network;
 }
 
-void check_model(const PlanInput& input) {
-  const Strategy& s = input.strategy;
-  const TransformerShape& shape = input.model.transformer;
+void check_model(const plan::PlanInput& input) {
+  const plan::Strategy& s = input.strategy;
+  const plan::TransformerShape& shape = input.model.transformer;
   if (s.tensor > 1 && (shape.heads == 0 || shape.heads % s.tensor != 0)) {
-    throw Exception(ErrorKind::invalid_argument,
-                    fmt::format("--tensor {}: must divide the attention heads of {}, which has {}",
-                                s.tensor, input.model.name, shape.heads));
+    refuse("--tensor {}: must divide the attention heads of {}, which has {}", s.tensor,
+           input.model.name, shape.heads);
   }
   if (s.pipeline > static_cast<int>(input.model.layers.size())) {
-    throw Exception(ErrorKind::invalid_argument,
-                    fmt::format("--pipeline {}: more stages than the layers of {}, which has {}",
-                                s.pipeline, input.model.name, input.model.layers.size()));
+    refuse("--pipeline {}: more stages than the layers of {}, which has {}", s.pipeline,
+           input.model.name, input.model.layers.size());
   }
 }
 
@@ -192,34 +192,85 @@ void declare(CLI::App& app, PlanArguments& given) {
   declare_answers(app, given);
 }
 
-PlanInput plan_input(const PlanArguments& given, Clock& clock) {
-  PlanInput input{.model = given.parameters.empty() ? model_named(given.model)
-                                                    : model_of_size(parse_count(given.parameters)),
-                  .device = device_of(given, clock),
-                  .network = network_of(given),
-                  .strategy = given.strategy};
-  Strategy& s = input.strategy;
+plan::PlanInput plan_input(const PlanArguments& given, Clock& clock) {
+  plan::PlanInput input{.model = given.parameters.empty()
+                                     ? plan::model_named(given.model)
+                                     : plan::model_of_size(plan::parse_count(given.parameters)),
+                        .device = device_of(given, clock),
+                        .network = network_of(given),
+                        .strategy = given.strategy};
+  plan::Strategy& s = input.strategy;
   s.compute = precision_of(given, input.device);
-  s.optimizer =
-      one_of("optimizer", given.optimizer,
-             std::array{OptimizerKind::sgd, OptimizerKind::momentum, OptimizerKind::adam});
-  s.overlap =
-      one_of("overlap", given.overlap, std::array{Overlap::none, Overlap::backward, Overlap::full});
+  s.optimizer = one_of("optimizer", given.optimizer,
+                       std::array{plan::OptimizerKind::sgd, plan::OptimizerKind::momentum,
+                                  plan::OptimizerKind::adam});
+  s.overlap = one_of("overlap", given.overlap,
+                     std::array{step::Overlap::none, step::Overlap::backward, step::Overlap::full});
   if (!given.storage.empty())
     input.storage_bytes_per_second = value_or_throw(parse_rate(given.storage));
   input.measured = {
       .step = given.step_ms / 1e3, .communication = given.comm_ms / 1e3, .nodes = s.nodes};
   if (given.comm_ms > 0 && s.nodes < 2) {
-    throw Exception(ErrorKind::invalid_argument,
-                    "--comm-ms: one node has no communication; give --nodes 2 or more");
+    refuse("--comm-ms: one node has no communication; give --nodes 2 or more");
   }
   const double given_batch = s.batch;
   if (given_batch == 0) s.batch = 1;
-  check_strategy(s);
+  plan::check_strategy(s);
   check_model(input);
   // A search determines what fits.
-  if (given_batch == 0) s.batch = given.search ? kUsualBatch : batch_that_fits(input, kUsualBatch);
+  if (given_batch == 0)
+    s.batch = given.search ? kUsualBatch : plan::batch_that_fits(input, kUsualBatch);
   return input;
 }
 
-}  // namespace gradwire
+namespace {
+
+int number_of_machines(const std::string& answer) {
+  int number = 0;
+  const char* const end = answer.data() + answer.size();
+  const auto [rest, error] = std::from_chars(answer.data(), end, number);
+  if (error != std::errc{} || rest != end || number < 1)
+    refuse("\"{}\": expected a number of machines, 1 or more", answer);
+  plan::Strategy strategy{.nodes = number};
+  plan::check_strategy(strategy);
+  return number;
+}
+
+}  // namespace
+
+std::optional<PlanArguments> ask_for_plan(
+    const std::function<std::optional<std::string>(const std::string&)>& ask,
+    const std::function<void(const std::string&)>& tell) {
+  PlanArguments given;
+  // Returns false at the end of the input.
+  const auto question = [&](const std::string& prompt,
+                            const std::function<void(const std::string&)>& take) {
+    while (true) {
+      const std::optional<std::string> answer = ask(prompt);
+      if (!answer || answer->empty()) return answer.has_value();
+      try {
+        take(*answer);
+        return true;
+      } catch (const Exception& e) {
+        tell(e.what());
+      }
+    }
+  };
+  const bool complete = question(fmt::format("Which model? [{}] ", given.model),
+                                 [&](const std::string& answer) {
+                                   plan::model_named(answer);
+                                   given.model = answer;
+                                 }) &&
+                        question(fmt::format("How many machines? [{}] ", given.strategy.nodes),
+                                 [&](const std::string& answer) {
+                                   given.strategy.nodes = number_of_machines(answer);
+                                 }) &&
+                        question(fmt::format("Which network joins them? [{}] ", given.network),
+                                 [&](const std::string& answer) {
+                                   plan::network_named(answer);
+                                   given.network = answer;
+                                 });
+  return complete ? std::optional(given) : std::nullopt;
+}
+
+}  // namespace gradwire::cli

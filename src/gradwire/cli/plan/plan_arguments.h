@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -8,7 +10,7 @@
 #include "gradwire/base/clock.h"
 #include "gradwire/plan/plan.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 
 /// The command line of `gradwire plan`, unparsed.
 struct PlanArguments {
@@ -16,10 +18,10 @@ struct PlanArguments {
   std::string network = "10gbe", device = "rtx4090", storage, memory, latency;
   int nics = 1;
   double utilization = 0, oversubscription = 1;
-  Strategy strategy{.nodes = 4, .batch = 0, .overlap = Overlap::full};
+  plan::Strategy strategy{.nodes = 4, .batch = 0, .overlap = step::Overlap::full};
   std::string precision, overlap = "full", optimizer = "adam";
   double step_ms = 0, comm_ms = 0;
-  Prices prices{.samples = 0};
+  plan::Prices prices{.samples = 0};
 
   bool explain = false, search = false;
   std::string json, html, sweep, plot;
@@ -33,6 +35,13 @@ void declare(CLI::App& app, PlanArguments& given);
 
 /// Returns the input of the planner; the clock is used if the device is measured. Throws
 /// Exception(invalid_argument) for an unknown name, with the nearest known one.
-PlanInput plan_input(const PlanArguments& given, Clock& clock);
+plan::PlanInput plan_input(const PlanArguments& given, Clock& clock);
 
-}  // namespace gradwire
+/// Asks for the model, the number of machines and the network, each until the answer is valid.
+/// `ask` shows a prompt and returns the line read, or nullopt at the end of input; `tell` shows why
+/// an answer is invalid. An empty answer takes the default. Returns nullopt if the input ends.
+std::optional<PlanArguments> ask_for_plan(
+    const std::function<std::optional<std::string>(const std::string&)>& ask,
+    const std::function<void(const std::string&)>& tell);
+
+}  // namespace gradwire::cli

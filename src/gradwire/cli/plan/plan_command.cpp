@@ -9,21 +9,17 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "gradwire/base/atomic_file.h"
-#include "gradwire/base/error.h"
+#include "gradwire/base/file.h"
+#include "gradwire/base/refuse.h"
 #include "gradwire/cli/command_line.h"
 #include "gradwire/cli/commands.h"
-#include "gradwire/cli/plan/check_command.h"
-#include "gradwire/cli/plan/place_command.h"
 #include "gradwire/cli/plan/plan_arguments.h"
-#include "gradwire/cli/plan/questions.h"
-#include "gradwire/cli/plan/simulate_command.h"
 #include "gradwire/plan/plan.h"
 #include "gradwire/plan/plan_page.h"
 #include "gradwire/plan/search.h"
 #include "gradwire/plan/sweep.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 constexpr std::size_t kShownStrategies = 5;
@@ -38,10 +34,10 @@ void answer(const PlanArguments& given, const std::string& text, const std::stri
 
 /// Returns the networks of --networks, or else the network of --network and two others. Number of
 /// cards and oversubscription are the same for all.
-std::vector<Network> networks_of(const PlanArguments& given, const PlanInput& input) {
-  std::vector<Network> networks;
+std::vector<plan::Network> networks_of(const PlanArguments& given, const plan::PlanInput& input) {
+  std::vector<plan::Network> networks;
   const auto add = [&](const std::string& name) {
-    Network& network = networks.emplace_back(network_named(name));
+    plan::Network& network = networks.emplace_back(plan::network_named(name));
     network.cards = given.nics;
     network.oversubscription = given.oversubscription;
   };
@@ -56,17 +52,17 @@ std::vector<Network> networks_of(const PlanArguments& given, const PlanInput& in
 
 void check_plot(const std::string& name) {
   if (name.empty() || name.ends_with(".svg") || name.ends_with(".html")) return;
-  throw Exception(ErrorKind::invalid_argument,
-                  fmt::format("--plot {}: expected a name that ends with .svg or .html", name));
+  refuse("--plot {}: expected a name that ends with .svg or .html", name);
 }
 
-int sweep(const PlanArguments& given, const PlanInput& input) {
+int sweep(const PlanArguments& given, const plan::PlanInput& input) {
   check_plot(given.plot);
-  const Sweep swept =
-      sweep_nodes(input, parse_sweep(given.sweep), networks_of(given, input), given.algorithms);
-  answer(given, table_of(swept), to_json(swept));
+  const plan::Sweep swept = plan::sweep_nodes(input, plan::parse_sweep(given.sweep),
+                                              networks_of(given, input), given.algorithms);
+  answer(given, plan::table_of(swept), to_json(swept));
   if (given.plot.empty()) return 0;
-  const std::string svg = to_svg(plot_of(swept, input.model.name + ": efficiency against nodes"));
+  const std::string svg =
+      report::to_svg(plan::plot_of(swept, input.model.name + ": efficiency against nodes"));
   const bool page = given.plot.ends_with(".html");
   write_file(
       given.plot,
@@ -74,11 +70,11 @@ int sweep(const PlanArguments& given, const PlanInput& input) {
   return 0;
 }
 
-std::string strategies_text(const std::vector<FoundStrategy>& found) {
+std::string strategies_text(const std::vector<plan::FoundStrategy>& found) {
   std::string text = fmt::format("{:>9}  {:>8}  {:>6}  {}\n", "samples/s", "GB", "eta", "strategy");
   for (std::size_t i = 0; i < std::min(kShownStrategies, found.size()); ++i) {
-    const FoundStrategy& f = found[i];
-    const Strategy& s = f.input.strategy;
+    const plan::FoundStrategy& f = found[i];
+    const plan::Strategy& s = f.input.strategy;
     text += fmt::format(
         "{:>9.4g}  {:>8.3g}  {:>4.1f} %  ZeRO stage {}, codec {}, {} x batch {:g}{}\n",
         f.time.samples_per_second, f.memory.total() / 1e9, 100 * f.time.eta, s.zero_stage, s.codec,
@@ -87,37 +83,36 @@ std::string strategies_text(const std::vector<FoundStrategy>& found) {
   return text + "\nThe first as a configuration of gradwire train:\n";
 }
 
-int search(const PlanArguments& given, const PlanInput& input) {
-  const auto found = search_strategies(input, {.codecs = given.codecs});
+int search(const PlanArguments& given, const plan::PlanInput& input) {
+  const auto found = plan::search_strategies(input, {.codecs = given.codecs});
   if (found.empty()) {
-    const Plan plan = make_plan(input);
-    throw Exception(
-        ErrorKind::invalid_argument,
-        fmt::format("{}. No ZeRO stage, batch size or recomputation of gradwire train makes it fit "
-                    "on {} nodes. {}",
-                    memory_sentence(plan), input.strategy.nodes, min_nodes_sentence(plan)));
+    const plan::Plan plan = plan::make_plan(input);
+    refuse(
+        "{}. No ZeRO stage, batch size or recomputation of gradwire train makes it fit "
+        "on {} nodes. {}",
+        plan::memory_sentence(plan), input.strategy.nodes, plan::min_nodes_sentence(plan));
   }
-  const std::string config = train_config(found.front().input);
+  const std::string config = plan::train_config(found.front().input);
   answer(given, strategies_text(found) + config, config);
   return 0;
 }
 
-int plan(const PlanArguments& given, const PlanInput& input) {
-  const Plan made = make_plan(input, given.prices);
+int plan(const PlanArguments& given, const plan::PlanInput& input) {
+  const plan::Plan made = plan::make_plan(input, given.prices);
   if (!given.html.empty())
-    write_file(given.html, value_or_throw(plan_page(input, default_grid(input))));
-  answer(given, to_text(made) + (given.explain ? to_text(explain(made)) : ""), to_json(made));
+    write_file(given.html, value_or_throw(plan::plan_page(input, plan::default_grid(input))));
+  answer(given, plan::to_text(made) + (given.explain ? plan::to_text(plan::explain(made)) : ""),
+         to_json(made));
   if (made.can_fit) return 0;
-  throw Exception(
-      ErrorKind::invalid_argument,
-      fmt::format("{}. Not even ZeRO stage 3 with batch 1 and recomputed activations "
-                  "fits on {} nodes. {}",
-                  memory_sentence(made), input.strategy.nodes, min_nodes_sentence(made)));
+  refuse(
+      "{}. Not even ZeRO stage 3 with batch 1 and recomputed activations "
+      "fits on {} nodes. {}",
+      plan::memory_sentence(made), input.strategy.nodes, plan::min_nodes_sentence(made));
 }
 
 int carry_out(const PlanArguments& given) {
   SteadyClock clock;
-  const PlanInput input = plan_input(given, clock);
+  const plan::PlanInput input = plan_input(given, clock);
   if (!given.sweep.empty()) return sweep(given, input);
   if (given.search) return search(given, input);
   return plan(given, input);
@@ -167,4 +162,4 @@ int plan_command(int argc, char** argv) {
   return read_arguments([&] { return carry_out(given); });
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

@@ -1,21 +1,19 @@
-#include "gradwire/cli/plan/simulate_command.h"
-
 #include <string>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "gradwire/base/atomic_file.h"
-#include "gradwire/base/error.h"
+#include "gradwire/base/file.h"
+#include "gradwire/base/refuse.h"
 #include "gradwire/base/suggest.h"
 #include "gradwire/base/units.h"
 #include "gradwire/cli/command_line.h"
+#include "gradwire/cli/commands.h"
 #include "gradwire/cli/plan/simulate_options.h"
-#include "gradwire/cli/plan/simulate_rounds.h"
 #include "gradwire/plan/simulate/failures.h"
 #include "gradwire/schedule/catalogue.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -30,16 +28,16 @@ void write(const SimulateOptions& options, const Json& json, const std::string& 
 }
 
 int simulate_operation(const SimulateOptions& options) {
-  const auto collective = collective_named(options.collective);
+  const auto collective = schedule::collective_named(options.collective);
   if (!collective) {
     std::vector<std::string_view> known;
-    for (const Collective one : all_collectives()) known.push_back(name_of(one));
-    throw Exception(ErrorKind::invalid_argument,
-                    unknown_name("collective", options.collective, known));
+    for (const schedule::Collective one : schedule::all_collectives())
+      known.push_back(name_of(one));
+    refuse(unknown_name("collective", options.collective, known));
   }
   const SimulatedLinks links = links_of(options);
   const auto bytes = static_cast<double>(value_or_throw(parse_bytes(options.bytes)));
-  const OperationTime time = links.times(*collective, bytes);
+  const plan::OperationTime time = links.times(*collective, bytes);
   const Json json = {{"collective", options.collective},
                      {"bytes", bytes},
                      {"ranks", links.ranks},
@@ -54,7 +52,7 @@ int simulate_operation(const SimulateOptions& options) {
   return 0;
 }
 
-Json step_json(const SimulatedStep& step, int ranks) {
+Json step_json(const plan::SimulatedStep& step, int ranks) {
   return {{"ranks", ranks},
           {"step_ms", 1e3 * step.step},
           {"single_ms", 1e3 * step.single},
@@ -65,7 +63,7 @@ Json step_json(const SimulatedStep& step, int ranks) {
           {"eta", step.efficiency()}};
 }
 
-std::string step_text(const SimulateOptions& options, const SimulatedStep& step, int ranks) {
+std::string step_text(const SimulateOptions& options, const plan::SimulatedStep& step, int ranks) {
   return fmt::format(
       "{} on {} ranks, {}, overlap {}: {:.1f} ms per step, {:.1f} ms alone, {:.1f} ms exposed; eta "
       "{:.1f} %; the port is busy for {:.1f} ms\n",
@@ -76,12 +74,12 @@ std::string step_text(const SimulateOptions& options, const SimulatedStep& step,
 
 int simulate_training(const SimulateOptions& options) {
   const SimulatedLinks links = links_of(options);
-  const SimulatedStep step = simulate(options, profile_of(options), links);
+  const plan::SimulatedStep step = simulate(options, profile_of(options), links);
   Json json = step_json(step, links.ranks);
   std::string text = step_text(options, step, links.ranks);
   if (options.failures_per_day > 0) {
-    const FailureCost cost =
-        failure_cost({options.failures_per_day, options.checkpoint_s, options.restart_s});
+    const plan::FailureCost cost =
+        plan::failure_cost({options.failures_per_day, options.checkpoint_s, options.restart_s});
     json["checkpoint_interval_s"] = cost.interval;
     json["useful_share"] = cost.useful_share;
     json["eta_with_failures"] = cost.useful_share * step.efficiency();
@@ -116,4 +114,4 @@ int plan_simulate_command(int argc, char** argv) {
   return options.collective.empty() ? simulate_training(options) : simulate_operation(options);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

@@ -5,21 +5,20 @@
 
 #include <fmt/format.h>
 
-#include "gradwire/base/read_file.h"
+#include "gradwire/base/file.h"
 #include "gradwire/base/refuse.h"
 #include "gradwire/base/suggest.h"
-#include "gradwire/base/units.h"
 #include "gradwire/plan/model.h"
 #include "gradwire/plan/network.h"
 #include "gradwire/topology/topology_file.h"
 #include "gradwire/workload/profiles.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 std::size_t bytes_of(const char* option, const std::string& text) {
   const auto bytes = parse_bytes(text);
-  if (!bytes) refuse(fmt::format("{}: {}", option, bytes.error().message));
+  if (!bytes) refuse("{}: {}", option, bytes.error().message);
   return *bytes;
 }
 
@@ -107,9 +106,9 @@ void declare(CLI::App& app, SimulateOptions& options) {
                  "file for the result as JSON; - prints it in place of the text");
 }
 
-Fabric fabric_of(const SimulateOptions& options) {
-  const Network network = network_named(options.network);
-  Fabric fabric{.hosts = options.nodes, .ranks_per_host = options.per_node};
+plan::Fabric fabric_of(const SimulateOptions& options) {
+  const plan::Network network = plan::network_named(options.network);
+  plan::Fabric fabric{.hosts = options.nodes, .ranks_per_host = options.per_node};
   fabric.port.bytes_per_second = network.goodput();
   fabric.port.latency =
       options.latency.empty()
@@ -120,8 +119,7 @@ Fabric fabric_of(const SimulateOptions& options) {
   if (options.oversubscription > 1 && options.rack == 0)
     refuse("--oversubscription requires --rack, the number of hosts per rack");
   if (options.slow_port < 1) fabric.port_factor[options.nodes / 2] = options.slow_port;
-  if (fabric.ranks() > 16384)
-    refuse(fmt::format("{} ranks: at most 16384 can be simulated", fabric.ranks()));
+  if (fabric.ranks() > 16384) refuse("{} ranks: at most 16384 can be simulated", fabric.ranks());
   return fabric;
 }
 
@@ -129,62 +127,65 @@ SimulatedLinks links_of(const SimulateOptions& options) {
   const bool is_file = std::filesystem::is_regular_file(options.network);
   const std::string& file = is_file ? options.network : options.topology;
   if (file.empty()) {
-    const Fabric fabric = fabric_of(options);
-    return {fabric_times(fabric, options.algorithm), fabric.ranks(), 1};
+    const plan::Fabric fabric = fabric_of(options);
+    return {plan::fabric_times(fabric, options.algorithm), fabric.ranks(), 1};
   }
-  const Cluster cluster = value_or_throw(read_cluster(file));
-  const JobTopology job = job_of(cluster, topology_of(cluster));
-  return {measured_times(job, options.algorithm), job.topology.ranks(),
-          codec_slowdown(job.topology)};
+  const topology::Cluster cluster = value_or_throw(topology::read_cluster(file));
+  const topology::JobTopology job = topology::job_of(cluster, topology_of(cluster));
+  return {plan::measured_times(job, options.algorithm), job.topology.ranks(),
+          plan::codec_slowdown(job.topology)};
 }
 
-LayerProfile profile_of(const SimulateOptions& options) {
-  const auto built_in = profile_names();
+workload::LayerProfile profile_of(const SimulateOptions& options) {
+  const auto built_in = workload::profile_names();
   const bool known = std::ranges::find(built_in, options.profile) != built_in.end();
-  if (known || std::filesystem::exists(options.profile)) return profile_named(options.profile);
-  LayerProfile profile = profile_of(model_named(options.profile));
-  normalize_shares(profile);
+  if (known || std::filesystem::exists(options.profile))
+    return workload::profile_named(options.profile);
+  workload::LayerProfile profile = profile_of(plan::model_named(options.profile));
+  workload::normalize_shares(profile);
   return profile;
 }
 
-SimulatedStep simulate(const SimulateOptions& options, const LayerProfile& profile,
-                       const SimulatedLinks& links) {
-  const StepModel model = step_model_of(options, profile);
-  const ExchangeModel exchange = exchange_of(options, links);
-  StepPlanOptions how = plan_options_of(options);
+plan::SimulatedStep simulate(const SimulateOptions& options, const workload::LayerProfile& profile,
+                             const SimulatedLinks& links) {
+  const plan::StepModel model = step_model_of(options, profile);
+  const plan::ExchangeModel exchange = exchange_of(options, links);
+  step::StepPlanOptions how = plan_options_of(options);
   how.compress = exchange.codec != "none";
-  const StepPlan plan = model.local_steps ? plan_local_steps(profile, options.fragments, how)
-                                          : plan_step(profile, how);
-  return simulate_step(profile, plan, model, exchange);
+  const step::StepPlan plan = model.local_steps
+                                  ? step::plan_local_steps(profile, options.fragments, how)
+                                  : step::plan_step(profile, how);
+  return plan::simulate_step(profile, plan, model, exchange);
 }
 
-StepModel step_model_of(const SimulateOptions& options, const LayerProfile& profile) {
-  StepModel model{.compute = 1e-3 * options.compute_ms,
-                  .accumulate = options.accumulate,
-                  .slowest_host = 1 / options.slow_host,
-                  .update = 1e-3 * options.update_ms};
+plan::StepModel step_model_of(const SimulateOptions& options,
+                              const workload::LayerProfile& profile) {
+  plan::StepModel model{.compute = 1e-3 * options.compute_ms,
+                        .accumulate = options.accumulate,
+                        .slowest_host = 1 / options.slow_host,
+                        .update = 1e-3 * options.update_ms};
   if (options.compute_ms <= 0)
     model.compute = std::chrono::duration<double>(profile.compute).count();
   if (model.compute <= 0) {
     refuse(
-        fmt::format("--compute-ms is missing: the profile {} does not record the time of a forward "
-                    "and backward pass",
-                    profile.name));
+        "--compute-ms is missing: the profile {} does not record the time of a forward "
+        "and backward pass",
+        profile.name);
   }
-  const auto overlap = overlap_named(options.overlap);
-  if (!overlap) refuse(unknown_name("overlap", options.overlap, kOverlapNames));
+  const auto overlap = step::overlap_named(options.overlap);
+  if (!overlap) refuse(unknown_name("overlap", options.overlap, step::kOverlapNames));
   model.policy.overlap = *overlap;
-  const LocalStepsConfig local{.steps = options.local_steps,
-                               .fragments = options.fragments,
-                               .overlap_steps = options.overlap_steps,
-                               .codec = options.codec};
-  check_local_steps(local);
+  const step::LocalStepsConfig local{.steps = options.local_steps,
+                                     .fragments = options.fragments,
+                                     .overlap_steps = options.overlap_steps,
+                                     .codec = options.codec};
+  step::check_local_steps(local);
   if (options.local_steps > 1) model.local_steps.emplace(local);
   return model;
 }
 
-StepPlanOptions plan_options_of(const SimulateOptions& options) {
-  StepPlanOptions plan;
+step::StepPlanOptions plan_options_of(const SimulateOptions& options) {
+  step::StepPlanOptions plan;
   plan.limits = {.first_bytes = bytes_of("--first-bucket", options.first_bucket),
                  .bytes = bytes_of("--bucket", options.bucket),
                  .last_bytes = bytes_of("--last-bucket", options.last_bucket)};
@@ -192,17 +193,104 @@ StepPlanOptions plan_options_of(const SimulateOptions& options) {
   return plan;
 }
 
-ExchangeModel exchange_of(const SimulateOptions& options, const SimulatedLinks& links) {
-  ExchangeModel exchange{.ranks = links.ranks, .times = links.times, .codec = options.codec};
+plan::ExchangeModel exchange_of(const SimulateOptions& options, const SimulatedLinks& links) {
+  plan::ExchangeModel exchange{.ranks = links.ranks, .times = links.times, .codec = options.codec};
   exchange.codec_slowdown = links.codec_slowdown;
   exchange.piece_elements = bytes_of("--piece", options.piece) / sizeof(float);
   if (exchange.piece_elements == 0) refuse("--piece: expected at least 4 bytes");
   if (options.codec_speeds.empty()) return exchange;
-  const auto speeds =
-      parse_codec_speeds(value_or_throw(read_file(options.codec_speeds)), options.codec_speeds);
+  const auto speeds = plan::parse_codec_speeds(value_or_throw(read_file(options.codec_speeds)),
+                                               options.codec_speeds);
   if (const auto speed = speeds.find(options.codec); speed != speeds.end())
     exchange.speed = speed->second;
   return exchange;
 }
 
-}  // namespace gradwire
+void declare(CLI::App& app, RoundOptions& options) {
+  app.add_option("--servers", options.servers, "parameter servers, in place of all-reduces")
+      ->check(CLI::Range(0, 16384));
+  app.add_flag("--asynchronous", options.asynchronous, "workers do not wait for each other");
+  app.add_option("--clients", options.clients, "federated learning: clients that could participate")
+      ->check(CLI::Range(0, 1'000'000));
+  app.add_option("--asked", options.asked, "clients asked in each round")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  app.add_option("--used", options.used, "answers used in each round, the first to arrive")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  app.add_option("--window-s", options.window_s, "seconds after which a round ends")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--dropout", options.dropout, "share of the asked clients that never answer")
+      ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--up", options.up, "median uplink rate of a client")->capture_default_str();
+  app.add_option("--down", options.down, "median downlink rate of a client")->capture_default_str();
+  app.add_option("--spread", options.spread,
+                 "standard deviation of the logarithms of workers' or clients' times and rates")
+      ->check(CLI::Range(0.0, 5.0))
+      ->capture_default_str();
+  app.add_option("--rounds", options.steps, "number of rounds to simulate")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
+  app.add_option("--seed", options.seed)->capture_default_str();
+}
+
+RoundResult simulate_server_rounds(const SimulateOptions& step, const RoundOptions& options) {
+  const workload::LayerProfile profile = profile_of(step);
+  const plan::Fabric fabric = fabric_of(step);
+  plan::ServerModel model{.workers = fabric.ranks(), .servers = options.servers};
+  model.bytes = static_cast<double>(profile.parameters() * sizeof(float));
+  model.worker_rate = fabric.port.bytes_per_second / fabric.ranks_per_host;
+  model.server_rate = fabric.port.bytes_per_second;
+  model.latency = std::chrono::duration<double>(fabric.port.latency).count();
+  model.compute = {step_model_of(step, profile).compute, options.spread};
+  model.asynchronous = options.asynchronous;
+  const plan::ServerTraining found = plan::simulate_servers(model, options.steps, options.seed);
+  return {{{"workers", model.workers},
+           {"servers", model.servers},
+           {"asynchronous", model.asynchronous},
+           {"step_ms", 1e3 * found.step},
+           {"updates_per_second", found.updates_per_second},
+           {"staleness", found.staleness},
+           {"largest_staleness", found.max_staleness},
+           {"server_busy", found.server_busy},
+           {"eta", model.compute.median / found.step}},
+          fmt::format(
+              "{} workers, {} servers, {}: {:.1f} ms per step, {:.1f} updates per second, mean "
+              "staleness {:.1f} updates, maximum {:.0f}; servers receive {:.0f} % of the time\n",
+              model.workers, model.servers, model.asynchronous ? "asynchronous" : "synchronous",
+              1e3 * found.step, found.updates_per_second, found.staleness, found.max_staleness,
+              100 * found.server_busy)};
+}
+
+RoundResult simulate_federated_rounds(const SimulateOptions& step, const RoundOptions& options) {
+  const workload::LayerProfile profile = profile_of(step);
+  plan::FederatedModel model{.clients = options.clients,
+                             .asked = options.asked,
+                             .used = options.used,
+                             .window = options.window_s};
+  model.compute = {step_model_of(step, profile).compute, options.spread};
+  model.up = {value_or_throw(parse_rate(options.up)), options.spread};
+  model.down = {value_or_throw(parse_rate(options.down)), options.spread};
+  model.model_bytes = static_cast<double>(profile.parameters() * sizeof(float));
+  model.update_bytes = model.model_bytes;
+  model.server_rate = fabric_of(step).port.bytes_per_second;
+  model.dropout = options.dropout;
+  const plan::FederatedRounds found = plan::simulate_federated(model, options.steps, options.seed);
+  return {
+      {{"clients", model.clients},
+       {"asked", model.asked},
+       {"round_s", found.round},
+       {"used", found.used},
+       {"wasted_share", found.wasted_share},
+       {"short_rounds", found.short_rounds},
+       {"server_bytes", found.server_bytes},
+       {"fairness", found.fairness}},
+      fmt::format(
+          "{} of {} clients asked: a round takes {:.1f} s and uses {:.1f} updates, {:.1f} % of the "
+          "clients' work is wasted, {:.0f} % of the rounds end by timeout; fairness {:.2f}\n",
+          model.asked, model.clients, found.round, found.used, 100 * found.wasted_share,
+          100 * found.short_rounds, found.fairness)};
+}
+
+}  // namespace gradwire::cli

@@ -3,14 +3,17 @@
 #include <string>
 
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include "gradwire/base/units.h"
 #include "gradwire/plan/simulate/fabric.h"
 #include "gradwire/plan/simulate/failures.h"
+#include "gradwire/plan/simulate/federated_rounds.h"
+#include "gradwire/plan/simulate/server_training.h"
 #include "gradwire/plan/simulate/step_simulation.h"
-#include "gradwire/step/defaults.h"
+#include "gradwire/step/bucket_plan.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 
 /// The command line of `gradwire plan simulate`, unparsed.
 struct SimulateOptions {
@@ -28,8 +31,9 @@ struct SimulateOptions {
   std::string profile = "resnet50", codec = "none", overlap = "full";
   double compute_ms = 0, update_ms = 0;
   int accumulate = 1, local_steps = 1, fragments = 1, overlap_steps = 0;
-  std::string bucket = format_bytes(kBucketBytes), first_bucket = format_bytes(kFirstBucketBytes),
-              last_bucket = format_bytes(kLastBucketBytes), partition = "0";
+  std::string bucket = format_bytes(step::kBucketBytes),
+              first_bucket = format_bytes(step::kFirstBucketBytes),
+              last_bucket = format_bytes(step::kLastBucketBytes), partition = "0";
   std::string piece = "4M", codec_speeds;
 
   // Failures and checkpoints.
@@ -41,11 +45,11 @@ struct SimulateOptions {
 void declare(CLI::App& app, SimulateOptions& options);
 
 /// Returns the modelled hosts and links. Throws Exception(invalid_argument).
-Fabric fabric_of(const SimulateOptions& options);
+plan::Fabric fabric_of(const SimulateOptions& options);
 
 /// Times of operations, and the number of ranks.
 struct SimulatedLinks {
-  OperationTimes times;
+  plan::OperationTimes times;
   int ranks = 1;
   double codec_slowdown = 1;
 };
@@ -55,14 +59,45 @@ SimulatedLinks links_of(const SimulateOptions& options);
 
 /// Returns the profile of that name or file, or a model of gradwire plan as a profile. Throws
 /// Exception(invalid_argument).
-LayerProfile profile_of(const SimulateOptions& options);
+workload::LayerProfile profile_of(const SimulateOptions& options);
 
 /// Simulates a step of the profile. Throws Exception(invalid_argument).
-SimulatedStep simulate(const SimulateOptions& options, const LayerProfile& profile,
-                       const SimulatedLinks& links);
+plan::SimulatedStep simulate(const SimulateOptions& options, const workload::LayerProfile& profile,
+                             const SimulatedLinks& links);
 
-StepModel step_model_of(const SimulateOptions& options, const LayerProfile& profile);
-StepPlanOptions plan_options_of(const SimulateOptions& options);
-ExchangeModel exchange_of(const SimulateOptions& options, const SimulatedLinks& links);
+plan::StepModel step_model_of(const SimulateOptions& options,
+                              const workload::LayerProfile& profile);
+step::StepPlanOptions plan_options_of(const SimulateOptions& options);
+plan::ExchangeModel exchange_of(const SimulateOptions& options, const SimulatedLinks& links);
 
-}  // namespace gradwire
+struct SimulateOptions;
+
+/// Options for training without all-reduces, unparsed.
+struct RoundOptions {
+  int servers = 0;  ///< 0: no servers.
+  bool asynchronous = false;
+  int clients = 0;  ///< 0: not federated.
+  int asked = 300, used = 256;
+  double window_s = 60;
+  double spread = 0.3;
+  double dropout = 0;
+  std::string up = "5Mb/s", down = "20Mb/s";
+  int steps = 100;
+  std::uint64_t seed = 1;
+};
+
+void declare(CLI::App& app, RoundOptions& options);
+
+/// A result as JSON and as a sentence.
+struct RoundResult {
+  nlohmann::ordered_json json;
+  std::string text;
+};
+
+/// Simulates parameter servers: the ranks of the fabric are the workers; the servers are additional
+/// hosts.
+RoundResult simulate_server_rounds(const SimulateOptions& step, const RoundOptions& options);
+/// Simulates federated learning of the profile's model, whose local epochs take --compute-ms.
+RoundResult simulate_federated_rounds(const SimulateOptions& step, const RoundOptions& options);
+
+}  // namespace gradwire::cli

@@ -11,7 +11,7 @@
 #include "gradwire/base/bytes.h"
 #include "gradwire/net/datagram.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 
 /// Prefix of every datagram; an EchoServer ignores datagrams without its token.
 using EchoToken = std::array<std::byte, 16>;
@@ -26,22 +26,22 @@ class EchoServer {
   /// Size of an answer, and minimum size of a question, in bytes.
   static constexpr std::size_t kBytes = 16 + 8;
 
-  EchoServer(std::vector<Socket> sockets, EchoToken token);
+  EchoServer(std::vector<net::Socket> sockets, EchoToken token);
   ~EchoServer();
   EchoServer(const EchoServer&) = delete;
   EchoServer& operator=(const EchoServer&) = delete;
 
   /// Addresses at which it answers, in the order of the sockets.
-  const std::vector<SocketAddress>& addresses() const { return addresses_; }
+  const std::vector<net::SocketAddress>& addresses() const { return addresses_; }
 
  private:
   void run();
-  void answer_all(const Socket& socket);
+  void answer_all(const net::Socket& socket);
 
-  std::vector<Socket> sockets_;
+  std::vector<net::Socket> sockets_;
   EchoToken token_;
-  std::vector<SocketAddress> addresses_;
-  Socket stop_;
+  std::vector<net::SocketAddress> addresses_;
+  net::Socket stop_;
   std::thread thread_;
 };
 
@@ -60,8 +60,8 @@ inline constexpr int kLossQuestions = 2000;
 class EchoClient {
  public:
   /// `from`: local address; `interface`: interface to bind to, unless empty.
-  static Result<EchoClient> create(const Clock& clock, const SocketAddress& from,
-                                   const std::string& interface, const SocketAddress& to,
+  static Result<EchoClient> create(const Clock& clock, const net::SocketAddress& from,
+                                   const std::string& interface, const net::SocketAddress& to,
                                    EchoToken token);
 
   /// Returns true if a packet of `packet` bytes, including IP headers, is answered within
@@ -78,20 +78,20 @@ class EchoClient {
   Result<LossSample> loss(std::size_t packet, int questions = kLossQuestions);
 
  private:
-  EchoClient(const Clock& clock, Socket socket, const SocketAddress& to, EchoToken token);
+  EchoClient(const Clock& clock, net::Socket socket, const net::SocketAddress& to, EchoToken token);
   /// Fails with the errors of send_datagram().
-  Result<DatagramSent> ask(std::size_t packet);
+  Result<net::DatagramSent> ask(std::size_t packet);
   /// Reads available answers; returns true if one is to question `first` or later.
   bool take_answers(std::uint32_t first);
   /// Waits for an answer to question `first` or later; returns false after `patience`.
   bool wait_for_answer(std::uint32_t first, Duration patience);
 
   const Clock* clock_;
-  Socket socket_;
-  SocketAddress to_;
+  net::Socket socket_;
+  net::SocketAddress to_;
   EchoToken token_;
   std::uint32_t number_ = 0;         ///< Number of the last question.
   std::set<std::uint32_t> missing_;  ///< Unanswered questions.
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

@@ -3,23 +3,33 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <fstream>
 #include <memory>
 #include <utility>
 
 #include <spdlog/spdlog.h>
 
 #include "gradwire/base/check.h"
-#include "gradwire/base/random_hex.h"
-#include "gradwire/cli/probe/binding.h"
-#include "gradwire/cli/probe/echo.h"
-#include "gradwire/cli/probe/flood.h"
+#include "gradwire/base/cpu.h"
+#include "gradwire/base/random.h"
+#include "gradwire/bootstrap/local_rails.h"
 #include "gradwire/cli/probe/roster.h"
-#include "gradwire/cli/probe/round_trips.h"
-#include "gradwire/cli/probe/rounds.h"
+#include "gradwire/cli/probe/stream_probe.h"
 #include "gradwire/net/datagram.h"
 #include "gradwire/topology/topology_file.h"
 
-namespace gradwire {
+namespace gradwire::cli {
+
+std::string binding_of(const bootstrap::RailEndpoint& own, const net::SocketAddress& other) {
+  const bool binds =
+      bootstrap::leaves_elsewhere(own, other) && bootstrap::answers_for_itself_alone(own);
+  return binds ? own.interface : "";
+}
+
+bool is_detour(const bootstrap::RailEndpoint& own, const net::SocketAddress& other) {
+  return bootstrap::leaves_elsewhere(own, other) && !bootstrap::answers_for_itself_alone(own);
+}
+
 namespace {
 
 /// Measurements of a rate, and their maximum if the rate is below kDoubtful of the fastest.
@@ -36,7 +46,7 @@ class Probe {
   }
 
   /// Measures; returns this rank's results: its own host and the paths from there.
-  Result<Cluster> run();
+  Result<topology::Cluster> run();
 
  private:
   bool leads() const { return roster_.leader(host()) == me_.rank; }
@@ -45,12 +55,12 @@ class Probe {
   /// Returns true if any rank found a black hole. Also a barrier.
   Result<bool> any_black_hole();
   Status examine(int other);
-  Status examine_rail(int other, StreamId stream, bool first);
-  Result<RoundTrips> round_trips(StreamId stream, bool first);
-  Result<double> rate(StreamId stream, bool sends);
-  Result<double> rate_once(StreamId stream, bool sends);
-  Result<bool> exchange_datagrams(MeasuredPath& path, StreamId stream, bool first);
-  Status send_datagrams(MeasuredPath& path);
+  Status examine_rail(int other, net::StreamId stream, bool first);
+  Result<RoundTrips> round_trips(net::StreamId stream, bool first);
+  Result<double> rate(net::StreamId stream, bool sends);
+  Result<double> rate_once(net::StreamId stream, bool sends);
+  Result<bool> exchange_datagrams(topology::MeasuredPath& path, net::StreamId stream, bool first);
+  Status send_datagrams(topology::MeasuredPath& path);
   Status look_inside();
   Status run_together();
 
@@ -58,65 +68,59 @@ class Probe {
   const Prober& me_;
   Roster roster_;
   const ProbeOptions& options_;
-  Cluster cluster_;
+  topology::Cluster cluster_;
   bool found_black_hole_ = false;
   double fastest_ = 0;  ///< Maximum of all rates that this rank knows.
 };
 
 Result<bool> Probe::any_black_hole() {
-  const auto all = share(wire_, me_.rank, me_.ranks, found_black_hole_ ? "found" : "");
-  if (!all) return tl::unexpected<Error>(all.error());
-  return std::ranges::any_of(*all, [](const std::string& said) { return !said.empty(); });
+  GRADWIRE_ASSIGN_OR_RETURN(const auto all,
+                            share(wire_, me_.rank, me_.ranks, found_black_hole_ ? "found" : ""));
+  return std::ranges::any_of(all, [](const std::string& said) { return !said.empty(); });
 }
 
-Result<Cluster> Probe::run() {
+Result<topology::Cluster> Probe::run() {
   for (const auto& round : rounds_of_pairs(roster_.kernels())) {
     for (const auto& [a, b] : round) {
       if (!leads() || (host() != a && host() != b)) continue;
-      if (Status done = examine(host() == a ? b : a); !done) {
-        return tl::unexpected<Error>(done.error());
-      }
+      GRADWIRE_RETURN_IF_ERROR(examine(host() == a ? b : a));
     }
-    if (const auto all = any_black_hole(); !all) return tl::unexpected<Error>(all.error());
+    GRADWIRE_RETURN_IF_ERROR(any_black_hole());
   }
-  if (Status done = look_inside(); !done) return tl::unexpected<Error>(done.error());
-  const auto holes = any_black_hole();
-  if (!holes) return tl::unexpected<Error>(holes.error());
-  if (*holes) return std::move(cluster_);
-  if (Status done = run_together(); !done) return tl::unexpected<Error>(done.error());
+  GRADWIRE_RETURN_IF_ERROR(look_inside());
+  GRADWIRE_ASSIGN_OR_RETURN(const auto holes, any_black_hole());
+  if (holes) return std::move(cluster_);
+  GRADWIRE_RETURN_IF_ERROR(run_together());
   return std::move(cluster_);
 }
 
 Status Probe::examine(int other) {
   const Rank peer = roster_.leader(other);
   for (int rail = 0; rail < rails_to(peer); ++rail) {
-    const StreamId stream{.peer = peer, .rail = rail};
-    if (Status done = examine_rail(other, stream, me_.rank < peer); !done) return done;
+    const net::StreamId stream{.peer = peer, .rail = rail};
+    GRADWIRE_RETURN_IF_ERROR(examine_rail(other, stream, me_.rank < peer));
   }
   return {};
 }
 
 /// Called at both ends, at one of them with `first`.
-Status Probe::examine_rail(int other, StreamId stream, bool first) {
-  MeasuredPath path{.from = host(), .to = other, .rail = stream.rail};
-  const auto trips = round_trips(stream, first);
-  if (!trips) return tl::unexpected<Error>(trips.error());
-  path.latency = trips->median;
-  path.shortest_latency = trips->shortest;
+Status Probe::examine_rail(int other, net::StreamId stream, bool first) {
+  topology::MeasuredPath path{.from = host(), .to = other, .rail = stream.rail};
+  GRADWIRE_ASSIGN_OR_RETURN(const auto trips, round_trips(stream, first));
+  path.latency = trips.median;
+  path.shortest_latency = trips.shortest;
   if (other == 0 && stream.rail == 0) {
-    cluster_.hosts[static_cast<std::size_t>(host())].clock_offset = trips->clock_offset;
-    cluster_.hosts[static_cast<std::size_t>(host())].clock_uncertainty = trips->shortest;
+    cluster_.hosts[static_cast<std::size_t>(host())].clock_offset = trips.clock_offset;
+    cluster_.hosts[static_cast<std::size_t>(host())].clock_uncertainty = trips.shortest;
   }
-  const auto theirs = exchange_datagrams(path, stream, first);
-  if (!theirs) return tl::unexpected<Error>(theirs.error());
-  if (is_black_hole(cluster_, path) || *theirs) {
+  GRADWIRE_ASSIGN_OR_RETURN(const auto theirs, exchange_datagrams(path, stream, first));
+  if (topology::is_black_hole(cluster_, path) || theirs) {
     // TCP would retransmit lost packets until it gives up.
     found_black_hole_ = true;
   } else {
     for (const bool sends : {first, !first}) {
-      const auto found = rate(stream, sends);
-      if (!found) return tl::unexpected<Error>(found.error());
-      if (sends) path.bytes_per_second = *found;
+      GRADWIRE_ASSIGN_OR_RETURN(const auto found, rate(stream, sends));
+      if (sends) path.bytes_per_second = found;
     }
   }
   cluster_.paths.push_back(path);
@@ -124,39 +128,36 @@ Status Probe::examine_rail(int other, StreamId stream, bool first) {
 }
 
 /// One end after the other. Returns true if the other end found a black hole.
-Result<bool> Probe::exchange_datagrams(MeasuredPath& path, StreamId stream, bool first) {
+Result<bool> Probe::exchange_datagrams(topology::MeasuredPath& path, net::StreamId stream,
+                                       bool first) {
   std::array<std::byte, 1> note = {};
   for (const bool sends : {first, !first}) {
     if (sends) {
-      if (Status done = send_datagrams(path); !done) return tl::unexpected<Error>(done.error());
-      std::array<std::byte, 1> mine = {std::byte{is_black_hole(cluster_, path)}};
-      if (Status sent = wire_.send(stream, mine); !sent) {
-        return tl::unexpected<Error>(sent.error());
-      }
-    } else if (Status got = wire_.receive(stream, note); !got) {
-      return tl::unexpected<Error>(got.error());
-    }
+      GRADWIRE_RETURN_IF_ERROR(send_datagrams(path));
+      std::array<std::byte, 1> mine = {std::byte{topology::is_black_hole(cluster_, path)}};
+      GRADWIRE_RETURN_IF_ERROR(wire_.send(stream, mine));
+    } else
+      GRADWIRE_RETURN_IF_ERROR(wire_.receive(stream, note));
   }
   return note.front() != std::byte{0};
 }
 
 /// Both ends ping in turn, as the end that pings computes the clock offset.
-Result<RoundTrips> Probe::round_trips(StreamId stream, bool first) {
+Result<RoundTrips> Probe::round_trips(net::StreamId stream, bool first) {
   Result<RoundTrips> found;
   for (const bool pings : {first, !first}) {
     if (pings) {
       found = measure_round_trips(wire_, stream, options_.round_trips);
       if (!found) return found;
-    } else if (Status done = answer_round_trips(wire_, stream, options_.round_trips); !done) {
-      return tl::unexpected<Error>(done.error());
-    }
+    } else
+      GRADWIRE_RETURN_IF_ERROR(answer_round_trips(wire_, stream, options_.round_trips));
   }
   return found;
 }
 
 /// Returns the maximum of several measurements. The sender decides on their number: more if it has
 /// seen a higher rate on another path.
-Result<double> Probe::rate(StreamId stream, bool sends) {
+Result<double> Probe::rate(net::StreamId stream, bool sends) {
   double best = 0;
   for (int times = 1;; ++times) {
     const auto found = rate_once(stream, sends);
@@ -172,7 +173,7 @@ Result<double> Probe::rate(StreamId stream, bool sends) {
 }
 
 /// The receiver measures and sends the rate to the sender.
-Result<double> Probe::rate_once(StreamId stream, bool sends) {
+Result<double> Probe::rate_once(net::StreamId stream, bool sends) {
   std::vector<Flood> floods;
   std::vector<Sink> sinks;
   if (sends) {
@@ -180,9 +181,7 @@ Result<double> Probe::rate_once(StreamId stream, bool sends) {
   } else {
     sinks.emplace_back(stream);
   }
-  if (Status done = run_streams(wire_, floods, sinks, options_.bandwidth_time); !done) {
-    return tl::unexpected<Error>(done.error());
-  }
+  GRADWIRE_RETURN_IF_ERROR(run_streams(wire_, floods, sinks, options_.bandwidth_time));
   std::array<std::byte, 8> note;
   if (!sends) store_little_endian(note.data(), std::bit_cast<std::uint64_t>(sinks.front().rate()));
   const Status told = sends ? wire_.receive(stream, note) : wire_.send(stream, note);
@@ -190,23 +189,22 @@ Result<double> Probe::rate_once(StreamId stream, bool sends) {
   return std::bit_cast<double>(load_little_endian<std::uint64_t>(note.data()));
 }
 
-Status Probe::send_datagrams(MeasuredPath& path) {
+Status Probe::send_datagrams(topology::MeasuredPath& path) {
   const auto rail = static_cast<std::size_t>(path.rail);
   const RosterEntry& there = roster_.entry(roster_.leader(path.to));
   if (rail >= me_.rails.size() || rail >= there.echoes.size()) return {};
-  const RailEndpoint& from = me_.rails[rail];
-  const SocketAddress& to = there.echoes[rail];
-  auto client = EchoClient::create(wire_.clock(), from.address, binding_of(from, to), to,
-                                   echo_token(there.token));
-  if (!client) return tl::unexpected<Error>(client.error());
+  const bootstrap::RailEndpoint& from = me_.rails[rail];
+  const net::SocketAddress& to = there.echoes[rail];
+  GRADWIRE_ASSIGN_OR_RETURN(
+      auto client, EchoClient::create(wire_.clock(), from.address, binding_of(from, to), to,
+                                      echo_token(there.token)));
   const auto& own = cluster_.hosts[static_cast<std::size_t>(host())].rails;
-  const auto largest = client->largest_packet(static_cast<std::size_t>(own[rail].mtu));
-  if (!largest) return tl::unexpected<Error>(largest.error());
-  path.largest_packet = static_cast<int>(*largest);
-  if (*largest == 0) return {};
-  const auto loss = client->loss(*largest, options_.loss_questions);
-  if (!loss) return tl::unexpected<Error>(loss.error());
-  path.loss = loss->part();
+  GRADWIRE_ASSIGN_OR_RETURN(const auto largest,
+                            client.largest_packet(static_cast<std::size_t>(own[rail].mtu)));
+  path.largest_packet = static_cast<int>(largest);
+  if (largest == 0) return {};
+  GRADWIRE_ASSIGN_OR_RETURN(const auto loss, client.loss(largest, options_.loss_questions));
+  path.loss = loss.part();
   return {};
 }
 
@@ -215,17 +213,15 @@ Status Probe::look_inside() {
   const auto mates = roster_.ranks_on(host());
   if (mates.size() < 2 || (me_.rank != mates[0] && me_.rank != mates[1])) return {};
   const bool first = me_.rank == mates[0];
-  const StreamId stream{.peer = first ? mates[1] : mates[0], .rail = 0};
-  const auto trips = round_trips(stream, first);
-  if (!trips) return tl::unexpected<Error>(trips.error());
+  const net::StreamId stream{.peer = first ? mates[1] : mates[0], .rail = 0};
+  GRADWIRE_ASSIGN_OR_RETURN(const auto trips, round_trips(stream, first));
   double slower = 0;
   for (const bool sends : {first, !first}) {
-    const auto found = rate(stream, sends);
-    if (!found) return tl::unexpected<Error>(found.error());
-    slower = slower == 0 ? *found : std::min(slower, *found);
+    GRADWIRE_ASSIGN_OR_RETURN(const auto found, rate(stream, sends));
+    slower = slower == 0 ? found : std::min(slower, found);
   }
   auto& own = cluster_.hosts[static_cast<std::size_t>(host())];
-  if (slower > 0) own.inside = Link{trips->median, slower};
+  if (slower > 0) own.inside = topology::Link{trips.median, slower};
   return {};
 }
 
@@ -238,12 +234,12 @@ Status Probe::run_together() {
   std::vector<Flood> floods;
   std::vector<Sink> sinks;
   for (int rail = 0; rail < rails_to(to); ++rail) {
-    floods.emplace_back(StreamId{.peer = to, .rail = rail});
+    floods.emplace_back(net::StreamId{.peer = to, .rail = rail});
   }
   for (int rail = 0; rail < rails_to(from); ++rail) {
-    sinks.emplace_back(StreamId{.peer = from, .rail = rail});
+    sinks.emplace_back(net::StreamId{.peer = from, .rail = rail});
   }
-  if (Status done = run_streams(wire_, floods, sinks, options_.bandwidth_time); !done) return done;
+  GRADWIRE_RETURN_IF_ERROR(run_streams(wire_, floods, sinks, options_.bandwidth_time));
   double sum = 0;
   for (const Sink& sink : sinks) sum += sink.rate();
   cluster_.hosts[static_cast<std::size_t>(host())].together_bytes_per_second = sum;
@@ -251,11 +247,11 @@ Status Probe::run_together() {
 }
 
 /// Merges each leader's own host and paths.
-Result<Cluster> merged(const std::vector<std::string>& texts, const Roster& roster) {
-  Cluster all{.hosts = roster.hosts(), .paths = {}};
+Result<topology::Cluster> merged(const std::vector<std::string>& texts, const Roster& roster) {
+  topology::Cluster all{.hosts = roster.hosts(), .paths = {}};
   for (int host = 0; host < roster.count(); ++host) {
     const auto number = static_cast<std::size_t>(host);
-    auto part = parse_cluster(texts[static_cast<std::size_t>(roster.leader(host))]);
+    auto part = topology::parse_cluster(texts[static_cast<std::size_t>(roster.leader(host))]);
     if (!part) return part;
     if (part->hosts.size() != all.hosts.size()) {
       return failure(ErrorKind::corrupted, "the ranks disagree on the list of hosts");
@@ -263,49 +259,83 @@ Result<Cluster> merged(const std::vector<std::string>& texts, const Roster& rost
     all.hosts[number] = part->hosts[number];
     all.paths.insert(all.paths.end(), part->paths.begin(), part->paths.end());
   }
-  set_rails_from_paths(all);
+  topology::set_rails_from_paths(all);
   return all;
 }
 
 /// Binds to `port`, or to a free port if it is taken, as by another container with the same
 /// address.
-Result<Socket> bind_echo(const SocketAddress& address, std::uint16_t port) {
-  auto socket = bind_datagrams(address.with_port(port));
+Result<net::Socket> bind_echo(const net::SocketAddress& address, std::uint16_t port) {
+  auto socket = net::bind_datagrams(address.with_port(port));
   if (socket || port == 0) return socket;
   spdlog::warn("{}; using a free port, which a firewall may block", socket.error().message);
-  return bind_datagrams(address.with_port(0));
+  return net::bind_datagrams(address.with_port(0));
 }
 
 }  // namespace
 
-Result<Cluster> measure_cluster(PollingTransport& transport, const Prober& me, const Clock& clock,
-                                const ProbeOptions& options) {
+Result<topology::Cluster> measure_cluster(net::PollingTransport& transport, const Prober& me,
+                                          const Clock& clock, const ProbeOptions& options) {
   Wire wire(transport, clock);
-  std::vector<Socket> sockets;
+  std::vector<net::Socket> sockets;
   RosterEntry mine{.host = me.host,
                    .machine = me.machine,
                    .kernel = me.kernel.empty() ? me.host : me.kernel,
                    .cores = me.cores,
                    .token = random_hex(8)};
-  for (const RailEndpoint& rail : me.rails) {
-    auto socket = bind_echo(rail.address, me.port);
-    if (!socket) return tl::unexpected<Error>(socket.error());
-    sockets.push_back(std::move(*socket));
-    mine.rails.push_back({.interface = rail.interface,
-                          .mtu = interface_mtu(rail.interface).value_or(MeasuredRail().mtu)});
+  for (const bootstrap::RailEndpoint& rail : me.rails) {
+    GRADWIRE_ASSIGN_OR_RETURN(auto socket, bind_echo(rail.address, me.port));
+    sockets.push_back(std::move(socket));
+    mine.rails.push_back(
+        {.interface = rail.interface,
+         .mtu = net::interface_mtu(rail.interface).value_or(topology::MeasuredRail().mtu)});
   }
   const EchoServer echo(std::move(sockets), echo_token(mine.token));
   mine.echoes = echo.addresses();
-  const auto entries = share(wire, me.rank, me.ranks, to_json(mine));
-  if (!entries) return tl::unexpected<Error>(entries.error());
-  auto roster = Roster::of(*entries);
-  if (!roster) return tl::unexpected<Error>(roster.error());
-  const auto found = Probe(wire, me, *roster, options).run();
+  GRADWIRE_ASSIGN_OR_RETURN(const auto entries, share(wire, me.rank, me.ranks, to_json(mine)));
+  GRADWIRE_ASSIGN_OR_RETURN(auto roster, Roster::of(entries));
+  const auto found = Probe(wire, me, roster, options).run();
   if (!found) return found;
   // share() is also a barrier: it keeps the echo alive until no rank needs it.
-  const auto texts = share(wire, me.rank, me.ranks, to_json(*found));
-  if (!texts) return tl::unexpected<Error>(texts.error());
-  return merged(*texts, *roster);
+  GRADWIRE_ASSIGN_OR_RETURN(const auto texts, share(wire, me.rank, me.ranks, to_json(*found)));
+  return merged(texts, roster);
 }
 
-}  // namespace gradwire
+namespace {
+
+/// Identifies the running kernel: the same in all its containers, until reboot.
+std::string boot_id() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(file, id);
+  return id;
+}
+
+/// Returns the id of the machine; the host name if it has none.
+std::string machine_of(const bootstrap::RankEndpoint& endpoint) {
+  return endpoint.machine.empty() ? endpoint.host : endpoint.machine;
+}
+
+/// Returns true if the rank is its machine's leader.
+bool leads(Rank rank, const std::vector<bootstrap::RankEndpoint>& endpoints) {
+  std::vector<std::string> names;
+  for (const bootstrap::RankEndpoint& endpoint : endpoints) names.push_back(machine_of(endpoint));
+  const Machines machines(names);
+  return machines.leader(machines.number_of(rank)) == rank;
+}
+
+}  // namespace
+
+Prober prober_of(const bootstrap::Job& job, const bootstrap::Mesh& mesh) {
+  const bootstrap::RankEndpoint& endpoint = mesh.endpoints[static_cast<std::size_t>(job.rank)];
+  return {.rank = job.rank,
+          .ranks = job.world_size,
+          .host = endpoint.host,
+          .machine = machine_of(endpoint),
+          .kernel = boot_id(),
+          .cores = usable_cores(),
+          .rails = endpoint.rails,
+          .port = leads(job.rank, mesh.endpoints) ? job.port : std::uint16_t{0}};
+}
+
+}  // namespace gradwire::cli

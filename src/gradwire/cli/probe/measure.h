@@ -4,12 +4,24 @@
 #include <string>
 #include <vector>
 
+#include "gradwire/bootstrap/job.h"
 #include "gradwire/bootstrap/rank_endpoint.h"
+#include "gradwire/bootstrap/rendezvous.h"
 #include "gradwire/cli/probe/echo.h"
 #include "gradwire/cli/probe/wire.h"
+#include "gradwire/net/address.h"
 #include "gradwire/topology/cluster.h"
 
-namespace gradwire {
+namespace gradwire::cli {
+
+/// Returns the interface to which a socket from `own` to `other` must be bound for its packets to
+/// leave there. Empty if they leave there without binding, or if binding could keep answers from
+/// arriving.
+std::string binding_of(const bootstrap::RailEndpoint& own, const net::SocketAddress& other);
+
+/// Returns true if packets from the rail leave by another interface and a process cannot prevent
+/// it.
+bool is_detour(const bootstrap::RailEndpoint& own, const net::SocketAddress& other);
 
 /// A rank that measures.
 struct Prober {
@@ -19,7 +31,7 @@ struct Prober {
   std::string machine;  ///< Distinguishes hosts.
   std::string kernel;   ///< Equal for hosts that share processors; empty: as host.
   int cores = 0;
-  std::vector<RailEndpoint> rails;
+  std::vector<bootstrap::RailEndpoint> rails;
   std::uint16_t port = 0;  ///< UDP port of its echo; 0: a free port.
 };
 
@@ -36,7 +48,11 @@ struct ProbeOptions {
 /// together with the second rank for links inside the host. Called by all ranks together, over a
 /// transport without other users. The result is the same on all ranks. Fails with the errors of
 /// Wire.
-Result<Cluster> measure_cluster(PollingTransport& transport, const Prober& me, const Clock& clock,
-                                const ProbeOptions& options = {});
+Result<topology::Cluster> measure_cluster(net::PollingTransport& transport, const Prober& me,
+                                          const Clock& clock, const ProbeOptions& options = {});
 
-}  // namespace gradwire
+/// Returns this rank of a connected job as a prober. If the job has a port, the first rank of each
+/// host receives datagrams there, as firewalls may block other ports.
+Prober prober_of(const bootstrap::Job& job, const bootstrap::Mesh& mesh);
+
+}  // namespace gradwire::cli

@@ -10,13 +10,11 @@
 #include "gradwire/cli/command_line.h"
 #include "gradwire/cli/commands.h"
 #include "gradwire/cli/launch/launch_arguments.h"
-#include "gradwire/cli/launch/run_self.h"
 #include "gradwire/cli/probe/measure.h"
-#include "gradwire/cli/probe/prober.h"
 #include "gradwire/cli/probe/report.h"
 #include "gradwire/topology/topology_file.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 struct ProbeArguments {
@@ -35,22 +33,22 @@ void declare(CLI::App& app, ProbeArguments& given) {
   declare_launch_arguments(app, given.launch);
 }
 
-int be_a_rank(const Job& job, const ProbeArguments& given) {
+int be_a_rank(const bootstrap::Job& job, const ProbeArguments& given) {
   if (job.world_size < 2) {
     throw UsageError(
         "probing requires at least two ranks: gradwire probe --hosts a,b,c, or -n 2 for the link "
         "inside this host");
   }
-  const KernelNetwork network;
-  const Mesh mesh = value_or_throw(connect_mesh(network, job));
+  const net::KernelNetwork network;
+  const bootstrap::Mesh mesh = value_or_throw(bootstrap::connect_mesh(network, job));
   ProbeOptions options;
   options.bandwidth_time =
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(given.seconds));
-  const Cluster cluster = value_or_throw(
+  const topology::Cluster cluster = value_or_throw(
       measure_cluster(*mesh.transport, prober_of(job, mesh), network.clock(), options));
   if (job.rank != 0) return 0;
   fmt::print("{}", describe_cluster(cluster));
-  write_cluster(cluster, given.output);
+  topology::write_cluster(cluster, given.output);
   fmt::print("\nwritten to {}\n", given.output);
   return 0;
 }
@@ -67,7 +65,7 @@ int probe_command(int argc, char** argv) {
       "gradwire probe");
   declare(app, given);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
-  const Job job = Job::from_environment();
+  const bootstrap::Job job = bootstrap::Job::from_environment();
   read_arguments([&] { check_fits(given.launch, job); });
   if (!given.launch.starts_ranks(job)) return be_a_rank(job, given);
   LaunchOptions options = read_arguments([&] { return launch_options_of(given.launch); });
@@ -75,4 +73,4 @@ int probe_command(int argc, char** argv) {
   return run_self(std::vector<std::string>(argv, argv + argc), std::move(options));
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

@@ -1,7 +1,7 @@
 #include "gradwire/cli/probe/roster.h"
 
 #include <algorithm>
-#include <utility>
+#include <set>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -9,7 +9,7 @@
 #include "gradwire/base/json_fields.h"
 #include "gradwire/topology/machine.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -24,7 +24,7 @@ RosterEntry entry_from(JsonFields fields) {
   for (JsonFields& rail : fields.objects("rails", 0)) {
     entry.rails.push_back(
         {.interface = rail.text("interface"), .mtu = rail.integer("mtu", 68, 1 << 20)});
-    entry.echoes.push_back(value_or_throw(SocketAddress::parse(rail.text("echo"))));
+    entry.echoes.push_back(value_or_throw(net::SocketAddress::parse(rail.text("echo"))));
   }
   fields.refuse_others();
   return entry;
@@ -66,10 +66,9 @@ Result<Roster> Roster::of(const std::vector<std::string>& entries) {
   Roster roster;
   std::vector<std::string> names;
   for (const std::string& text : entries) {
-    auto entry = read_json_fields(text, "entry of a rank", entry_from);
-    if (!entry) return tl::unexpected<Error>(entry.error());
-    names.push_back(entry->machine);
-    roster.entries_.push_back(std::move(*entry));
+    GRADWIRE_ASSIGN_OR_RETURN(auto entry, read_json_fields(text, "entry of a rank", entry_from));
+    names.push_back(entry.machine);
+    roster.entries_.push_back(std::move(entry));
   }
   roster.machines_ = Machines(names);
   return roster;
@@ -84,12 +83,12 @@ std::vector<int> Roster::kernels() const {
   return kernels;
 }
 
-std::vector<MeasuredHost> Roster::hosts() const {
+std::vector<topology::MeasuredHost> Roster::hosts() const {
   std::vector<std::string> names;
   for (int host = 0; host < count(); ++host) names.push_back(entry(leader(host)).host);
-  names = distinct_names(names);
+  names = topology::distinct_names(names);
   const std::vector<int> numbers = kernels();
-  std::vector<MeasuredHost> hosts;
+  std::vector<topology::MeasuredHost> hosts;
   for (int host = 0; host < count(); ++host) {
     const RosterEntry& first = entry(leader(host));
     const int kernel = numbers[static_cast<std::size_t>(host)];
@@ -103,4 +102,40 @@ std::vector<MeasuredHost> Roster::hosts() const {
   return hosts;
 }
 
-}  // namespace gradwire
+namespace {
+
+/// The circle method: one host stays, the others advance by one place after each round.
+std::vector<HostPair> in_circle_order(int hosts) {
+  const int places = hosts + hosts % 2;
+  std::vector<HostPair> pairs;
+  for (int round = 0; round < places - 1; ++round) {
+    const auto at = [&](int place) {
+      return place == 0 ? 0 : 1 + (place - 1 + round) % (places - 1);
+    };
+    for (int i = 0; i < places / 2; ++i) {
+      const auto [a, b] = std::minmax({at(i), at(places - 1 - i)});
+      if (b < hosts) pairs.emplace_back(a, b);
+    }
+  }
+  return pairs;
+}
+
+}  // namespace
+
+std::vector<std::vector<HostPair>> rounds_of_pairs(const std::vector<int>& machines) {
+  std::vector<std::vector<HostPair>> rounds;
+  std::set<int> busy;
+  for (const HostPair& pair : in_circle_order(static_cast<int>(machines.size()))) {
+    const int a = machines[static_cast<std::size_t>(pair.first)];
+    const int b = machines[static_cast<std::size_t>(pair.second)];
+    if (rounds.empty() || busy.contains(a) || busy.contains(b)) {
+      rounds.emplace_back();
+      busy.clear();
+    }
+    rounds.back().push_back(pair);
+    busy.insert({a, b});
+  }
+  return rounds;
+}
+
+}  // namespace gradwire::cli

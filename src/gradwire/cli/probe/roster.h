@@ -2,6 +2,7 @@
 
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gradwire/base/error.h"
@@ -9,7 +10,7 @@
 #include "gradwire/net/address.h"
 #include "gradwire/topology/cluster.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 
 /// Entry that a rank shares before the measurement.
 struct RosterEntry {
@@ -18,8 +19,8 @@ struct RosterEntry {
   std::string kernel;
   int cores = 0;
   std::string token;  ///< Token of its echoes.
-  std::vector<MeasuredRail> rails;
-  std::vector<SocketAddress> echoes;  ///< By rail.
+  std::vector<topology::MeasuredRail> rails;
+  std::vector<net::SocketAddress> echoes;  ///< By rail.
 };
 
 std::string to_json(const RosterEntry& entry);
@@ -63,11 +64,20 @@ class Roster {
   std::vector<int> kernels() const;
 
   /// Returns the hosts without measurements.
-  std::vector<MeasuredHost> hosts() const;
+  std::vector<topology::MeasuredHost> hosts() const;
 
  private:
   std::vector<RosterEntry> entries_;
   Machines machines_;
 };
 
-}  // namespace gradwire
+/// Two hosts that measure each other.
+using HostPair = std::pair<int, int>;
+
+/// Returns all pairs of hosts 0 .. n-1, n = machines.size(), in rounds of pairs that do not disturb
+/// each other. No two pairs of a round share a host or a machine: hosts on one machine, such as
+/// containers, share its processors. machines[h] is host h's machine. If every host is on a
+/// separate machine there are n - 1 rounds, or n if n is odd.
+std::vector<std::vector<HostPair>> rounds_of_pairs(const std::vector<int>& machines);
+
+}  // namespace gradwire::cli

@@ -11,12 +11,12 @@
 #include "gradwire/cli/bench/bench_options.h"
 #include "gradwire/cli/command_line.h"
 #include "gradwire/cli/commands.h"
-#include "gradwire/cli/launch/run_self.h"
+#include "gradwire/cli/launch/launch_arguments.h"
 #include "gradwire/comm/communicator.h"
 #include "gradwire/engine/outbox.h"
 #include "gradwire/topology/topology_file.h"
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 /// Rounds in which all algorithms are measured in turn, so that a disturbance affects all alike.
@@ -27,7 +27,7 @@ constexpr int kHopeless = 8;
 
 /// Segments per message to measure, the default first, for sizes of at least kSegmented. Below,
 /// segments have the minimum size anyway.
-constexpr std::array<int, 3> kSegments{kSegmentsPerMessage, 8, 32};
+constexpr std::array<int, 3> kSegments{schedule::kSegmentsPerMessage, 8, 32};
 constexpr std::size_t kSegmented = 512 * 1024;
 
 /// Another number of segments must reduce the time to this share; a smaller gain may be noise.
@@ -101,7 +101,7 @@ Duration from_microseconds(double us) {
   return Duration(static_cast<std::int64_t>(1e3 * us));
 }
 
-MeasuredChoice fastest_algorithm(Communicator& communicator, const BenchCase& what) {
+topology::MeasuredChoice fastest_algorithm(Communicator& communicator, const BenchCase& what) {
   std::vector<BenchCase> cases;
   for (const AlgorithmEstimate& tried : candidates(communicator, what)) {
     cases.push_back(what);
@@ -118,7 +118,7 @@ MeasuredChoice fastest_algorithm(Communicator& communicator, const BenchCase& wh
 }
 
 /// Measures the best number of segments per message.
-void try_segments(Communicator& communicator, BenchCase what, MeasuredChoice& choice) {
+void try_segments(Communicator& communicator, BenchCase what, topology::MeasuredChoice& choice) {
   what.algorithm = choice.algorithm;
   std::vector<BenchCase> cases;
   for (const int segments : kSegments) {
@@ -132,32 +132,32 @@ void try_segments(Communicator& communicator, BenchCase what, MeasuredChoice& ch
   choice.time = from_microseconds(times[best]);
 }
 
-MeasuredChoice fastest(Communicator& communicator, const BenchCase& what) {
-  MeasuredChoice choice = fastest_algorithm(communicator, what);
+topology::MeasuredChoice fastest(Communicator& communicator, const BenchCase& what) {
+  topology::MeasuredChoice choice = fastest_algorithm(communicator, what);
   if (what.bytes >= kSegmented) try_segments(communicator, what, choice);
   return choice;
 }
 
 /// Adds a choice, and removes an earlier one for the same case.
-void remember(Cluster& cluster, const MeasuredChoice& choice) {
-  std::erase_if(cluster.choices, [&](const MeasuredChoice& old) {
+void remember(topology::Cluster& cluster, const topology::MeasuredChoice& choice) {
+  std::erase_if(cluster.choices, [&](const topology::MeasuredChoice& old) {
     return old.collective == choice.collective && old.ranks == choice.ranks &&
            old.bytes == choice.bytes;
   });
   cluster.choices.push_back(choice);
 }
 
-int be_a_rank(const Job& job, const TuneArguments& given) {
+int be_a_rank(const bootstrap::Job& job, const TuneArguments& given) {
   if (job.world_size < 2) {
     throw UsageError("tuning requires at least two ranks: gradwire tune --hosts a,b,c, or -n 2");
   }
   const auto communicator = Communicator::connect(job, {.topology = given.topology});
-  Cluster cluster;
-  if (job.rank == 0) cluster = value_or_throw(read_cluster(given.topology));
+  topology::Cluster cluster;
+  if (job.rank == 0) cluster = value_or_throw(topology::read_cluster(given.topology));
   for (const std::string& collective : given.collectives) {
     for (const BenchCase& what :
          make_cases(bench_options(given, collective), communicator->size())) {
-      const MeasuredChoice choice = fastest(*communicator, what);
+      const topology::MeasuredChoice choice = fastest(*communicator, what);
       if (job.rank != 0) continue;
       fmt::print("{:<15} {:>8}  {:<19} {:>9}{}\n", choice.collective, format_bytes(choice.bytes),
                  choice.algorithm, format_duration(choice.time),
@@ -167,14 +167,14 @@ int be_a_rank(const Job& job, const TuneArguments& given) {
     }
   }
   if (job.rank != 0) return 0;
-  write_cluster(cluster, given.topology);
+  topology::write_cluster(cluster, given.topology);
   fmt::print("\nwritten to {}; set GRADWIRE_TOPOLOGY={} to use it in jobs\n", given.topology,
              given.topology);
   return 0;
 }
 
 /// Checks the names before ranks start.
-void check(const TuneArguments& given, const Job& job) {
+void check(const TuneArguments& given, const bootstrap::Job& job) {
   check_fits(given.launch, job);
   for (const std::string& collective : given.collectives) {
     make_cases(bench_options(given, collective), 2);
@@ -193,13 +193,13 @@ int tune_command(int argc, char** argv) {
       "gradwire tune");
   declare(app, given);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
-  const Job job = Job::from_environment();
+  const bootstrap::Job job = bootstrap::Job::from_environment();
   read_arguments([&] { check(given, job); });
   if (!given.launch.starts_ranks(job)) return be_a_rank(job, given);
-  value_or_throw(read_cluster(given.topology));
+  value_or_throw(topology::read_cluster(given.topology));
   LaunchOptions options = read_arguments([&] { return launch_options_of(given.launch); });
   options.name = "gradwire tune";
   return run_self(std::vector<std::string>(argv, argv + argc), std::move(options));
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <sched.h>
 
-namespace gradwire {
+namespace gradwire::cli {
 namespace {
 
 constexpr Duration kSpin = std::chrono::microseconds(200);
@@ -49,14 +49,14 @@ Result<std::vector<std::string>> unpacked(std::string_view all, int count) {
 }  // namespace
 
 bool Wire::wait() {
-  const Deadline deadline = Deadline::after(clock_, patience_);
+  const net::Deadline deadline = net::Deadline::after(clock_, patience_);
   do {
     transport_.poll(deadline.left(), events_);
   } while (events_.empty() && !deadline.passed());
   return !events_.empty();
 }
 
-tl::unexpected<Error> Wire::silent(StreamId stream, const char* did) const {
+tl::unexpected<Error> Wire::silent(net::StreamId stream, const char* did) const {
   return failure(
       ErrorKind::timeout,
       fmt::format("{} has {} no bytes for {} s: is its link broken, or its process stuck?",
@@ -64,7 +64,7 @@ tl::unexpected<Error> Wire::silent(StreamId stream, const char* did) const {
                   std::chrono::duration<double>(patience_).count()));
 }
 
-Status Wire::send(StreamId stream, ConstBytes bytes) {
+Status Wire::send(net::StreamId stream, ConstBytes bytes) {
   while (!bytes.empty()) {
     const ConstBytes piece = bytes;
     const auto taken = transport_.write(stream, {&piece, 1});
@@ -75,7 +75,7 @@ Status Wire::send(StreamId stream, ConstBytes bytes) {
   return {};
 }
 
-Result<std::size_t> Wire::read_some(StreamId stream, Bytes bytes) {
+Result<std::size_t> Wire::read_some(net::StreamId stream, Bytes bytes) {
   if (!transport_.reads_in_place(stream)) return transport_.read(stream, {&bytes, 1});
   std::size_t got = 0;
   while (got < bytes.size()) {
@@ -91,21 +91,20 @@ Result<std::size_t> Wire::read_some(StreamId stream, Bytes bytes) {
   return got;
 }
 
-Status Wire::receive(StreamId stream, Bytes bytes) {
+Status Wire::receive(net::StreamId stream, Bytes bytes) {
   return receive_with(stream, bytes, Duration::zero());
 }
 
-Status Wire::receive_soon(StreamId stream, Bytes bytes) {
+Status Wire::receive_soon(net::StreamId stream, Bytes bytes) {
   return receive_with(stream, bytes, kSpin);
 }
 
-Status Wire::receive_with(StreamId stream, Bytes bytes, Duration spin) {
+Status Wire::receive_with(net::StreamId stream, Bytes bytes, Duration spin) {
   const Time give_up = clock_.now() + spin;
   while (!bytes.empty()) {
-    const auto got = read_some(stream, bytes);
-    if (!got) return tl::unexpected<Error>(got.error());
-    bytes = bytes.subspan(*got);
-    if (bytes.empty() || *got > 0) continue;
+    GRADWIRE_ASSIGN_OR_RETURN(const auto got, read_some(stream, bytes));
+    bytes = bytes.subspan(got);
+    if (bytes.empty() || got > 0) continue;
     if (spin > Duration::zero() && clock_.now() < give_up) {
       ::sched_yield();
     } else if (!wait()) {
@@ -115,23 +114,23 @@ Status Wire::receive_with(StreamId stream, Bytes bytes, Duration spin) {
   return {};
 }
 
-Status Wire::send_text(StreamId stream, const std::string& text) {
+Status Wire::send_text(net::StreamId stream, const std::string& text) {
   std::array<std::byte, 4> size;
   store_little_endian(size.data(), static_cast<std::uint32_t>(text.size()));
-  if (Status sent = send(stream, size); !sent) return sent;
+  GRADWIRE_RETURN_IF_ERROR(send(stream, size));
   for (ConstBytes rest = bytes_of(text); !rest.empty();) {
     const ConstBytes piece = rest.first(std::min(rest.size(), kPiece));
-    if (Status sent = send(stream, piece); !sent) return sent;
+    GRADWIRE_RETURN_IF_ERROR(send(stream, piece));
     std::array<std::byte, 1> seen;
-    if (Status got = receive(stream, seen); !got) return got;
+    GRADWIRE_RETURN_IF_ERROR(receive(stream, seen));
     rest = rest.subspan(piece.size());
   }
   return {};
 }
 
-Result<std::string> Wire::receive_text(StreamId stream) {
+Result<std::string> Wire::receive_text(net::StreamId stream) {
   std::array<std::byte, 4> size;
-  if (Status got = receive(stream, size); !got) return tl::unexpected<Error>(got.error());
+  GRADWIRE_RETURN_IF_ERROR(receive(stream, size));
   const auto length = load_little_endian<std::uint32_t>(size.data());
   if (length > kMaxTextBytes) {
     return failure(ErrorKind::corrupted,
@@ -140,9 +139,9 @@ Result<std::string> Wire::receive_text(StreamId stream) {
   std::string text(length, '\0');
   for (Bytes rest = std::as_writable_bytes(std::span(text)); !rest.empty();) {
     const Bytes piece = rest.first(std::min(rest.size(), kPiece));
-    if (Status got = receive(stream, piece); !got) return tl::unexpected<Error>(got.error());
+    GRADWIRE_RETURN_IF_ERROR(receive(stream, piece));
     constexpr std::array<std::byte, 1> kSeen = {};
-    if (Status sent = send(stream, kSeen); !sent) return tl::unexpected<Error>(sent.error());
+    GRADWIRE_RETURN_IF_ERROR(send(stream, kSeen));
     rest = rest.subspan(piece.size());
   }
   return text;
@@ -150,26 +149,20 @@ Result<std::string> Wire::receive_text(StreamId stream) {
 
 Result<std::vector<std::string>> share(Wire& wire, Rank rank, int ranks, const std::string& mine) {
   if (rank != 0) {
-    if (Status sent = wire.send_text({.peer = 0}, mine); !sent) {
-      return tl::unexpected<Error>(sent.error());
-    }
-    const auto all = wire.receive_text({.peer = 0});
-    if (!all) return tl::unexpected<Error>(all.error());
-    return unpacked(*all, ranks);
+    GRADWIRE_RETURN_IF_ERROR(wire.send_text({.peer = 0}, mine));
+    GRADWIRE_ASSIGN_OR_RETURN(const auto all, wire.receive_text({.peer = 0}));
+    return unpacked(all, ranks);
   }
   std::vector<std::string> texts{mine};
   for (Rank peer = 1; peer < ranks; ++peer) {
-    auto text = wire.receive_text({.peer = peer});
-    if (!text) return tl::unexpected<Error>(text.error());
-    texts.push_back(std::move(*text));
+    GRADWIRE_ASSIGN_OR_RETURN(auto text, wire.receive_text({.peer = peer}));
+    texts.push_back(std::move(text));
   }
   const std::string all = packed(texts);
   for (Rank peer = 1; peer < ranks; ++peer) {
-    if (Status sent = wire.send_text({.peer = peer}, all); !sent) {
-      return tl::unexpected<Error>(sent.error());
-    }
+    GRADWIRE_RETURN_IF_ERROR(wire.send_text({.peer = peer}, all));
   }
   return texts;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::cli

@@ -9,7 +9,7 @@
 
 #include "gradwire/base/check.h"
 
-namespace gradwire {
+namespace gradwire::net {
 namespace {
 
 /// Maximum growth in one step. One system call per page would cost more than the pages.
@@ -91,4 +91,4 @@ void RingReader::consume(std::size_t size) {
   memory_.control->read.store(read_, std::memory_order_release);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::net

@@ -7,7 +7,7 @@
 
 #include "gradwire/base/bytes.h"
 
-namespace gradwire {
+namespace gradwire::net {
 
 /// Bytes of a cache line, the unit of transfer between cores.
 inline constexpr std::size_t kCacheLine = 64;
@@ -144,4 +144,4 @@ class RingView {
   std::size_t capacity_;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::net

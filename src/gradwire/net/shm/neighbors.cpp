@@ -14,7 +14,7 @@
 #include "gradwire/base/check.h"
 #include "gradwire/net/local_socket.h"
 
-namespace gradwire {
+namespace gradwire::net {
 namespace {
 
 constexpr std::size_t kMaxRingBytes = 2 * 1024 * 1024;
@@ -91,9 +91,7 @@ Status send_answer(const Candidate& candidate, bool yes) {
 
 Result<bool> receive_answer(const Candidate& candidate, Deadline deadline) {
   std::uint8_t answer = 0;
-  if (Status got = receive_from(candidate, bytes_of(answer), deadline); !got) {
-    return tl::unexpected<Error>(got.error());
-  }
+  GRADWIRE_RETURN_IF_ERROR(receive_from(candidate, bytes_of(answer), deadline));
   if (answer > 1) {
     return failure(
         ErrorKind::corrupted,
@@ -125,8 +123,8 @@ class Introduction {
 
   /// Each step sends to all candidates before it waits for any, so there is no circular wait.
   Status run(Deadline deadline) {
-    if (Status done = invite(deadline); !done) return done;
-    if (Status done = answer(deadline); !done) return done;
+    GRADWIRE_RETURN_IF_ERROR(invite(deadline));
+    GRADWIRE_RETURN_IF_ERROR(answer(deadline));
     return conclude(deadline);
   }
 
@@ -164,11 +162,11 @@ Status Introduction::invite(Deadline deadline) {
   for (Acquaintance& a : all_) {
     if (a.is_below(self_)) continue;
     a.invitation = {.valid = listens, .name = name, .nonce = random_nonce()};
-    if (Status sent = send_to(a.candidate, bytes_of(a.invitation)); !sent) return sent;
+    GRADWIRE_RETURN_IF_ERROR(send_to(a.candidate, bytes_of(a.invitation)));
   }
   for (Acquaintance& a : all_) {
     if (!a.is_below(self_)) continue;
-    if (Status got = receive_from(a.candidate, bytes_of(a.invitation), deadline); !got) return got;
+    GRADWIRE_RETURN_IF_ERROR(receive_from(a.candidate, bytes_of(a.invitation), deadline));
   }
   return {};
 }
@@ -177,13 +175,12 @@ Status Introduction::answer(Deadline deadline) {
   for (Acquaintance& a : all_) {
     if (!a.is_below(self_)) continue;
     a.agreed = a.invitation.valid != 0 && deliver(a);
-    if (Status sent = send_answer(a.candidate, a.agreed); !sent) return sent;
+    GRADWIRE_RETURN_IF_ERROR(send_answer(a.candidate, a.agreed));
   }
   for (Acquaintance& a : all_) {
     if (a.is_below(self_)) continue;
-    const Result<bool> agreed = receive_answer(a.candidate, deadline);
-    if (!agreed) return tl::unexpected<Error>(agreed.error());
-    a.agreed = *agreed;
+    GRADWIRE_ASSIGN_OR_RETURN(const auto agreed, receive_answer(a.candidate, deadline));
+    a.agreed = agreed;
   }
   return {};
 }
@@ -193,13 +190,12 @@ Status Introduction::conclude(Deadline deadline) {
   for (Acquaintance& a : all_) {
     if (a.is_below(self_)) continue;
     a.agreed = a.agreed && a.memory;
-    if (Status sent = send_answer(a.candidate, a.agreed); !sent) return sent;
+    GRADWIRE_RETURN_IF_ERROR(send_answer(a.candidate, a.agreed));
   }
   for (Acquaintance& a : all_) {
     if (!a.is_below(self_)) continue;
-    const Result<bool> agreed = receive_answer(a.candidate, deadline);
-    if (!agreed) return tl::unexpected<Error>(agreed.error());
-    a.agreed = *agreed;
+    GRADWIRE_ASSIGN_OR_RETURN(const auto agreed, receive_answer(a.candidate, deadline));
+    a.agreed = agreed;
     if (!a.agreed) continue;
     std::optional<LocalMessage> message = receive_local(a.local);
     if (!message || !message->passed.valid()) {
@@ -273,8 +269,8 @@ std::size_t ring_bytes_for(std::size_t ranks) {
 Result<std::vector<Neighbor>> connect_neighbors(Rank self, const std::vector<Candidate>& candidates,
                                                 const Socket& bell, Deadline deadline) {
   Introduction introduction(self, candidates, bell);
-  if (Status met = introduction.run(deadline); !met) return tl::unexpected<Error>(met.error());
+  GRADWIRE_RETURN_IF_ERROR(introduction.run(deadline));
   return introduction.take();
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::net

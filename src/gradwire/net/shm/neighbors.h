@@ -5,7 +5,7 @@
 #include "gradwire/net/shm/shared_pair.h"
 #include "gradwire/net/socket.h"
 
-namespace gradwire {
+namespace gradwire::net {
 
 /// A peer that shares memory with this rank.
 struct Neighbor {
@@ -40,4 +40,4 @@ Result<std::vector<Neighbor>> connect_neighbors(Rank self, const std::vector<Can
 /// incoming rings of a rank have 4 MiB in total.
 std::size_t ring_bytes_for(std::size_t ranks);
 
-}  // namespace gradwire
+}  // namespace gradwire::net

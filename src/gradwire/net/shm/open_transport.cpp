@@ -8,7 +8,7 @@
 #include "gradwire/net/tcp_transport.h"
 #include "gradwire/net/tls_handshake.h"
 
-namespace gradwire {
+namespace gradwire::net {
 namespace {
 
 std::vector<Candidate> candidates_of(const Connections& connections,
@@ -50,27 +50,26 @@ Result<std::unique_ptr<PollingTransport>> open_transport(Connections connections
                                                          const std::vector<Rank>& neighbors,
                                                          Deadline deadline) {
   Socket bell = TcpTransport::make_wakeup();
-  auto met =
-      connect_neighbors(connections.rank, candidates_of(connections, neighbors), bell, deadline);
-  if (!met) return tl::unexpected<Error>(met.error());
-  for (const Neighbor& neighbor : *met) {
+  GRADWIRE_ASSIGN_OR_RETURN(
+      auto met,
+      connect_neighbors(connections.rank, candidates_of(connections, neighbors), bell, deadline));
+  for (const Neighbor& neighbor : met) {
     const auto p = static_cast<std::size_t>(neighbor.rank);
     connections.sockets[p].resize(1);
     connections.names[p].resize(1);
     if (!connections.keys.empty()) connections.keys[p].clear();
   }
   const Encryption encryption = encryption_of(connections);
-  auto streams = handshake_all(encryption.connections, deadline);
-  if (!streams) return tl::unexpected<Error>(streams.error());
-  auto tcp =
+  GRADWIRE_ASSIGN_OR_RETURN(auto streams, handshake_all(encryption.connections, deadline));
+  GRADWIRE_ASSIGN_OR_RETURN(
+      auto tcp,
       TcpTransport::create(deadline.clock(), std::move(connections.sockets),
-                           std::move(connections.names), connections.dead_after, std::move(bell));
-  if (!tcp) return tl::unexpected<Error>(tcp.error());
-  for (std::size_t i = 0; i < streams->size(); ++i) {
-    (*tcp)->encrypt(encryption.streams[i], std::move((*streams)[i]));
+                           std::move(connections.names), connections.dead_after, std::move(bell)));
+  for (std::size_t i = 0; i < streams.size(); ++i) {
+    tcp->encrypt(encryption.streams[i], std::move((streams)[i]));
   }
-  if (met->empty()) return std::unique_ptr<PollingTransport>(std::move(*tcp));
-  return std::make_unique<RingTransport>(std::move(*tcp), std::move(*met));
+  if (met.empty()) return std::unique_ptr<PollingTransport>(std::move(tcp));
+  return std::make_unique<RingTransport>(std::move(tcp), std::move(met));
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::net

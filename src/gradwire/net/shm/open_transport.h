@@ -4,11 +4,11 @@
 #include <string>
 #include <vector>
 
-#include "gradwire/net/session_key.h"
+#include "gradwire/net/payload_checksum.h"
 #include "gradwire/net/socket.h"
 #include "gradwire/net/transport.h"
 
-namespace gradwire {
+namespace gradwire::net {
 
 /// The authenticated connections of one rank. sockets[p][i] leads to rank p over rail i and is
 /// named names[p][i]. There are none to this rank itself.
@@ -42,4 +42,4 @@ Result<std::unique_ptr<PollingTransport>> open_transport(Connections connections
                                                          const std::vector<Rank>& neighbors,
                                                          Deadline deadline);
 
-}  // namespace gradwire
+}  // namespace gradwire::net

@@ -9,7 +9,7 @@
 
 #include "gradwire/base/check.h"
 
-namespace gradwire {
+namespace gradwire::net {
 namespace {
 
 /// Bytes after which the writer publishes, so that the reader works while the writer still copies.
@@ -279,4 +279,4 @@ void RingTransport::poll_asleep(Duration timeout, std::vector<ReadyEvent>& event
   scan(events);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::net

@@ -11,7 +11,7 @@
 #include "gradwire/net/tcp_transport.h"
 #include "gradwire/net/transport.h"
 
-namespace gradwire {
+namespace gradwire::net {
 
 /// Transport with streams through shared memory to some peers, and over TCP to the others.
 ///
@@ -76,4 +76,4 @@ class RingTransport final : public PollingTransport {
   unsigned polls_ = 0;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::net

@@ -9,9 +9,8 @@
 #include <unistd.h>
 
 #include "gradwire/base/check.h"
-#include "gradwire/net/system_failure.h"
 
-namespace gradwire {
+namespace gradwire::net {
 
 struct SharedPair::Head {
   struct alignas(kCacheLine) Flag {
@@ -106,4 +105,4 @@ std::atomic<std::uint32_t>& SharedPair::sleeps(End end) const {
   return head().asleep[static_cast<std::size_t>(end)].set;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::net

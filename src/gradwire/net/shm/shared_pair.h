@@ -9,7 +9,7 @@
 #include "gradwire/net/shm/byte_ring.h"
 #include "gradwire/net/socket.h"
 
-namespace gradwire {
+namespace gradwire::net {
 
 /// Deleter that unmaps memory of mmap(2).
 struct UnmapMemory {
@@ -60,4 +60,4 @@ class SharedPair {
   End end_ = End::maker;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::net

@@ -6,7 +6,7 @@
 
 #include "gradwire/base/bytes.h"
 
-namespace gradwire {
+namespace gradwire::net {
 
 /// FIFO of bytes.
 class ByteQueue {
@@ -39,4 +39,4 @@ class ByteQueue {
   std::size_t begin_ = 0;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::net

@@ -8,7 +8,7 @@
 
 #include "gradwire/base/check.h"
 
-namespace gradwire {
+namespace gradwire::net {
 namespace {
 
 /// Delay of the event after a read or write that was shorter than possible (short_io).
@@ -397,4 +397,4 @@ void SimNetwork::flip_bit(Rank from, Rank to, int rail) {
   stream({from, to, rail}).flip_next = true;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::net

@@ -12,7 +12,7 @@
 #include "gradwire/net/sim/byte_queue.h"
 #include "gradwire/net/transport.h"
 
-namespace gradwire {
+namespace gradwire::net {
 
 /// Performance of a simulated network port.
 struct SimPort {
@@ -178,4 +178,4 @@ class SimNetwork {
   std::priority_queue<Event, std::vector<Event>, Later> events_;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::net

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
 struct Phase {
@@ -91,4 +91,4 @@ std::string format_checks(const std::vector<PhaseCheck>& checks) {
   return text + sentence(checks);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

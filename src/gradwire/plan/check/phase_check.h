@@ -6,7 +6,7 @@
 
 #include "gradwire/plan/check/run_phases.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 
 /// Predicted and measured time of a phase, in seconds.
 struct PhaseCheck {
@@ -26,4 +26,4 @@ double step_error(const std::vector<PhaseCheck>& checks);
 /// Formats a table, and a sentence with the error of the step and the phase with the largest error.
 std::string format_checks(const std::vector<PhaseCheck>& checks);
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

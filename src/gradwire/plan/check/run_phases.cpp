@@ -5,15 +5,15 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "gradwire/base/read_file.h"
+#include "gradwire/base/file.h"
 #include "gradwire/base/statistics.h"
 #include "gradwire/report/ladder_rows.h"
 #include "gradwire/report/run_record.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
-MeasuredRun run_of(const LadderRow& row) {
+MeasuredRun run_of(const report::LadderRow& row) {
   MeasuredRun run{.name = label_of(row)};
   run.how = {.codec = row.codec,
              .overlap = row.overlap,
@@ -29,7 +29,7 @@ MeasuredRun run_of(const LadderRow& row) {
   return run;
 }
 
-MeasuredRun run_of(const TrainingSummary& summary) {
+MeasuredRun run_of(const report::TrainingSummary& summary) {
   MeasuredRun run;
   run.how.ranks = summary.ranks;
   run.how.gradient_bytes = summary.gradient_bytes;
@@ -68,10 +68,10 @@ int zero_stage_of(const nlohmann::json& config) {
 }
 
 Result<std::vector<MeasuredRun>> from_rows(std::string_view text) {
-  const auto rows = parse_ladder(text);
+  const auto rows = report::parse_ladder(text);
   if (!rows) return tl::unexpected(rows.error());
   std::vector<MeasuredRun> runs;
-  for (const LadderRow& row : *rows) {
+  for (const report::LadderRow& row : *rows) {
     // Skips ZeRO: the prediction is of all-reduces.
     if (row.system == "gradwire" && row.zero_stage == 0) runs.push_back(run_of(row));
   }
@@ -79,7 +79,7 @@ Result<std::vector<MeasuredRun>> from_rows(std::string_view text) {
 }
 
 Result<std::vector<MeasuredRun>> from_record(std::string_view text) {
-  const auto record = parse_run_record(text);
+  const auto record = report::parse_run_record(text);
   if (!record) return tl::unexpected(record.error());
   MeasuredRun run = run_of(record->summary);
   run.name = record->name;
@@ -95,7 +95,7 @@ Result<std::vector<MeasuredRun>> from_record(std::string_view text) {
 }
 
 Result<std::vector<MeasuredRun>> from_summary(std::string_view text) {
-  const auto summary = parse_summary(text);
+  const auto summary = report::parse_summary(text);
   if (!summary) return tl::unexpected(summary.error());
   return std::vector{run_of(*summary)};
 }
@@ -127,12 +127,13 @@ Result<std::vector<MeasuredRun>> parse_run(std::string_view text, const std::str
 }
 
 Result<std::vector<MeasuredRun>> read_run(const std::string& path) {
-  const std::filesystem::path file = std::filesystem::is_directory(path)
-                                         ? std::filesystem::path(path) / RunRecord::kFileName
-                                         : std::filesystem::path(path);
+  const std::filesystem::path file =
+      std::filesystem::is_directory(path)
+          ? std::filesystem::path(path) / report::RunRecord::kFileName
+          : std::filesystem::path(path);
   const auto text = read_file(file);
   if (!text) return tl::unexpected(text.error());
   return parse_run(*text, file.string());
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

@@ -8,7 +8,7 @@
 
 #include "gradwire/base/error.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 
 /// Breakdown of a step, in seconds; negative: unknown. forward + backward + update + data + other +
 /// exposed = step, as far as they are known.
@@ -52,4 +52,4 @@ Result<std::vector<MeasuredRun>> read_run(const std::string& path);
 /// of the ranks' medians over steps. Error: invalid_argument, if an event is incomplete.
 Result<std::vector<MeasuredRun>> phases_of_trace(const nlohmann::json& trace);
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

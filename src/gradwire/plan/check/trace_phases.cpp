@@ -10,7 +10,7 @@
 #include "gradwire/plan/check/run_phases.h"
 #include "gradwire/trace/step_trace.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
 std::optional<TraceKind> kind_named(const std::string& name) {
@@ -90,4 +90,4 @@ Result<std::vector<MeasuredRun>> phases_of_trace(const nlohmann::json& trace) {
   return std::vector{run};
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

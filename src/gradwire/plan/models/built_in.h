@@ -5,7 +5,7 @@
 #include "gradwire/plan/model.h"
 
 /// Builders of the built-in models; models/catalogue.cpp has their names.
-namespace gradwire {
+namespace gradwire::plan {
 
 /// ResNet (He et al., CVPR 2016, table 1) as in torchvision, with the layers of
 /// workload/profiles.h. `blocks`: of the third stage, 6 in ResNet-50, 23 in ResNet-101.
@@ -44,4 +44,4 @@ struct TransformerSpec {
 /// 34 s b h bytes of 16 bits per block.
 ModelShape transformer_model(const TransformerSpec& spec);
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

@@ -4,13 +4,11 @@
 #include <functional>
 #include <string_view>
 
-#include <fmt/format.h>
-
 #include "gradwire/base/refuse.h"
 #include "gradwire/plan/models/built_in.h"
 #include "gradwire/plan/names.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
 struct Transformer {
@@ -114,8 +112,7 @@ void set(TransformerSpec& spec, std::string_view setting) {
   const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{} || rest != text.data() + text.size() || value < key->low ||
       value > key->high) {
-    refuse(fmt::format("{}={}: expected a whole number from {} to {}", key->name, text, key->low,
-                       key->high));
+    refuse("{}={}: expected a whole number from {} to {}", key->name, text, key->low, key->high);
   }
   spec.*(key->member) = value;
 }
@@ -129,15 +126,15 @@ ModelShape transformer_with(const Transformer& base, std::string_view settings) 
     const std::string_view setting = settings.substr(0, comma);
     if (fixed && (spec.image || !plain_name(setting).starts_with("tokens="))) {
       refuse(
-          fmt::format("{}:{}: of {} only the tokens of a text can be set, not {}; use "
-                      "transformer:layers=...,width=... for others",
-                      base.name, settings, base.name, setting));
+          "{}:{}: of {} only the tokens of a text can be set, not {}; use "
+          "transformer:layers=...,width=... for others",
+          base.name, settings, base.name, setting);
     }
     set(spec, setting);
     settings.remove_prefix(comma == std::string_view::npos ? settings.size() : comma + 1);
   }
   if (spec.width % spec.heads != 0)
-    refuse(fmt::format("{} heads do not divide a width of {}", spec.heads, spec.width));
+    refuse("{} heads do not divide a width of {}", spec.heads, spec.width);
   if (spec.positions > 0) spec.positions = fixed ? spec.positions : spec.tokens;
   return transformer_model(spec);
 }
@@ -159,13 +156,13 @@ ModelShape model_named(const std::string& name) {
   if (const auto* transformer = find_named(transformers(), plain))
     return transformer_with(*transformer, settings);
   if (const Other* other = find_named(kOthers, plain)) {
-    if (!settings.empty()) refuse(fmt::format("{} has no settings: {}", plain, settings));
+    if (!settings.empty()) refuse("{} has no settings: {}", plain, settings);
     return other->make();
   }
-  if (std::filesystem::exists(name)) return model_of(read_profile(name));
+  if (std::filesystem::exists(name)) return model_of(workload::read_profile(name));
   refuse_name("model", plain, model_names(),
               "; or the profile file of gradwire train --record-profile; or "
               "--params 7.5B");
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

@@ -6,7 +6,7 @@
 #include "gradwire/plan/models/built_in.h"
 #include "gradwire/workload/profiles.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
 /// Mean JPEG image of ImageNet: 138 GB of 1,281,167 images.
@@ -16,13 +16,13 @@ constexpr double kTrainShare = 3;  ///< Forward has a third of the multiplicatio
 }  // namespace
 
 ModelShape resnet_model(const std::string& name, int blocks) {
-  const CountedProfile counted = resnet_profile(name, {3, 4, blocks, 3});
+  const workload::CountedProfile counted = workload::resnet_profile(name, {3, 4, blocks, 3});
   ModelShape model = model_of(counted.profile);
   model.sample = "image of 224 x 224";
   model.sample_bytes = kImageBytes;
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
     ModelLayer& layer = model.layers[i];
-    const ProfileTensor& weight = counted.profile.layers[i].parameters.front();
+    const workload::ProfileTensor& weight = counted.profile.layers[i].parameters.front();
     const double multiplications = kTrainShare * layer.forward * counted.multiplications;
     // Each weight is used once per output position.
     const double places = multiplications / static_cast<double>(weight.count());
@@ -69,4 +69,4 @@ ModelShape vgg16_model() {
   return model;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

@@ -2,7 +2,7 @@
 
 #include "gradwire/plan/models/built_in.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
 constexpr int kPatch = 16, kPatches = (224 / kPatch) * (224 / kPatch), kClasses = 1000;
@@ -121,4 +121,4 @@ ModelShape transformer_model(const TransformerSpec& given) {
   return model;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

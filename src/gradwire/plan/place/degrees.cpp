@@ -5,7 +5,7 @@
 
 #include "gradwire/base/error.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
 std::vector<int> divisors(int number, int most) {
@@ -98,4 +98,4 @@ std::vector<PlacedStrategy> search_degrees(const PlanInput& input) {
   return found;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

@@ -6,7 +6,7 @@
 #include "gradwire/plan/place/pipeline_placement.h"
 #include "gradwire/plan/step_time.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 
 /// A division of a model and its batch among devices, which fits into their memory.
 struct PlacedStrategy {
@@ -32,4 +32,4 @@ std::optional<PlacedStrategy> place(const PlanInput& input, int tensor, int pipe
 /// compares that with all numbers.
 std::vector<PlacedStrategy> search_degrees(const PlanInput& input);
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

@@ -4,7 +4,7 @@
 #include <limits>
 #include <utility>
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
@@ -135,4 +135,4 @@ double pipeline_seconds(const PipelineProblem& problem, const PipelinePlacement&
   return first + (micro_batches - 1) * placement.bottleneck;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

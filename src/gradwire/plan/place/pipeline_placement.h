@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-namespace gradwire {
+namespace gradwire::plan {
 
 /// A layer, for one mini-batch on one device.
 struct PipelineLayer {
@@ -69,4 +69,4 @@ std::optional<PipelinePlacement> place_pipeline(const PipelineProblem& problem);
 double pipeline_seconds(const PipelineProblem& problem, const PipelinePlacement& placement,
                         int micro_batches);
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

@@ -3,24 +3,24 @@
 #include <algorithm>
 #include <memory>
 
-#include <fmt/format.h>
-
 #include "gradwire/base/json_fields.h"
+#include "gradwire/base/refuse.h"
 #include "gradwire/codec/catalogue.h"
 #include "gradwire/exchange/coded_layout.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
 constexpr std::size_t kAlignment = 16;  ///< Of encoded parts (exchange/coded_piece.cpp).
 
-double slot_bytes(const Codec& codec, std::size_t count) {
+double slot_bytes(const codec::Codec& codec, std::size_t count) {
   if (count == 0) return 0;
   return static_cast<double>((codec.encoded_bytes(count) + kAlignment - 1) / kAlignment *
                              kAlignment);
 }
 
-TrafficStage network_stage(const ExchangeModel& model, Collective collective, double bytes) {
+TrafficStage network_stage(const ExchangeModel& model, schedule::Collective collective,
+                           double bytes) {
   const OperationTime time = model.times(collective, bytes);
   return {TrafficStage::network, time.seconds, std::min(time.port_seconds, time.seconds)};
 }
@@ -31,31 +31,32 @@ TrafficStage coding(const ExchangeModel& model, double values, double bytes_per_
           0};
 }
 
-std::shared_ptr<const Codec> codec_of(const ExchangeModel& model) {
-  const CodecSpec spec = value_or_throw(parse_codec(model.codec));
-  if (spec.kind() == CodecKind::none) return nullptr;
-  if (spec.kind() == CodecKind::codec) return value_or_throw(make_codec(spec));
-  throw Exception(ErrorKind::invalid_argument,
-                  fmt::format("codec \"{}\": its encoded size depends on more than the number of "
-                              "values; simulate none, bf16, int8, int4 or top_k:0.01",
-                              model.codec));
+std::shared_ptr<const codec::Codec> codec_of(const ExchangeModel& model) {
+  const codec::CodecSpec spec = value_or_throw(codec::parse_codec(model.codec));
+  if (spec.kind() == codec::CodecKind::none) return nullptr;
+  if (spec.kind() == codec::CodecKind::codec) return value_or_throw(codec::make_codec(spec));
+  refuse(
+      "codec \"{}\": its encoded size depends on more than the number of "
+      "values; simulate none, bf16, int8, int4 or top_k:0.01",
+      model.codec);
 }
 
 /// Stages of a piece: encode, exchange, reduce and encode the mean, gather, decode.
-std::vector<TrafficStage> piece_stages(const CodedPieceLayout& piece, const Codec& codec,
-                                       const ExchangeModel& model) {
-  const std::unique_ptr<Codec> own_mean = codec.for_mean(model.ranks);
-  const Codec& mean = own_mean ? *own_mean : codec;
+std::vector<TrafficStage> piece_stages(const exchange::CodedPieceLayout& piece,
+                                       const codec::Codec& codec, const ExchangeModel& model) {
+  const std::unique_ptr<codec::Codec> own_mean = codec.for_mean(model.ranks);
+  const codec::Codec& mean = own_mean ? *own_mean : codec;
   double sent = 0;
-  for (const CodedRange& part : piece.parts) sent += slot_bytes(codec, part.count());
+  for (const exchange::CodedRange& part : piece.parts) sent += slot_bytes(codec, part.count());
   const std::size_t largest = piece.parts.front().count();
   const auto all = static_cast<double>(piece.all.count()), own = static_cast<double>(largest);
   TrafficStage adding = coding(model, own, model.speed.decode);
   adding.seconds += coding(model, own * (model.ranks - 1), model.speed.decode_add).seconds;
   adding.seconds += coding(model, own, model.speed.encode).seconds;
   return {coding(model, all, model.speed.encode),
-          network_stage(model, Collective::all_to_all, sent), adding,
-          network_stage(model, Collective::all_gather, model.ranks * slot_bytes(mean, largest)),
+          network_stage(model, schedule::Collective::all_to_all, sent), adding,
+          network_stage(model, schedule::Collective::all_gather,
+                        model.ranks * slot_bytes(mean, largest)),
           coding(model, all, model.speed.decode)};
 }
 
@@ -75,30 +76,29 @@ std::map<std::string, CodecSpeed> parse_codec_speeds(std::string_view json,
   return value_or_throw(read);
 }
 
-UnitTraffic unit_traffic(const UnitShape& unit, int stage, const ExchangeModel& model) {
+UnitTraffic unit_traffic(const exchange::UnitShape& unit, int stage, const ExchangeModel& model) {
   if (model.ranks == 1) return {};
-  const std::shared_ptr<const Codec> codec = codec_of(model);
+  const std::shared_ptr<const codec::Codec> codec = codec_of(model);
   const auto bytes = static_cast<double>(unit.count * sizeof(float));
-  if (stage > 0 && codec)
-    throw Exception(ErrorKind::invalid_argument, "ZeRO is simulated with codec none only");
+  if (stage > 0 && codec) refuse("ZeRO is simulated with codec none only");
   if (stage > 0) {
-    return {{{network_stage(model, Collective::reduce_scatter, bytes)}},
-            {{network_stage(model, Collective::all_gather, bytes)}}};
+    return {{{network_stage(model, schedule::Collective::reduce_scatter, bytes)}},
+            {{network_stage(model, schedule::Collective::all_gather, bytes)}}};
   }
   if (unit.skip_compression || !codec)
-    return {{{network_stage(model, Collective::all_reduce, bytes)}}, {}};
+    return {{{network_stage(model, schedule::Collective::all_reduce, bytes)}}, {}};
   UnitTraffic traffic;
-  for (const CodedPieceLayout& piece :
-       cut_into_pieces(unit.count, model.piece_elements, model.ranks))
+  for (const exchange::CodedPieceLayout& piece :
+       exchange::cut_into_pieces(unit.count, model.piece_elements, model.ranks))
     traffic.reduction.push_back(piece_stages(piece, *codec, model));
   return traffic;
 }
 
-double codec_slowdown(const Topology& topology) {
+double codec_slowdown(const topology::Topology& topology) {
   std::map<int, std::pair<double, int>> machines;  // Ranks and processors, by kernel.
   double most = 1;
   for (int host = 0; host < topology.hosts(); ++host) {
-    const Host& one = topology.host(host);
+    const topology::Host& one = topology.host(host);
     if (one.cores == 0) continue;
     const auto ranks = static_cast<double>(topology.ranks_on(host).size());
     most = std::max(most, ranks / one.cores);
@@ -111,4 +111,4 @@ double codec_slowdown(const Topology& topology) {
   return most;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

@@ -10,7 +10,7 @@
 #include "gradwire/plan/simulate/operation_times.h"
 #include "gradwire/plan/simulate/traffic.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 
 /// Throughput of a codec on one core, in bytes of float32 per second.
 struct CodecSpeed {
@@ -45,10 +45,10 @@ struct UnitTraffic {
 /// Returns the traffic of a unit: in stage 0 of ZeRO an all-reduce, otherwise a reduce-scatter and
 /// an all-gather. Throws Exception(invalid_argument) for an unknown codec, one whose encoded size
 /// depends on more than the number of values, or any codec from stage 1 on.
-UnitTraffic unit_traffic(const UnitShape& unit, int stage, const ExchangeModel& model);
+UnitTraffic unit_traffic(const exchange::UnitShape& unit, int stage, const ExchangeModel& model);
 
 /// Returns the codec threads per processor with one thread per rank, at least 1: the maximum over
 /// all machines.
-double codec_slowdown(const Topology& topology);
+double codec_slowdown(const topology::Topology& topology);
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

@@ -6,13 +6,11 @@
 #include <string_view>
 #include <utility>
 
-#include <fmt/format.h>
-
-#include "gradwire/base/error.h"
+#include "gradwire/base/refuse.h"
 #include "gradwire/schedule/catalogue.h"
 #include "gradwire/schedule/program_set.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
 /// Up to this many ops of all ranks, all are simulated, even if one host could represent all.
@@ -60,19 +58,18 @@ std::string same_as(const std::string& algorithm, const Fabric& fabric) {
 
 void check_hosts(const std::string& algorithm, const Fabric& fabric) {
   if (!looks_at_links(algorithm) || fabric.hosts <= kMaxPairedHosts) return;
-  throw Exception(
-      ErrorKind::invalid_argument,
-      fmt::format("{} hosts: {} can be simulated on at most {}, as it tries shares or trees on "
-                  "each link; use ring, direct, halving_doubling or tree on more",
-                  fabric.hosts, algorithm, kMaxPairedHosts));
+  refuse(
+      "{} hosts: {} can be simulated on at most {}, as it tries shares or trees on "
+      "each link; use ring, direct, halving_doubling or tree on more",
+      fabric.hosts, algorithm, kMaxPairedHosts);
 }
 
-double ops_of_one(const Schedule& schedule, const Fabric& fabric) {
+double ops_of_one(const schedule::Schedule& schedule, const Fabric& fabric) {
   return static_cast<double>(fabric.ranks_per_host) *
          static_cast<double>(schedule.program(0).ops.size());
 }
 
-double ops_of_all(const Schedule& schedule) {
+double ops_of_all(const schedule::Schedule& schedule) {
   const int ranks = schedule.ranks;
   if (ranks < 8) return 0;
   double others = 0;
@@ -121,8 +118,9 @@ bool has_fewer_hosts(const std::string& algorithm, const Fabric& fabric) {
 
 }  // namespace
 
-CollectiveSimulation::CollectiveSimulation(Collective collective, const std::string& algorithm,
-                                           const Fabric& fabric, const CostOptions& costs,
+CollectiveSimulation::CollectiveSimulation(schedule::Collective collective,
+                                           const std::string& algorithm, const Fabric& fabric,
+                                           const schedule::CostOptions& costs,
                                            std::optional<SimulationMethod> method)
     : collective_(collective),
       algorithm_(same_as(algorithm, fabric)),
@@ -130,12 +128,11 @@ CollectiveSimulation::CollectiveSimulation(Collective collective, const std::str
       costs_(costs) {
   check_hosts(algorithm_, fabric);
   if (method ? simulate_by(*method) : simulate_some()) return;
-  throw Exception(
-      ErrorKind::invalid_argument,
-      fmt::format("{} on {} ranks: {:.3g} messages and steps are too many to simulate "
-                  "one by one (at most {:.3g}), and hosts do not all do the same; use "
-                  "fewer ranks, or ring, direct or tree",
-                  algorithm, fabric.ranks(), ops_of_all(schedule_of(fabric_)), kMaxOps));
+  refuse(
+      "{} on {} ranks: {:.3g} messages and steps are too many to simulate "
+      "one by one (at most {:.3g}), and hosts do not all do the same; use "
+      "fewer ranks, or ring, direct or tree",
+      algorithm, fabric.ranks(), ops_of_all(schedule_of(fabric_)), kMaxOps);
 }
 
 /// Selects the most exact method that is fast. Returns false if none is.
@@ -144,7 +141,7 @@ bool CollectiveSimulation::simulate_some() {
   // Their schedules need a table of all pairs of hosts, or many ops.
   if (looks_at_hosts(algorithm_) && fabric_.hosts > kMaxPairedHosts) return simulate_fewer();
   if (fewer && !is_deep(algorithm_) && fabric_.ranks() > kManyRanks) return simulate_fewer();
-  const Schedule schedule = schedule_of(fabric_);
+  const schedule::Schedule schedule = schedule_of(fabric_);
   const double all = ops_of_all(schedule), one = ops_of_one(schedule, fabric_);
   if (all <= kFewOps && !(fewer && is_deep(algorithm_))) return simulate_all(schedule);
   if (one <= (fewer ? kManyOps : kMaxOps) && simulate_one(schedule)) return true;
@@ -153,17 +150,17 @@ bool CollectiveSimulation::simulate_some() {
 
 bool CollectiveSimulation::simulate_by(SimulationMethod method) {
   if (method == SimulationMethod::fewer_hosts) return simulate_fewer();
-  const Schedule schedule = schedule_of(fabric_);
+  const schedule::Schedule schedule = schedule_of(fabric_);
   return method == SimulationMethod::events ? simulate_all(schedule) : simulate_one(schedule);
 }
 
-bool CollectiveSimulation::simulate_all(const Schedule& schedule) {
+bool CollectiveSimulation::simulate_all(const schedule::Schedule& schedule) {
   method_ = SimulationMethod::events;
   simulated_.push_back(SimulatedRanks::of_all(schedule, fabric_));
   return true;
 }
 
-bool CollectiveSimulation::simulate_one(const Schedule& schedule) {
+bool CollectiveSimulation::simulate_one(const schedule::Schedule& schedule) {
   method_ = SimulationMethod::one_for_all;
   auto one = SimulatedRanks::of_one(schedule, fabric_);
   if (one) simulated_.push_back(std::move(*one));
@@ -191,17 +188,18 @@ bool CollectiveSimulation::simulate_fewer() {
 
 /// If the algorithm ignores hosts, all ranks are on one host, which takes no memory. Ranks are
 /// numbered host by host, so the schedule is the same.
-Schedule CollectiveSimulation::schedule_of(const Fabric& fabric) const {
+schedule::Schedule CollectiveSimulation::schedule_of(const Fabric& fabric) const {
   const auto ranks = static_cast<std::size_t>(fabric.ranks());
-  const Topology topology = looks_at_hosts(algorithm_)
-                                ? fabric.topology()
-                                : Topology(std::vector<Host>(1), std::vector<int>(ranks));
-  return value_or_throw(make_schedule({collective_}, algorithm_, topology));
+  const topology::Topology topology =
+      looks_at_hosts(algorithm_)
+          ? fabric.topology()
+          : topology::Topology(std::vector<topology::Host>(1), std::vector<int>(ranks));
+  return value_or_throw(schedule::make_schedule({collective_}, algorithm_, topology));
 }
 
 /// Simulates all ranks if they are few, or else one host if it can represent all.
 SimulatedRanks CollectiveSimulation::all_or_one(const Fabric& fabric) const {
-  const Schedule schedule = schedule_of(fabric);
+  const schedule::Schedule schedule = schedule_of(fabric);
   if (ops_of_all(schedule) > kManyOps) {
     if (auto one = SimulatedRanks::of_one(schedule, fabric)) return std::move(*one);
   }
@@ -243,12 +241,12 @@ double CollectiveSimulation::least_seconds(double bytes) const {
   return grown(seconds(simulated_[0]), seconds(simulated_[1]), seconds(simulated_.back()));
 }
 
-SimulatedCollective simulate_collective(Collective collective, const std::string& algorithm,
-                                        const Fabric& fabric, double bytes,
-                                        const CostOptions& costs,
+SimulatedCollective simulate_collective(schedule::Collective collective,
+                                        const std::string& algorithm, const Fabric& fabric,
+                                        double bytes, const schedule::CostOptions& costs,
                                         std::optional<SimulationMethod> method) {
   if (fabric.ranks() == 1) return {};
   return CollectiveSimulation(collective, algorithm, fabric, costs, method).of(bytes);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

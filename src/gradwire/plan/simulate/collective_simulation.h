@@ -10,7 +10,7 @@
 #include "gradwire/schedule/cost/cost.h"
 #include "gradwire/schedule/schedule.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 
 /// Which ranks the link model simulates.
 enum class SimulationMethod : std::uint8_t {
@@ -35,8 +35,9 @@ class CollectiveSimulation {
   /// `method`: forces a method, for comparisons. Throws Exception(invalid_argument): a method that
   /// does not apply; an unknown algorithm; too many hosts for an algorithm that tries shares or
   /// trees on each link (uneven, spanning_trees); too many messages.
-  CollectiveSimulation(Collective collective, const std::string& algorithm, const Fabric& fabric,
-                       const CostOptions& costs = {}, std::optional<SimulationMethod> method = {});
+  CollectiveSimulation(schedule::Collective collective, const std::string& algorithm,
+                       const Fabric& fabric, const schedule::CostOptions& costs = {},
+                       std::optional<SimulationMethod> method = {});
 
   /// Returns the time for `bytes` bytes of all chunks together.
   SimulatedCollective of(double bytes) const;
@@ -48,18 +49,18 @@ class CollectiveSimulation {
  private:
   bool simulate_some();
   bool simulate_by(SimulationMethod method);
-  bool simulate_all(const Schedule& schedule);
-  bool simulate_one(const Schedule& schedule);
+  bool simulate_all(const schedule::Schedule& schedule);
+  bool simulate_one(const schedule::Schedule& schedule);
   bool simulate_fewer();
-  Schedule schedule_of(const Fabric& fabric) const;
+  schedule::Schedule schedule_of(const Fabric& fabric) const;
   SimulatedRanks all_or_one(const Fabric& fabric) const;
   double bytes_of(const SimulatedRanks& some, double bytes) const;
   double grown(double few, double more, double base) const;
 
-  Collective collective_;
+  schedule::Collective collective_;
   std::string algorithm_;
   Fabric fabric_;
-  CostOptions costs_;
+  schedule::CostOptions costs_;
   SimulationMethod method_ = SimulationMethod::events;
   /// One. For fewer_hosts two; `growth_` times their difference is added to the third, or to the
   /// second if there is no third.
@@ -68,9 +69,9 @@ class CollectiveSimulation {
 };
 
 /// Simulates one size.
-SimulatedCollective simulate_collective(Collective collective, const std::string& algorithm,
-                                        const Fabric& fabric, double bytes,
-                                        const CostOptions& costs = {},
+SimulatedCollective simulate_collective(schedule::Collective collective,
+                                        const std::string& algorithm, const Fabric& fabric,
+                                        double bytes, const schedule::CostOptions& costs = {},
                                         std::optional<SimulationMethod> method = {});
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

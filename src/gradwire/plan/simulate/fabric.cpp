@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-namespace gradwire {
+namespace gradwire::plan {
 
 double Fabric::port_rate(int host) const {
   const auto other = port_factor.find(host);
@@ -33,10 +33,10 @@ Fabric Fabric::with_hosts(int fewer, int rack) const {
   return smaller;
 }
 
-Topology Fabric::topology() const {
-  std::vector<Host> all;
+topology::Topology Fabric::topology() const {
+  std::vector<topology::Host> all;
   for (int host = 0; host < hosts; ++host) {
-    Link own = port;
+    topology::Link own = port;
     own.bytes_per_second = port_rate(host);
     all.push_back({.name = "", .rails = {own}, .inside = inside});
   }
@@ -45,4 +45,4 @@ Topology Fabric::topology() const {
   return {std::move(all), std::move(host_of_rank)};
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

@@ -4,7 +4,7 @@
 
 #include "gradwire/topology/topology.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 
 /// Hosts and their links, described by common properties and exceptions, so that tens of thousands
 /// of hosts take no memory. Rank r is on host r / ranks_per_host; hosts are numbered rack by rack.
@@ -12,9 +12,9 @@ struct Fabric {
   int hosts = 1;
   int ranks_per_host = 1;
   /// All network interfaces of a host together.
-  Link port;
+  topology::Link port;
   /// Between ranks of a host, per rank.
-  Link inside{.latency = std::chrono::microseconds(1), .bytes_per_second = 4e9};
+  topology::Link inside{.latency = std::chrono::microseconds(1), .bytes_per_second = 4e9};
   /// Hosts whose ports have another share of port.bytes_per_second: {3, 0.5} is half as fast.
   std::map<int, double> port_factor;
   /// Hosts per rack switch; 0: one switch carries everything.
@@ -40,7 +40,7 @@ struct Fabric {
 
   /// Returns the topology for algorithms and the link model. Takes hosts^2 memory: for hundreds of
   /// hosts. Omits racks, which a Topology does not have.
-  Topology topology() const;
+  topology::Topology topology() const;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
 constexpr double kSecondsPerDay = 86'400;
@@ -37,4 +37,4 @@ FailureCost failure_cost(const FailureModel& model, double interval) {
   return {chosen, useful_share(model, rate, chosen)};
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

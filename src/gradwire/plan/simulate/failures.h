@@ -1,6 +1,6 @@
 #pragma once
 
-namespace gradwire {
+namespace gradwire::plan {
 
 /// Failures of a job, and the cost of recovery. Times in seconds.
 struct FailureModel {
@@ -26,4 +26,4 @@ struct FailureCost {
 /// e^(-R f): only restarts count.
 FailureCost failure_cost(const FailureModel& model, double interval = 0);
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
 /// Returns the seconds from the request to a client until its update arrives.
@@ -77,4 +77,4 @@ FederatedRounds simulate_federated(const FederatedModel& model, int rounds, std:
   return all;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

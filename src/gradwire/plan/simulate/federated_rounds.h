@@ -4,7 +4,7 @@
 
 #include "gradwire/plan/simulate/log_normal.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 
 /// A server that asks clients to train locally and averages the first updates (Bonawitz et al.,
 /// "Towards Federated Learning at Scale", MLSys 2019, sections 2 and 9).
@@ -33,4 +33,4 @@ struct FederatedRounds {
 
 FederatedRounds simulate_federated(const FederatedModel& model, int rounds, std::uint64_t seed);
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

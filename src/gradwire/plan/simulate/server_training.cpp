@@ -5,7 +5,7 @@
 #include <queue>
 #include <vector>
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
 class Run {
@@ -112,4 +112,4 @@ ServerTraining simulate_servers(const ServerModel& model, int steps, std::uint64
   return model.asynchronous ? run.asynchronous(steps) : run.synchronous(steps);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

@@ -4,7 +4,7 @@
 
 #include "gradwire/plan/simulate/log_normal.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 
 /// Workers that push gradients to servers and pull parameters from them. Each server has 1/servers
 /// of the parameters. All servers do the same at the same time, so one represents all.
@@ -32,4 +32,4 @@ struct ServerTraining {
 /// Servers receive one gradient after the other, first come first served, and send in the same way.
 ServerTraining simulate_servers(const ServerModel& model, int steps, std::uint64_t seed);
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

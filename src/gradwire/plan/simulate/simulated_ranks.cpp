@@ -5,13 +5,12 @@
 #include <utility>
 
 #include "gradwire/base/check.h"
-#include "gradwire/schedule/cost/incast.h"
 #include "gradwire/schedule/program_set.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
-using Number = MessageGraph::Number;
+using Number = schedule::MessageGraph::Number;
 
 /// How the ranks of other hosts correspond to those of host 0.
 enum class Symmetry : std::uint8_t { rotation, exclusive_or };
@@ -37,18 +36,18 @@ struct Sent {
 
 /// Returns the sends of a program in order. Receives match other programs' sends, so their order
 /// does not matter.
-std::vector<Sent> sent_by(const Program& program, Symmetry symmetry, const Fabric& fabric,
+std::vector<Sent> sent_by(const schedule::Program& program, Symmetry symmetry, const Fabric& fabric,
                           int host) {
   std::vector<Sent> sent;
-  for (const Op& op : program.ops) {
-    if (!sends(op)) continue;
-    sent.push_back(
-        {moved(symmetry, fabric, op.peer, inverse(symmetry, fabric, host)), extent(op).count});
+  for (const schedule::Op& op : program.ops) {
+    if (!schedule::sends(op)) continue;
+    sent.push_back({moved(symmetry, fabric, op.peer, inverse(symmetry, fabric, host)),
+                    schedule::extent(op).count});
   }
   return sent;
 }
 
-bool holds(Symmetry symmetry, const Schedule& schedule, const Fabric& fabric) {
+bool holds(Symmetry symmetry, const schedule::Schedule& schedule, const Fabric& fabric) {
   const int n = fabric.hosts;
   if (symmetry == Symmetry::exclusive_or && (n & (n - 1)) != 0) return false;
   for (int local = 0; local < fabric.ranks_per_host; ++local) {
@@ -64,7 +63,7 @@ bool holds(Symmetry symmetry, const Schedule& schedule, const Fabric& fabric) {
   return true;
 }
 
-std::optional<Symmetry> symmetry_of(const Schedule& schedule, const Fabric& fabric) {
+std::optional<Symmetry> symmetry_of(const schedule::Schedule& schedule, const Fabric& fabric) {
   for (const Symmetry symmetry : {Symmetry::rotation, Symmetry::exclusive_or}) {
     if (holds(symmetry, schedule, fabric)) return symmetry;
   }
@@ -85,20 +84,20 @@ using Streams = std::map<std::pair<Rank, Rank>, std::vector<Number>>;
 
 }  // namespace
 
-SimulatedRanks::SimulatedRanks(const Schedule& schedule, const Fabric& fabric)
+SimulatedRanks::SimulatedRanks(const schedule::Schedule& schedule, const Fabric& fabric)
     : fabric_(fabric), chunks_(schedule.chunks) {
   GRADWIRE_CHECK(schedule.ranks == fabric.ranks());
 }
 
 /// Adds the program of `stands_for` as that of `rank`.
-Number SimulatedRanks::add(const Program& program, Rank rank, Rank stands_for) {
+Number SimulatedRanks::add(const schedule::Program& program, Rank rank, Rank stands_for) {
   const auto host = static_cast<std::uint32_t>(fabric_.host_of(rank));
   const int own = fabric_.host_of(stands_for);
-  for (const Op& op : program.ops) {
-    const bool message = sends(op) || receives(op);
-    Place place{.host = host, .share = static_cast<double>(extent(op).count) / chunks_};
+  for (const schedule::Op& op : program.ops) {
+    const bool message = schedule::sends(op) || schedule::receives(op);
+    Place place{.host = host, .share = static_cast<double>(schedule::extent(op).count) / chunks_};
     place.inside = message && fabric_.host_of(op.peer) == own;
-    if (sends(op) && fabric_.rack_of(fabric_.host_of(op.peer)) != fabric_.rack_of(own))
+    if (schedule::sends(op) && fabric_.rack_of(fabric_.host_of(op.peer)) != fabric_.rack_of(own))
       place.crossing = 1;
     places_.push_back(place);
   }
@@ -106,7 +105,7 @@ Number SimulatedRanks::add(const Program& program, Rank rank, Rank stands_for) {
   return graph_.add(program, static_cast<Number>(rank));
 }
 
-SimulatedRanks SimulatedRanks::of_all(const Schedule& schedule, const Fabric& fabric) {
+SimulatedRanks SimulatedRanks::of_all(const schedule::Schedule& schedule, const Fabric& fabric) {
   SimulatedRanks all(schedule, fabric);
   // Keys combine sender and receiver; after sorting by key, then program order, sends and receives
   // match one by one.
@@ -115,11 +114,11 @@ SimulatedRanks SimulatedRanks::of_all(const Schedule& schedule, const Fabric& fa
     return static_cast<std::uint64_t>(from) << 32 | static_cast<std::uint32_t>(to);
   };
   for (Rank rank = 0; rank < schedule.ranks; ++rank) {
-    const Program program = schedule.program(rank);
+    const schedule::Program program = schedule.program(rank);
     Number number = all.add(program, rank, rank);
-    for (const Op& op : program.ops) {
-      if (sends(op)) sent.emplace_back(stream(rank, op.peer), number);
-      if (receives(op)) received.emplace_back(stream(op.peer, rank), number);
+    for (const schedule::Op& op : program.ops) {
+      if (schedule::sends(op)) sent.emplace_back(stream(rank, op.peer), number);
+      if (schedule::receives(op)) received.emplace_back(stream(op.peer, rank), number);
       ++number;
     }
   }
@@ -132,7 +131,7 @@ SimulatedRanks SimulatedRanks::of_all(const Schedule& schedule, const Fabric& fa
   return all;
 }
 
-std::optional<SimulatedRanks> SimulatedRanks::of_one(const Schedule& schedule,
+std::optional<SimulatedRanks> SimulatedRanks::of_one(const schedule::Schedule& schedule,
                                                      const Fabric& fabric) {
   const auto symmetry = fabric.equal_ports() ? symmetry_of(schedule, fabric) : std::nullopt;
   if (!symmetry) return std::nullopt;
@@ -140,11 +139,11 @@ std::optional<SimulatedRanks> SimulatedRanks::of_one(const Schedule& schedule,
   Streams received;  // From the peer to the rank of this host.
   std::vector<std::pair<Rank, Number>> sent;
   for (Rank rank = 0; rank < fabric.ranks_per_host; ++rank) {
-    const Program program = schedule.program(rank);
+    const schedule::Program program = schedule.program(rank);
     Number number = one.add(program, rank, rank);
-    for (const Op& op : program.ops) {
-      if (receives(op)) received[{op.peer, rank}].push_back(number);
-      if (sends(op)) {
+    for (const schedule::Op& op : program.ops) {
+      if (schedule::receives(op)) received[{op.peer, rank}].push_back(number);
+      if (schedule::sends(op)) {
         sent.emplace_back(op.peer, number);
         one.places_[number].crossing = crossing(*symmetry, fabric, fabric.host_of(op.peer));
       }
@@ -171,8 +170,8 @@ void SimulatedRanks::connect() {
   std::vector<double> sent(hosts_), received(hosts_);
   for (Number op = 0; op < graph_.size(); ++op) {
     const Place& place = places_[op];
-    if (graph_.op(op).partner == kNoNode || place.inside) continue;
-    (graph_.op(op).kind == OpKind::send ? sent : received)[place.host] += place.share;
+    if (graph_.op(op).partner == schedule::kNoNode || place.inside) continue;
+    (graph_.op(op).kind == schedule::OpKind::send ? sent : received)[place.host] += place.share;
   }
   for (std::uint32_t host = 0; host < hosts_; ++host) {
     const double share = std::max(sent[host], received[host]);
@@ -182,8 +181,8 @@ void SimulatedRanks::connect() {
 }
 
 /// Ports of hosts come first, then one per rank, for messages inside its host.
-LinkMap SimulatedRanks::links(double bytes, const CostOptions& options) const {
-  LinkMap map{.hosts = hosts_};
+schedule::LinkMap SimulatedRanks::links(double bytes, const schedule::CostOptions& options) const {
+  schedule::LinkMap map{.hosts = hosts_};
   for (std::uint32_t host = 0; host < hosts_; ++host)
     map.ports.push_back(fabric_.port_rate(static_cast<int>(host)));
   map.ports.resize(hosts_ + graph_.ranks(), fabric_.inside.bytes_per_second);
@@ -192,16 +191,17 @@ LinkMap SimulatedRanks::links(double bytes, const CostOptions& options) const {
     map.uplinks.assign(static_cast<std::size_t>(fabric_.racks()), fabric_.uplink_rate());
   map.ops.reserve(graph_.size());
   for (Number op = 0; op < graph_.size(); ++op) map.ops.push_back(load(op, bytes, options));
-  add_incast(graph_, fabric_.ranks(), options.incast, map);
+  schedule::add_incast(graph_, fabric_.ranks(), options.incast, map);
   return map;
 }
 
-OpLoad SimulatedRanks::load(Number op, double bytes, const CostOptions& options) const {
+schedule::OpLoad SimulatedRanks::load(Number op, double bytes,
+                                      const schedule::CostOptions& options) const {
   const auto nanoseconds = [](Duration time) { return static_cast<double>(time.count()); };
   const Place& place = places_[op];
-  OpLoad load{.bytes = place.share * bytes};
+  schedule::OpLoad load{.bytes = place.share * bytes};
   const Number partner = graph_.op(op).partner;
-  if (partner == kNoNode) return load;
+  if (partner == schedule::kNoNode) return load;
   load.port = place.inside ? hosts_ + graph_.op(op).rank : place.host;
   load.handling = nanoseconds(place.inside ? options.per_segment_inside : options.per_segment);
   load.latency = nanoseconds((place.inside ? fabric_.inside : fabric_.port).latency);
@@ -215,11 +215,11 @@ OpLoad SimulatedRanks::load(Number op, double bytes, const CostOptions& options)
   return load;
 }
 
-OperationTime SimulatedRanks::time(double bytes, const CostOptions& options) const {
-  const LinkMap map = links(bytes, options);
-  LinkModel model(graph_, map, options);
+OperationTime SimulatedRanks::time(double bytes, const schedule::CostOptions& options) const {
+  const schedule::LinkMap map = links(bytes, options);
+  schedule::LinkModel model(graph_, map, options);
   const double seconds = 1e-9 * model.run();
   return {seconds, std::min(seconds, 1e-9 * model.busiest_port()), {}, port_share_ * bytes};
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

@@ -11,7 +11,7 @@
 #include "gradwire/schedule/cost/message_graph.h"
 #include "gradwire/schedule/schedule.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 
 /// An operation with nothing else in flight.
 struct OperationTime {
@@ -24,7 +24,7 @@ struct OperationTime {
 /// Ranks that the link model simulates: all of a fabric, or those of one host that represents all.
 class SimulatedRanks {
  public:
-  static SimulatedRanks of_all(const Schedule& schedule, const Fabric& fabric);
+  static SimulatedRanks of_all(const schedule::Schedule& schedule, const Fabric& fabric);
 
   /// Returns one host that represents all. Every rank must do the same as the corresponding rank of
   /// the next host, with its peers one host further on (rotation), or with its peers' hosts xor its
@@ -34,10 +34,11 @@ class SimulatedRanks {
   ///
   /// Returns nullopt if ports are not equal, or the schedule is not of that kind. Compares the
   /// sends of only a few hosts, as there are too many; ranks may reduce in different orders.
-  static std::optional<SimulatedRanks> of_one(const Schedule& schedule, const Fabric& fabric);
+  static std::optional<SimulatedRanks> of_one(const schedule::Schedule& schedule,
+                                              const Fabric& fabric);
 
   /// Returns the time for `bytes` bytes of all chunks together.
-  OperationTime time(double bytes, const CostOptions& options) const;
+  OperationTime time(double bytes, const schedule::CostOptions& options) const;
 
   /// Returns a lower bound of the seconds, per byte of all chunks, without a simulation.
   double least_seconds() const { return least_seconds_; }
@@ -47,7 +48,7 @@ class SimulatedRanks {
   std::size_t ops() const { return graph_.size(); }
 
  private:
-  using Number = MessageGraph::Number;
+  using Number = schedule::MessageGraph::Number;
 
   /// Location and size of an op.
   struct Place {
@@ -57,19 +58,19 @@ class SimulatedRanks {
     int crossing = 0;        ///< Sends: such messages on the uplink of a rack at the same time.
   };
 
-  SimulatedRanks(const Schedule& schedule, const Fabric& fabric);
-  Number add(const Program& program, Rank rank, Rank stands_for);
+  SimulatedRanks(const schedule::Schedule& schedule, const Fabric& fabric);
+  Number add(const schedule::Program& program, Rank rank, Rank stands_for);
   void connect();
-  LinkMap links(double bytes, const CostOptions& options) const;
-  OpLoad load(Number op, double bytes, const CostOptions& options) const;
+  schedule::LinkMap links(double bytes, const schedule::CostOptions& options) const;
+  schedule::OpLoad load(Number op, double bytes, const schedule::CostOptions& options) const;
 
   Fabric fabric_;
   std::uint32_t chunks_;
-  MessageGraph graph_;
+  schedule::MessageGraph graph_;
   std::vector<Place> places_;
   std::uint32_t hosts_ = 0;
   double port_share_ = 0;     ///< Share of all chunks' bytes at the most loaded port.
   double least_seconds_ = 0;  ///< That a port is busy, per byte of all chunks.
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

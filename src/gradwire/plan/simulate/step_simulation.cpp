@@ -7,7 +7,7 @@
 
 #include "gradwire/emulation/emulated_training.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
 constexpr int kWarmUp = 3;  ///< Rounds before the one that is measured.
@@ -21,7 +21,7 @@ Duration duration_of(double seconds) {
 }
 
 /// Virtual time: it passes for the network's traffic when somebody waits.
-class TrafficAlarm final : public Alarm {
+class TrafficAlarm final : public emulation::Alarm {
  public:
   explicit TrafficAlarm(Traffic& traffic) : traffic_(traffic) {}
 
@@ -34,7 +34,7 @@ class TrafficAlarm final : public Alarm {
   Traffic& traffic_;
 };
 
-class SimulatedTransfer final : public UnitTransfer {
+class SimulatedTransfer final : public exchange::UnitTransfer {
  public:
   SimulatedTransfer(Traffic& traffic, std::vector<std::size_t> jobs)
       : traffic_(traffic), jobs_(std::move(jobs)) {}
@@ -53,28 +53,29 @@ class SimulatedTransfer final : public UnitTransfer {
 };
 
 /// Exchanges of units that take the time of their traffic.
-class SimulatedExchange final : public Exchange {
+class SimulatedExchange final : public exchange::Exchange {
  public:
   SimulatedExchange(Traffic& traffic, const std::vector<UnitTraffic>& units)
       : traffic_(traffic), units_(units) {}
 
-  std::unique_ptr<UnitTransfer> all_reduce(std::size_t unit, LentSpan, int priority) override {
+  std::unique_ptr<exchange::UnitTransfer> all_reduce(std::size_t unit, LentSpan,
+                                                     int priority) override {
     return start(units_[unit].reduction, priority);
   }
-  std::unique_ptr<UnitTransfer> reduce_scatter(std::size_t unit, LentSpan, LentSpan,
-                                               int priority) override {
+  std::unique_ptr<exchange::UnitTransfer> reduce_scatter(std::size_t unit, LentSpan, LentSpan,
+                                                         int priority) override {
     return start(units_[unit].reduction, priority);
   }
-  std::unique_ptr<UnitTransfer> all_gather(std::size_t unit, LentConstSpan, LentSpan,
-                                           int priority) override {
+  std::unique_ptr<exchange::UnitTransfer> all_gather(std::size_t unit, LentConstSpan, LentSpan,
+                                                     int priority) override {
     return start(units_[unit].gather, priority);
   }
-  ExchangeTraits traits() const override { return {}; }
+  exchange::ExchangeTraits traits() const override { return {}; }
   std::string describe() const override { return "simulated"; }
 
  private:
-  std::unique_ptr<UnitTransfer> start(const std::vector<std::vector<TrafficStage>>& stages,
-                                      int priority) {
+  std::unique_ptr<exchange::UnitTransfer> start(
+      const std::vector<std::vector<TrafficStage>>& stages, int priority) {
     std::vector<std::size_t> jobs;
     for (const auto& job : stages) jobs.push_back(traffic_.start(priority, job));
     return std::make_unique<SimulatedTransfer>(traffic_, std::move(jobs));
@@ -85,9 +86,9 @@ class SimulatedExchange final : public Exchange {
 };
 
 /// Units without memory.
-class SimulatedUnits final : public EmulatedUnits {
+class SimulatedUnits final : public emulation::EmulatedUnits {
  public:
-  explicit SimulatedUnits(const StepPlan& plan) : plan_(plan) {}
+  explicit SimulatedUnits(const step::StepPlan& plan) : plan_(plan) {}
 
   Gradients gradients(std::size_t unit) override {
     return {.whole = {.count = plan_.buckets[unit].count}};
@@ -97,10 +98,10 @@ class SimulatedUnits final : public EmulatedUnits {
   Parameters parameters(std::size_t) override { return {}; }
 
  private:
-  const StepPlan& plan_;
+  const step::StepPlan& plan_;
 };
 
-EmulatedTrainingOptions options_of(const StepModel& model) {
+emulation::EmulatedTrainingOptions options_of(const StepModel& model) {
   return {.compute = duration_of(model.compute * model.slowest_host),
           .update = duration_of(model.update * model.slowest_host),
           .accumulate = model.accumulate,
@@ -110,22 +111,22 @@ EmulatedTrainingOptions options_of(const StepModel& model) {
 
 }  // namespace
 
-SimulatedStep simulate_step(const LayerProfile& profile, const StepPlan& plan, StepModel model,
-                            const ExchangeModel& exchange) {
+SimulatedStep simulate_step(const workload::LayerProfile& profile, const step::StepPlan& plan,
+                            StepModel model, const ExchangeModel& exchange) {
   model.policy.ranks = exchange.ranks;
   std::vector<UnitTraffic> traffic;
-  for (const UnitShape& unit : plan.buckets)
+  for (const exchange::UnitShape& unit : plan.buckets)
     traffic.push_back(unit_traffic(unit, model.policy.stage, exchange));
   return simulate_step(profile, plan, model, traffic);
 }
 
-SimulatedStep simulate_step(const LayerProfile& profile, const StepPlan& plan,
+SimulatedStep simulate_step(const workload::LayerProfile& profile, const step::StepPlan& plan,
                             const StepModel& model, const std::vector<UnitTraffic>& units_traffic) {
   Traffic traffic;
   TrafficAlarm alarm(traffic);
   SimulatedExchange network(traffic, units_traffic);
   SimulatedUnits units(plan);
-  EmulatedTraining training(profile, plan, options_of(model), units, network, alarm);
+  emulation::EmulatedTraining training(profile, plan, options_of(model), units, network, alarm);
   const int round = model.local_steps ? static_cast<int>(model.local_steps->round()) : 1;
   for (int i = 0; i < kWarmUp * round; ++i) training.step();
   const Time begin = training.device().free_at();
@@ -133,7 +134,7 @@ SimulatedStep simulate_step(const LayerProfile& profile, const StepPlan& plan,
   const double port = traffic.port_busy(), in_flight = traffic.in_flight();
   for (int i = 0; i < round; ++i) training.step();
   SimulatedStep result;
-  for (const ProfileLayer& layer : profile.layers) {
+  for (const workload::ProfileLayer& layer : profile.layers) {
     result.forward += model.accumulate * model.compute * layer.forward;
     result.backward += model.accumulate * model.compute * layer.backward;
   }
@@ -146,4 +147,4 @@ SimulatedStep simulate_step(const LayerProfile& profile, const StepPlan& plan,
   return result;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

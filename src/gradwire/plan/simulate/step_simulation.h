@@ -3,21 +3,21 @@
 #include <optional>
 
 #include "gradwire/plan/simulate/bucket_stages.h"
+#include "gradwire/step/local_steps.h"
 #include "gradwire/step/step_host.h"
 #include "gradwire/step/step_plan.h"
-#include "gradwire/step/streaming_schedule.h"
 #include "gradwire/workload/layer_profile.h"
 
-namespace gradwire {
+namespace gradwire::plan {
 
 /// Composition of a step, as in `gradwire bench step`.
 struct StepModel {
   double compute = 0;  ///< Seconds of one forward and backward pass.
   int accumulate = 1;  ///< Passes per step; only the last one's gradients leave.
-  StepPolicy policy;
+  step::StepPolicy policy;
   /// If set, parameters are averaged by this schedule in place of gradients, and the policy is not
   /// used. The plan must be one of plan_local_steps().
-  std::optional<StreamingSchedule> local_steps = std::nullopt;
+  std::optional<step::StreamingSchedule> local_steps = std::nullopt;
   /// Compute time of the slowest host relative to the others, which wait for it.
   double slowest_host = 1;
   double update = 0;  ///< Seconds of the optimizer for all parameters.
@@ -39,11 +39,11 @@ struct SimulatedStep {
 /// Simulates training steps: the step engine that training runs, in virtual time. All hosts but the
 /// slowest are alike, so one represents all; operations begin when the slowest host takes part.
 /// `traffic`: of each unit of the plan.
-SimulatedStep simulate_step(const LayerProfile& profile, const StepPlan& plan,
+SimulatedStep simulate_step(const workload::LayerProfile& profile, const step::StepPlan& plan,
                             const StepModel& model, const std::vector<UnitTraffic>& traffic);
 
 /// The same with the traffic that the exchange model predicts, among its ranks.
-SimulatedStep simulate_step(const LayerProfile& profile, const StepPlan& plan, StepModel model,
-                            const ExchangeModel& exchange);
+SimulatedStep simulate_step(const workload::LayerProfile& profile, const step::StepPlan& plan,
+                            StepModel model, const ExchangeModel& exchange);
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

@@ -4,7 +4,7 @@
 #include <limits>
 #include <utility>
 
-namespace gradwire {
+namespace gradwire::plan {
 namespace {
 
 /// Remaining seconds at which a stage is finished: rounding errors.
@@ -106,4 +106,4 @@ double Traffic::finish(std::size_t job) {
   return now_;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <vector>
 
-namespace gradwire {
+namespace gradwire::plan {
 
 /// One of the consecutive stages in which a bucket, or a piece of one, is averaged.
 struct TrafficStage {
@@ -60,4 +60,4 @@ class Traffic {
   std::size_t coding_ = kNone;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::plan

@@ -1,11 +1,11 @@
 #include <vector>
 
 #include "gradwire/schedule/algorithms/algorithms.h"
-#include "gradwire/schedule/algorithms/slices.h"
+#include "gradwire/schedule/algorithms/sums.h"
 
 /// Every part is sent directly to its rank and received in its final place. No rank forwards parts,
 /// so they may be of any size.
-namespace gradwire {
+namespace gradwire::schedule {
 namespace {
 
 /// All messages at once. Each rank starts with its neighbor, so that no two start with the same
@@ -43,12 +43,12 @@ Schedule schedule_of(int ranks, Program (*program)(int, Rank), const char* name)
 
 }  // namespace
 
-Schedule direct_all_to_all(const Topology& topology) {
+Schedule direct_all_to_all(const topology::Topology& topology) {
   return schedule_of(topology.ranks(), direct_program, "direct");
 }
 
-Schedule pairwise_all_to_all(const Topology& topology) {
+Schedule pairwise_all_to_all(const topology::Topology& topology) {
   return schedule_of(topology.ranks(), pairwise_program, "pairwise");
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::schedule

@@ -3,12 +3,12 @@
 #include <vector>
 
 #include "gradwire/schedule/algorithms/algorithms.h"
-#include "gradwire/schedule/algorithms/slices.h"
+#include "gradwire/schedule/algorithms/sums.h"
 
 /// The binomial tree. The root has place 0; place p has its children at p + 1, p + 2, p + 4, ...,
 /// below the lowest set bit of p. Its subtree is a range of consecutive places that starts at p.
 /// Each rank that has the data sends it on, first to its largest subtree: ceil(log2 P) rounds.
-namespace gradwire {
+namespace gradwire::schedule {
 namespace {
 
 /// Chunks that are consecutive both in the tree and in the data.
@@ -140,20 +140,20 @@ Schedule schedule_of(const CollectiveSpec& spec, int ranks, std::uint32_t chunks
 
 }  // namespace
 
-Schedule binomial_broadcast(const Topology& topology, Rank root) {
+Schedule binomial_broadcast(const topology::Topology& topology, Rank root) {
   return schedule_of({Collective::broadcast, root}, topology.ranks(), 1, broadcast_program);
 }
 
-Schedule binomial_gather(const Topology& topology, Rank root) {
+Schedule binomial_gather(const topology::Topology& topology, Rank root) {
   const int ranks = topology.ranks();
   return schedule_of({Collective::gather, root}, ranks, static_cast<std::uint32_t>(ranks),
                      gather_program);
 }
 
-Schedule binomial_scatter(const Topology& topology, Rank root) {
+Schedule binomial_scatter(const topology::Topology& topology, Rank root) {
   const int ranks = topology.ranks();
   return schedule_of({Collective::scatter, root}, ranks, static_cast<std::uint32_t>(ranks),
                      scatter_program);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::schedule

@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "gradwire/schedule/algorithms/algorithms.h"
-#include "gradwire/schedule/algorithms/slices.h"
+#include "gradwire/schedule/algorithms/sums.h"
 
 /// Every rank collects the parts of the ranks to its right. After the round with distance d it has
 /// the parts of 2d ranks, its own included:
@@ -12,7 +12,7 @@
 /// In that round it receives the parts of the rank at distance d to the right: all of them, or in
 /// the last round only the missing ones. It sends its own parts to the rank at distance d to the
 /// left.
-namespace gradwire {
+namespace gradwire::schedule {
 namespace {
 
 /// The slices of `count` ranks' parts, starting at rank `first`: two if rank numbers wrap around to
@@ -41,7 +41,7 @@ Program all_gather_program(int ranks, Rank rank) {
 
 }  // namespace
 
-Schedule bruck_all_gather(const Topology& topology) {
+Schedule bruck_all_gather(const topology::Topology& topology) {
   const int ranks = topology.ranks();
   return {.spec = {Collective::all_gather},
           .ranks = ranks,
@@ -51,4 +51,4 @@ Schedule bruck_all_gather(const Topology& topology) {
           .sequential_peers = true};
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::schedule

@@ -1,14 +1,12 @@
 #include <utility>
 
 #include "gradwire/schedule/algorithms/algorithms.h"
-#include "gradwire/schedule/algorithms/owners.h"
-#include "gradwire/schedule/algorithms/slices.h"
 #include "gradwire/schedule/algorithms/sums.h"
 
 /// Every rank to every rank. Each rank owns some chunks (usually one). The others send it their
 /// input to those chunks. It reduces the contributions, starting with its own and its neighbor's,
 /// and in an all-reduce sends the result to all.
-namespace gradwire {
+namespace gradwire::schedule {
 namespace {
 
 /// First hop: sends each other owner its chunks, reduces all contributions to this rank's chunks,
@@ -80,17 +78,17 @@ Schedule all_reduce_at_owners(const Owners& owners, std::string name) {
           .name = std::move(name)};
 }
 
-Schedule direct_all_reduce(const Topology& topology) {
+Schedule direct_all_reduce(const topology::Topology& topology) {
   return all_reduce_at_owners(one_chunk_each(topology.ranks()), "direct");
 }
 
-Schedule star_all_reduce(const Topology& topology) {
+Schedule star_all_reduce(const topology::Topology& topology) {
   std::vector<std::uint32_t> counts(static_cast<std::size_t>(topology.ranks()), 0);
   counts.front() = 1;
   return all_reduce_at_owners(Owners::of_counts(counts), "star");
 }
 
-Schedule direct_reduce_scatter(const Topology& topology) {
+Schedule direct_reduce_scatter(const topology::Topology& topology) {
   const int ranks = topology.ranks();
   return {.spec = {Collective::reduce_scatter},
           .ranks = ranks,
@@ -99,7 +97,7 @@ Schedule direct_reduce_scatter(const Topology& topology) {
           .name = "direct"};
 }
 
-Schedule direct_all_gather(const Topology& topology) {
+Schedule direct_all_gather(const topology::Topology& topology) {
   const int ranks = topology.ranks();
   return {.spec = {Collective::all_gather},
           .ranks = ranks,
@@ -108,4 +106,4 @@ Schedule direct_all_gather(const Topology& topology) {
           .name = "direct"};
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::schedule

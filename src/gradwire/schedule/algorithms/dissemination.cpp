@@ -4,7 +4,7 @@
 
 /// In round k every rank notifies the rank 2^k places to the right that it, and all ranks it heard
 /// from, have entered the barrier. The number of ranks heard from doubles each round.
-namespace gradwire {
+namespace gradwire::schedule {
 namespace {
 
 /// An empty slice. The message is still sent, and ops that depend on its receipt wait for it:
@@ -25,7 +25,7 @@ Program barrier_program(int ranks, Rank rank) {
 
 }  // namespace
 
-Schedule dissemination_barrier(const Topology& topology) {
+Schedule dissemination_barrier(const topology::Topology& topology) {
   const int ranks = topology.ranks();
   return {.spec = {Collective::barrier},
           .ranks = ranks,
@@ -34,4 +34,4 @@ Schedule dissemination_barrier(const Topology& topology) {
           .name = "dissemination"};
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::schedule

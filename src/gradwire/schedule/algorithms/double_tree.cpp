@@ -18,7 +18,7 @@
 ///
 /// The second tree places the ranks so that leaves become inner nodes: mirrored if P is even,
 /// shifted by one if P is odd (one rank is then a leaf in both).
-namespace gradwire {
+namespace gradwire::schedule {
 namespace {
 
 int lowest_bit(int place) {
@@ -77,7 +77,7 @@ Program double_tree_program(int ranks, Rank rank) {
 
 }  // namespace
 
-Schedule double_tree_all_reduce(const Topology& topology) {
+Schedule double_tree_all_reduce(const topology::Topology& topology) {
   const int ranks = topology.ranks();
   return {.spec = {Collective::all_reduce},
           .ranks = ranks,
@@ -86,4 +86,4 @@ Schedule double_tree_all_reduce(const Topology& topology) {
           .name = "double_tree"};
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::schedule

@@ -1,12 +1,11 @@
 #include <vector>
 
 #include "gradwire/schedule/algorithms/algorithms.h"
-#include "gradwire/schedule/algorithms/slices.h"
 #include "gradwire/schedule/algorithms/sums.h"
 
 /// Every rank sends all its data to every rank, and every rank reduces all of it in rank order: one
 /// hop, for data so small that only the latency matters.
-namespace gradwire {
+namespace gradwire::schedule {
 namespace {
 
 Program exchange_program(int ranks, Rank rank) {
@@ -27,7 +26,7 @@ Program exchange_program(int ranks, Rank rank) {
 
 }  // namespace
 
-Schedule exchange_all_reduce(const Topology& topology) {
+Schedule exchange_all_reduce(const topology::Topology& topology) {
   const int ranks = topology.ranks();
   return {.spec = {Collective::all_reduce},
           .ranks = ranks,
@@ -36,4 +35,4 @@ Schedule exchange_all_reduce(const Topology& topology) {
           .name = "exchange"};
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::schedule

@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "gradwire/schedule/algorithms/algorithms.h"
-#include "gradwire/schedule/algorithms/slices.h"
+#include "gradwire/schedule/algorithms/sums.h"
 
 /// Recursive halving: the ranks split in two halves. Each rank sends its partial sums of the other
 /// half's chunks to its counterpart there. Then each half proceeds by itself with half of the
@@ -15,7 +15,7 @@
 /// none itself, nor need it: together, its half has received all partial sums of the other.
 ///
 ///     0 1 2 | 3 4      0 <-> 3   1 <-> 4   2 -> 4       then  0 1 | 2   and   3 | 4
-namespace gradwire {
+namespace gradwire::schedule {
 namespace {
 
 /// Consecutive ranks, and the chunks with the same numbers.
@@ -139,19 +139,19 @@ Schedule schedule_of(Collective collective, int ranks, Program (*program)(int, R
 
 }  // namespace
 
-Schedule halving_doubling_all_reduce(const Topology& topology) {
+Schedule halving_doubling_all_reduce(const topology::Topology& topology) {
   return schedule_of(Collective::all_reduce, topology.ranks(), all_reduce_program,
                      "halving_doubling");
 }
 
-Schedule recursive_halving_reduce_scatter(const Topology& topology) {
+Schedule recursive_halving_reduce_scatter(const topology::Topology& topology) {
   return schedule_of(Collective::reduce_scatter, topology.ranks(), reduce_scatter_program,
                      "recursive_halving");
 }
 
-Schedule recursive_doubling_all_gather(const Topology& topology) {
+Schedule recursive_doubling_all_gather(const topology::Topology& topology) {
   return schedule_of(Collective::all_gather, topology.ranks(), all_gather_program,
                      "recursive_doubling");
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::schedule

@@ -5,8 +5,6 @@
 #include <vector>
 
 #include "gradwire/schedule/algorithms/algorithms.h"
-#include "gradwire/schedule/algorithms/owners.h"
-#include "gradwire/schedule/algorithms/slices.h"
 #include "gradwire/schedule/algorithms/sums.h"
 #include "gradwire/schedule/algorithms/uneven.h"
 
@@ -22,13 +20,13 @@
 ///     within hosts:  all ranks to the stripe's leader, which reduces
 ///     across hosts:  to the owner's leader, which reduces, and back to all leaders
 ///     within hosts:  each leader to all ranks
-namespace gradwire {
+namespace gradwire::schedule {
 namespace {
 
 /// Assignment of stripes and parts to ranks.
 class Stripes {
  public:
-  explicit Stripes(Topology topology) : topology_(std::move(topology)) {
+  explicit Stripes(topology::Topology topology) : topology_(std::move(topology)) {
     std::vector<double> bandwidths;
     for (int host = 0; host < hosts(); ++host) {
       stripes_ = std::max(stripes_, static_cast<int>(ranks_on(host).size()));
@@ -53,7 +51,7 @@ class Stripes {
   }
 
  private:
-  Topology topology_;
+  topology::Topology topology_;
   int stripes_ = 1;  ///< Maximum number of ranks on a host.
   Owners owners_;    ///< Per host; the same for every stripe.
 };
@@ -149,7 +147,7 @@ class ProgramOfRank {
 
 }  // namespace
 
-Schedule hierarchical_all_reduce(const Topology& topology) {
+Schedule hierarchical_all_reduce(const topology::Topology& topology) {
   const auto stripes = std::make_shared<const Stripes>(topology);
   return {.spec = {Collective::all_reduce},
           .ranks = topology.ranks(),
@@ -158,4 +156,4 @@ Schedule hierarchical_all_reduce(const Topology& topology) {
           .name = "hierarchical"};
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::schedule

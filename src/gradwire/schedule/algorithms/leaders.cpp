@@ -3,13 +3,12 @@
 #include <vector>
 
 #include "gradwire/schedule/algorithms/algorithms.h"
-#include "gradwire/schedule/algorithms/slices.h"
 #include "gradwire/schedule/algorithms/sums.h"
 
 /// For small data on hosts with several ranks. All ranks send their input to the host's leader.
 /// Leaders exchange their hosts' sums; each reduces them in host order and sends the result to its
 /// ranks. One message crosses between each pair of hosts in each direction.
-namespace gradwire {
+namespace gradwire::schedule {
 namespace {
 
 Program member_program(Rank leader) {
@@ -19,7 +18,7 @@ Program member_program(Rank leader) {
   return std::move(builder).build();
 }
 
-Program leader_program(const Topology& topology, int host) {
+Program leader_program(const topology::Topology& topology, int host) {
   ProgramBuilder builder;
   const auto ranks = topology.ranks_on(host);
   const OpIndex host_sum = reduce_or_copy(builder, ranks.subspan(1), input(0), output(0));
@@ -42,8 +41,8 @@ Program leader_program(const Topology& topology, int host) {
 
 }  // namespace
 
-Schedule leaders_all_reduce(const Topology& topology) {
-  const auto shared = std::make_shared<const Topology>(topology);
+Schedule leaders_all_reduce(const topology::Topology& topology) {
+  const auto shared = std::make_shared<const topology::Topology>(topology);
   return {.spec = {Collective::all_reduce},
           .ranks = topology.ranks(),
           .chunks = 1,
@@ -56,4 +55,4 @@ Schedule leaders_all_reduce(const Topology& topology) {
           .name = "leaders"};
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::schedule

@@ -1,6 +1,6 @@
 #include "gradwire/schedule/algorithms/algorithms.h"
 
-namespace gradwire {
+namespace gradwire::schedule {
 namespace {
 
 constexpr Slice kInput{Buffer::input, 0, 1};
@@ -20,7 +20,7 @@ Program message_program(Rank rank, Rank from, Rank to) {
 
 }  // namespace
 
-Schedule point_to_point(const Topology& topology, Rank from, Rank to) {
+Schedule point_to_point(const topology::Topology& topology, Rank from, Rank to) {
   return {.spec = {.collective = Collective::point_to_point, .root = from, .target = to},
           .ranks = topology.ranks(),
           .chunks = 1,
@@ -28,4 +28,4 @@ Schedule point_to_point(const Topology& topology, Rank from, Rank to) {
           .name = "point_to_point"};
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::schedule

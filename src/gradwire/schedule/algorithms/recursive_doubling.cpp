@@ -13,7 +13,7 @@
 /// This requires a power of two. With E ranks beyond it, the first 2E ranks form pairs: the odd
 /// rank of a pair sends its input to the even one, which takes part for both and returns the
 /// result.
-namespace gradwire {
+namespace gradwire::schedule {
 namespace {
 
 constexpr Slice kInput{Buffer::input, 0, 1};
@@ -65,7 +65,7 @@ Program member_program(const Groups& groups, Rank rank) {
 
 }  // namespace
 
-Schedule recursive_doubling_all_reduce(const Topology& topology) {
+Schedule recursive_doubling_all_reduce(const topology::Topology& topology) {
   const Groups groups(topology.ranks());
   return {.spec = {Collective::all_reduce},
           .ranks = topology.ranks(),
@@ -78,4 +78,4 @@ Schedule recursive_doubling_all_reduce(const Topology& topology) {
           .sequential_peers = true};
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::schedule

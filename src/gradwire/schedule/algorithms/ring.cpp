@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "gradwire/schedule/algorithms/algorithms.h"
-#include "gradwire/schedule/algorithms/slices.h"
+#include "gradwire/schedule/algorithms/sums.h"
 
 /// The ring. Every rank receives from its left neighbor (r-1, with one rank per host) and sends to
 /// its right neighbor (r+1). The data is cut into P chunks, so that all ranks are busy all the
@@ -17,14 +17,14 @@
 ///
 /// In the all-gather phase the complete chunk visits all other ranks, which keep a copy. So each
 /// chunk's sum is computed once, by one chain of additions, and every rank has the same bits.
-namespace gradwire {
+namespace gradwire::schedule {
 namespace {
 
 /// The ranks in ring order: those of a host are adjacent, so that the ring enters and leaves each
 /// host once.
 using RingOrder = std::shared_ptr<const std::vector<Rank>>;
 
-RingOrder ring_order(const Topology& topology) {
+RingOrder ring_order(const topology::Topology& topology) {
   std::vector<Rank> order;
   for (int host = 0; host < topology.hosts(); ++host) {
     const auto ranks = topology.ranks_on(host);
@@ -156,7 +156,7 @@ Program reduce_program(const Ring& ring, Rank root) {
   return std::move(builder).build();
 }
 
-Schedule schedule_of(const CollectiveSpec& spec, const Topology& topology,
+Schedule schedule_of(const CollectiveSpec& spec, const topology::Topology& topology,
                      Program (*program)(const Ring&, Rank root)) {
   const bool whole =
       spec.collective == Collective::broadcast || spec.collective == Collective::reduce;
@@ -170,24 +170,24 @@ Schedule schedule_of(const CollectiveSpec& spec, const Topology& topology,
 
 }  // namespace
 
-Schedule ring_all_reduce(const Topology& topology) {
+Schedule ring_all_reduce(const topology::Topology& topology) {
   return schedule_of({Collective::all_reduce}, topology, all_reduce_program);
 }
 
-Schedule ring_reduce_scatter(const Topology& topology) {
+Schedule ring_reduce_scatter(const topology::Topology& topology) {
   return schedule_of({Collective::reduce_scatter}, topology, reduce_scatter_program);
 }
 
-Schedule ring_all_gather(const Topology& topology) {
+Schedule ring_all_gather(const topology::Topology& topology) {
   return schedule_of({Collective::all_gather}, topology, all_gather_program);
 }
 
-Schedule ring_broadcast(const Topology& topology, Rank root) {
+Schedule ring_broadcast(const topology::Topology& topology, Rank root) {
   return schedule_of({Collective::broadcast, root}, topology, broadcast_program);
 }
 
-Schedule ring_reduce(const Topology& topology, Rank root) {
+Schedule ring_reduce(const topology::Topology& topology, Rank root) {
   return schedule_of({Collective::reduce, root}, topology, reduce_program);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::schedule

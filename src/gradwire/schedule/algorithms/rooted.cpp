@@ -1,11 +1,10 @@
 #include <utility>
 
 #include "gradwire/schedule/algorithms/algorithms.h"
-#include "gradwire/schedule/algorithms/slices.h"
 #include "gradwire/schedule/algorithms/sums.h"
 
 /// One hop between the root and all other ranks.
-namespace gradwire {
+namespace gradwire::schedule {
 namespace {
 
 Program reduce_program(int ranks, Rank rank, Rank root) {
@@ -42,7 +41,7 @@ Program scatter_program(int ranks, Rank rank, Rank root) {
 
 }  // namespace
 
-Schedule direct_reduce(const Topology& topology, Rank root) {
+Schedule direct_reduce(const topology::Topology& topology, Rank root) {
   const int ranks = topology.ranks();
   return {.spec = {Collective::reduce, root},
           .ranks = ranks,
@@ -51,7 +50,7 @@ Schedule direct_reduce(const Topology& topology, Rank root) {
           .name = "direct"};
 }
 
-Schedule direct_gather(const Topology& topology, Rank root) {
+Schedule direct_gather(const topology::Topology& topology, Rank root) {
   const int ranks = topology.ranks();
   return {.spec = {Collective::gather, root},
           .ranks = ranks,
@@ -60,7 +59,7 @@ Schedule direct_gather(const Topology& topology, Rank root) {
           .name = "direct"};
 }
 
-Schedule direct_scatter(const Topology& topology, Rank root) {
+Schedule direct_scatter(const topology::Topology& topology, Rank root) {
   const int ranks = topology.ranks();
   return {.spec = {Collective::scatter, root},
           .ranks = ranks,
@@ -69,4 +68,4 @@ Schedule direct_scatter(const Topology& topology, Rank root) {
           .name = "direct"};
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::schedule

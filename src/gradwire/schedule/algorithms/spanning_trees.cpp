@@ -9,17 +9,17 @@
 /// Several trees over the hosts; each reduces and broadcasts its part of the data. Fast hosts have
 /// many children, slow hosts are leaves. One rank per host, a different one in each tree, is the
 /// host's node in the tree; the host's other ranks are its children.
-namespace gradwire {
+namespace gradwire::schedule {
 namespace {
 
 /// The rank that is the host's node in tree number `tree`.
-Rank leader_of(const Topology& topology, int host, std::size_t tree) {
+Rank leader_of(const topology::Topology& topology, int host, std::size_t tree) {
   const auto ranks = topology.ranks_on(host);
   return ranks[tree % ranks.size()];
 }
 
 /// Places of all ranks in one tree.
-std::vector<TreeNeighbors> places_in(const Topology& topology, const HostTree& tree,
+std::vector<TreeNeighbors> places_in(const topology::Topology& topology, const HostTree& tree,
                                      std::size_t number) {
   std::vector<TreeNeighbors> places(static_cast<std::size_t>(topology.ranks()));
   const auto join = [&](Rank parent, Rank child) {
@@ -39,7 +39,7 @@ std::vector<TreeNeighbors> places_in(const Topology& topology, const HostTree& t
 
 }  // namespace
 
-Schedule spanning_trees_all_reduce(const Topology& topology) {
+Schedule spanning_trees_all_reduce(const topology::Topology& topology) {
   const auto places = std::make_shared<std::vector<std::vector<TreeNeighbors>>>(
       static_cast<std::size_t>(topology.ranks()));
   const std::vector<HostTree> trees = pack_trees(topology);
@@ -57,4 +57,4 @@ Schedule spanning_trees_all_reduce(const Topology& topology) {
           .name = "spanning_trees"};
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::schedule

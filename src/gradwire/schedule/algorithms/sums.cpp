@@ -1,6 +1,6 @@
 #include "gradwire/schedule/algorithms/sums.h"
 
-namespace gradwire {
+namespace gradwire::schedule {
 
 std::optional<OpIndex> reduce_from(ProgramBuilder& builder, std::span<const Rank> peers, Slice own,
                                    Slice sum) {
@@ -48,4 +48,4 @@ OpIndex reduce_in_rank_order(ProgramBuilder& builder, Slice result, OpIndex own,
   return before.back();
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::schedule

@@ -1,14 +1,62 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "gradwire/schedule/schedule.h"
 
+/// Shorthands for slices that all algorithms use.
+namespace gradwire::schedule {
+
+/// Chunks are often numbered like ranks, so these take ints.
+inline Slice input(int first, int count = 1) {
+  return {Buffer::input, static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(count)};
+}
+
+inline Slice output(int first, int count = 1) {
+  return {Buffer::output, static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(count)};
+}
+
+/// Chunks `first` to `first + count - 1` of a slice, relative to its beginning.
+inline Slice part_of(const Slice& slice, int first, int count = 1) {
+  return {slice.buffer, slice.first + static_cast<std::uint32_t>(first),
+          static_cast<std::uint32_t>(count)};
+}
+
+/// All ranks but `rank`, starting with the next one. If all ranks send in this order, no two send
+/// to the same receiver at the same time.
+inline std::vector<Rank> others_from(Rank rank, int ranks) {
+  std::vector<Rank> others;
+  for (int distance = 1; distance < ranks; ++distance) others.push_back((rank + distance) % ranks);
+  return others;
+}
+
+/// Assignment of chunks to the ranks that reduce them. Rank r owns the chunks from first[r] up to,
+/// but not including, first[r + 1]; possibly none.
+struct Owners {
+  std::vector<std::uint32_t> first;
+
+  /// Rank r owns counts[r] chunks.
+  static Owners of_counts(const std::vector<std::uint32_t>& counts);
+
+  int ranks() const { return static_cast<int>(first.size()) - 1; }
+  std::uint32_t chunks() const { return first.back(); }
+  int begin(Rank rank) const { return static_cast<int>(first[static_cast<std::size_t>(rank)]); }
+  int count(Rank rank) const { return begin(rank + 1) - begin(rank); }
+};
+
+/// An all-reduce in two hops: every rank sends each owner its part of the input; each owner reduces
+/// the contributions and sends the result to all (direct.cpp).
+Schedule all_reduce_at_owners(const Owners& owners, std::string name);
+
+}  // namespace gradwire::schedule
+
 /// Reductions of several ranks' contributions. They arrive in any order but are reduced in a fixed
 /// order, so every run gets the same bits.
-namespace gradwire {
+namespace gradwire::schedule {
 
 /// sum = ((own + first peer's) + second peer's) + ..., for a sum that only this rank computes. The
 /// first peer's contribution is reduced as it arrives; the others arrive in scratch. Returns the op
@@ -42,4 +90,4 @@ struct Contributions {
 OpIndex reduce_in_rank_order(ProgramBuilder& builder, Slice result, OpIndex own,
                              const Contributions& others, const std::vector<OpIndex>& leaving = {});
 
-}  // namespace gradwire
+}  // namespace gradwire::schedule

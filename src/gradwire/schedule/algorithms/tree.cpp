@@ -3,13 +3,12 @@
 #include <utility>
 
 #include "gradwire/schedule/algorithms/algorithms.h"
-#include "gradwire/schedule/algorithms/slices.h"
 #include "gradwire/schedule/algorithms/sums.h"
 #include "gradwire/schedule/algorithms/tree_steps.h"
 
 /// A binary tree of minimum depth: place p has its children at 2p+1 and 2p+2. The data is not cut
 /// into chunks; its segments are pipelined through all levels.
-namespace gradwire {
+namespace gradwire::schedule {
 namespace {
 
 /// A rank's place in the tree with root `root`.
@@ -26,7 +25,7 @@ TreeNeighbors place_of(Rank rank, int ranks, Rank root) {
 
 /// The same tree over hosts. Each host's leader is its first rank, or the root on the root's host.
 /// The host's other ranks are the leader's children.
-TreeNeighbors place_among_hosts(const Topology& topology, Rank rank, Rank root) {
+TreeNeighbors place_among_hosts(const topology::Topology& topology, Rank rank, Rank root) {
   const auto leader_of = [&](int host) {
     return host == topology.host_of(root) ? root : topology.ranks_on(host).front();
   };
@@ -63,7 +62,7 @@ Program broadcast_program(const TreeNeighbors& place) {
   return std::move(builder).build();
 }
 
-Schedule over_ranks(const CollectiveSpec& spec, const Topology& topology,
+Schedule over_ranks(const CollectiveSpec& spec, const topology::Topology& topology,
                     Program (*program)(const TreeNeighbors&)) {
   const int ranks = topology.ranks();
   return {.spec = spec,
@@ -74,9 +73,9 @@ Schedule over_ranks(const CollectiveSpec& spec, const Topology& topology,
           .name = "tree"};
 }
 
-Schedule over_hosts(const CollectiveSpec& spec, const Topology& topology,
+Schedule over_hosts(const CollectiveSpec& spec, const topology::Topology& topology,
                     Program (*program)(const TreeNeighbors&)) {
-  const auto shared = std::make_shared<const Topology>(topology);
+  const auto shared = std::make_shared<const topology::Topology>(topology);
   return {.spec = spec,
           .ranks = topology.ranks(),
           .chunks = 1,
@@ -87,26 +86,26 @@ Schedule over_hosts(const CollectiveSpec& spec, const Topology& topology,
 
 }  // namespace
 
-Schedule tree_all_reduce(const Topology& topology) {
+Schedule tree_all_reduce(const topology::Topology& topology) {
   return over_ranks({Collective::all_reduce}, topology, [](const TreeNeighbors& place) {
     return all_reduce_over_trees({&place, 1});
   });
 }
 
-Schedule tree_reduce(const Topology& topology, Rank root) {
+Schedule tree_reduce(const topology::Topology& topology, Rank root) {
   return over_ranks({Collective::reduce, root}, topology, reduce_program);
 }
 
-Schedule tree_broadcast(const Topology& topology, Rank root) {
+Schedule tree_broadcast(const topology::Topology& topology, Rank root) {
   return over_ranks({Collective::broadcast, root}, topology, broadcast_program);
 }
 
-Schedule host_tree_reduce(const Topology& topology, Rank root) {
+Schedule host_tree_reduce(const topology::Topology& topology, Rank root) {
   return over_hosts({Collective::reduce, root}, topology, reduce_program);
 }
 
-Schedule host_tree_broadcast(const Topology& topology, Rank root) {
+Schedule host_tree_broadcast(const topology::Topology& topology, Rank root) {
   return over_hosts({Collective::broadcast, root}, topology, broadcast_program);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::schedule

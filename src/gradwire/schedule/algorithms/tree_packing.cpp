@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <utility>
 
-namespace gradwire {
+namespace gradwire::schedule {
 namespace {
 
 /// Numbers of trees to try.
@@ -26,7 +26,7 @@ double to_the_eighth(double x) {
 /// Load of the trees on ports and wires: parts of the data, in each direction.
 class Loads {
  public:
-  explicit Loads(const Topology& topology)
+  explicit Loads(const topology::Topology& topology)
       : hosts_(topology.hosts()),
         ports_(static_cast<std::size_t>(hosts_)),
         wires_(static_cast<std::size_t>(hosts_) * static_cast<std::size_t>(hosts_)) {
@@ -169,7 +169,7 @@ class Growth {
   std::vector<int> waiting_;
 };
 
-std::vector<HostTree> pack(const Topology& topology, int count) {
+std::vector<HostTree> pack(const topology::Topology& topology, int count) {
   Loads loads(topology);
   std::vector<HostTree> trees;
   for (int i = 0; i < count; ++i) trees.push_back(Growth(loads, topology.hosts()).run());
@@ -187,7 +187,7 @@ std::vector<HostTree> pack(const Topology& topology, int count) {
   return trees;
 }
 
-Loads loads_of(const Topology& topology, const std::vector<HostTree>& trees) {
+Loads loads_of(const topology::Topology& topology, const std::vector<HostTree>& trees) {
   Loads loads(topology);
   for (const HostTree& tree : trees) loads.add(tree, 1 / static_cast<double>(trees.size()));
   return loads;
@@ -195,11 +195,11 @@ Loads loads_of(const Topology& topology, const std::vector<HostTree>& trees) {
 
 }  // namespace
 
-double time_of_trees(const Topology& topology, const std::vector<HostTree>& trees) {
+double time_of_trees(const topology::Topology& topology, const std::vector<HostTree>& trees) {
   return loads_of(topology, trees).longest();
 }
 
-std::vector<HostTree> pack_trees(const Topology& topology) {
+std::vector<HostTree> pack_trees(const topology::Topology& topology) {
   if (topology.hosts() == 1) return {{{-1}, {0}}};
   std::vector<HostTree> best;
   double best_cost = 0;
@@ -213,4 +213,4 @@ std::vector<HostTree> pack_trees(const Topology& topology) {
   return best;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::schedule

@@ -3,10 +3,9 @@
 #include <cstddef>
 #include <utility>
 
-#include "gradwire/schedule/algorithms/slices.h"
 #include "gradwire/schedule/algorithms/sums.h"
 
-namespace gradwire {
+namespace gradwire::schedule {
 namespace {
 
 std::vector<OpIndex> if_any(std::optional<OpIndex> op) {
@@ -44,4 +43,4 @@ Program all_reduce_over_trees(std::span<const TreeNeighbors> places) {
   return std::move(builder).build();
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::schedule

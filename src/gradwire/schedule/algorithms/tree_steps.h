@@ -7,7 +7,7 @@
 #include "gradwire/schedule/schedule.h"
 
 /// A rank's ops in a tree of any shape.
-namespace gradwire {
+namespace gradwire::schedule {
 
 /// A rank's neighbors in a tree.
 struct TreeNeighbors {
@@ -24,4 +24,4 @@ void broadcast_down(ProgramBuilder& builder, const TreeNeighbors& place, Slice r
 /// the rank's place in each tree.
 Program all_reduce_over_trees(std::span<const TreeNeighbors> places);
 
-}  // namespace gradwire
+}  // namespace gradwire::schedule

@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <numeric>
 #include <utility>
-#include <vector>
 
 #include "gradwire/schedule/algorithms/algorithms.h"
-#include "gradwire/schedule/algorithms/owners.h"
+#include "gradwire/schedule/algorithms/sums.h"
 
 /// The direct all-reduce with unequal shares. The owner of a share w of the data G receives
 /// (P-1) w G and then sends the result P-1 times. Each other rank sends its part of the share and
@@ -24,7 +22,7 @@
 /// No all-reduce is faster than the maximum of G/B_i (each rank must send its data, alone or as
 /// part of a sum) and 2(P-1) G / (sum of B_i) (each byte of the data is sent P-1 times to be
 /// reduced, and P-1 times as the result). The optimal shares reach that bound.
-namespace gradwire {
+namespace gradwire::schedule {
 namespace {
 
 /// Maximum number of chunks, which limits how fine shares are.
@@ -33,7 +31,7 @@ constexpr std::uint32_t kMaxChunks = 256;
 /// Minimum relative time that finer shares must save.
 constexpr double kWorthIt = 0.005;
 
-std::vector<double> bandwidths_of(const Topology& topology) {
+std::vector<double> bandwidths_of(const topology::Topology& topology) {
   std::vector<double> bandwidths;
   for (Rank rank = 0; rank < topology.ranks(); ++rank) {
     const auto sharing = static_cast<double>(topology.ranks_on(topology.host_of(rank)).size());
@@ -136,8 +134,8 @@ double all_reduce_bound(const std::vector<double>& bandwidths) {
   return bandwidths.size() < 2 ? 0 : std::max(1 / std::ranges::min(bandwidths), hops / sum);
 }
 
-Schedule uneven_all_reduce(const Topology& topology) {
+Schedule uneven_all_reduce(const topology::Topology& topology) {
   return all_reduce_at_owners(Owners::of_counts(uneven_counts(bandwidths_of(topology))), "uneven");
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::schedule

@@ -9,7 +9,7 @@
 /// from which it comes. "The grid" is `make calibration` (docs/accuracy.md): two to eight hosts as
 /// network namespaces on two processors, links of 250 Mb/s to 2.5 Gb/s, TCP. After a change of a
 /// constant, `bench/calibration.py --reprice` compares predictions with the recorded measurements.
-namespace gradwire::fitted {
+namespace gradwire::schedule::fitted {
 
 /// Processor time of a segment at each end of a message between hosts, and between ranks of one
 /// host. The executor over TCP and over shared memory, `gradwire bench`, two cores, 2026-11.
@@ -52,4 +52,4 @@ inline constexpr double kRdmaShare = 0.84;
 /// cards raised the efficiency from 89.8 to 94.5 %; twice the rate would give 94.6 %.
 inline constexpr double kFurtherCard = 0.95;
 
-}  // namespace gradwire::fitted
+}  // namespace gradwire::schedule::fitted

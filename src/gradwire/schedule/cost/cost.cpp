@@ -6,11 +6,10 @@
 
 #include "gradwire/base/check.h"
 #include "gradwire/schedule/cost/constants.h"
-#include "gradwire/schedule/cost/incast.h"
 #include "gradwire/schedule/cost/link_model.h"
 #include "gradwire/schedule/cost/message_graph.h"
 
-namespace gradwire {
+namespace gradwire::schedule {
 namespace {
 
 Duration rounded(double nanoseconds) {
@@ -29,7 +28,7 @@ std::size_t index(int number) {
 /// host.
 class Links {
  public:
-  Links(const Topology& topology, const CostOptions& options)
+  Links(const topology::Topology& topology, const CostOptions& options)
       : topology_(topology),
         options_(options),
         wires_(index(topology.hosts()) * index(topology.hosts()), OpLoad::kNone) {
@@ -51,7 +50,7 @@ class Links {
 
  private:
   void add_host(int number) {
-    const Host& host = topology_.host(number);
+    const topology::Host& host = topology_.host(number);
     const auto ranks = topology_.ranks_on(number);
     map_.ports.push_back(host.port().bytes_per_second);
     for (const Rank rank : ranks) {
@@ -68,7 +67,7 @@ class Links {
     }
   }
 
-  std::uint32_t machine_of(const Host& host) {
+  std::uint32_t machine_of(const topology::Host& host) {
     const auto [at, is_new] =
         machines_.try_emplace(host.kernel, static_cast<std::uint32_t>(map_.cores.size()));
     if (is_new) map_.cores.push_back(host.cores);
@@ -85,7 +84,7 @@ class Links {
     load.wire = wires_[index(host) * index(topology_.hosts()) + index(other)];
   }
 
-  const Topology& topology_;
+  const topology::Topology& topology_;
   const CostOptions& options_;
   std::vector<std::uint32_t> wires_;       ///< By pair of hosts.
   std::map<int, std::uint32_t> machines_;  ///< By kernel.
@@ -96,8 +95,8 @@ std::size_t length(const Op& op, const Program& program, const ChunkLayout& layo
   return layout.size(extent(op), program);
 }
 
-LinkMap links_of(const ProgramSet& programs, const Topology& topology, const ChunkLayout& layout,
-                 const CostOptions& options) {
+LinkMap links_of(const ProgramSet& programs, const topology::Topology& topology,
+                 const ChunkLayout& layout, const CostOptions& options) {
   Links links(topology, options);
   for (Rank rank = 0; rank < programs.ranks(); ++rank) {
     const Program& program = programs.program(rank);
@@ -141,7 +140,7 @@ Counts ScheduleCost::count(const ChunkLayout& layout) const {
   return counts;
 }
 
-Estimate ScheduleCost::estimate(const Topology& topology, const ChunkLayout& layout,
+Estimate ScheduleCost::estimate(const topology::Topology& topology, const ChunkLayout& layout,
                                 const CostOptions& options) const {
   GRADWIRE_CHECK(topology.ranks() == programs_.ranks());
   LinkMap links = links_of(programs_, topology, layout, options);
@@ -159,4 +158,4 @@ Estimate ScheduleCost::estimate(const Topology& topology, const ChunkLayout& lay
   return estimate;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::schedule

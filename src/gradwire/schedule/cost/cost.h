@@ -12,7 +12,7 @@
 #include "gradwire/topology/topology.h"
 
 /// Cost of a schedule, computed from the schedule alone: a new algorithm needs no cost formula.
-namespace gradwire {
+namespace gradwire::schedule {
 
 /// Shares of a port's rate that concurrent senders to one rank lose (incast); 0: none.
 struct IncastCosts {
@@ -91,11 +91,12 @@ class ScheduleCost {
   /// not use its port. Concurrent senders to one rank lose some of the rate (CostOptions::incast).
   /// Hosts that share a machine's processors take no less than these need. Takes some milliseconds
   /// for 64 ranks that all exchange messages with each other.
-  Estimate estimate(const Topology& topology, const ChunkLayout& layout,
+  Estimate estimate(const topology::Topology& topology, const ChunkLayout& layout,
                     const CostOptions& options = {}) const;
 
   /// Estimates `bytes` bytes of all chunks together.
-  Estimate estimate(const Topology& topology, std::size_t bytes, const CostOptions& options) const {
+  Estimate estimate(const topology::Topology& topology, std::size_t bytes,
+                    const CostOptions& options) const {
     return estimate(topology, ChunkLayout(programs_.schedule().chunks, bytes, 1), options);
   }
 
@@ -106,4 +107,4 @@ class ScheduleCost {
   std::unique_ptr<MessageGraph> graph_;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::schedule

@@ -4,7 +4,7 @@
 
 #include "gradwire/base/check.h"
 
-namespace gradwire {
+namespace gradwire::schedule {
 
 MessageGraph::MessageGraph(const ProgramSet& programs, const std::vector<NodeId>& partner) {
   for (Rank rank = 0; rank < programs.ranks(); ++rank)
@@ -15,7 +15,7 @@ MessageGraph::MessageGraph(const ProgramSet& programs, const std::vector<NodeId>
 
 MessageGraph::Number MessageGraph::add(const Program& program, Number rank) {
   const Number first = size();
-  for (const gradwire::Op& op : program.ops) {
+  for (const gradwire::schedule::Op& op : program.ops) {
     const bool message = sends(op) || receives(op);
     ops_.push_back({.kind = op.kind, .rank = rank, .peer = message ? op.peer : -1});
     for (const OpIndex earlier : program.after(op))
@@ -73,4 +73,4 @@ std::uint32_t MessageGraph::count_longest_chain() const {
   return longest;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::schedule

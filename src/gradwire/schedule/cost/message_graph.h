@@ -6,7 +6,7 @@
 
 #include "gradwire/schedule/program_set.h"
 
-namespace gradwire {
+namespace gradwire::schedule {
 
 /// Ops of some ranks, their dependencies and their matched messages: the input of LinkModel. Holds
 /// all ranks of a schedule, or ranks that represent others.
@@ -66,4 +66,4 @@ class MessageGraph {
   std::uint32_t longest_chain_ = 0;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::schedule

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 
-namespace gradwire {
+namespace gradwire::schedule {
 
 /// A forwarded message is split into about this many segments, so that the next rank can start
 /// early (cut-through). Segments below kMinSegmentBytes would cost more than they save.
@@ -22,4 +22,4 @@ constexpr std::size_t segment_of(std::size_t message_bytes, std::size_t max_byte
   return std::min(std::max(aligned, kMinSegmentBytes), max_bytes);
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::schedule

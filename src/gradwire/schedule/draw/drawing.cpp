@@ -7,7 +7,7 @@
 #include "gradwire/base/units.h"
 #include "gradwire/schedule/describe.h"
 
-namespace gradwire {
+namespace gradwire::schedule {
 namespace {
 
 /// First data chunk of a slice. Where ranks have parts, a rank's own part is the chunk with its
@@ -83,4 +83,4 @@ Drawing drawing_of(const ScheduleCost& cost, const Estimate& estimate) {
   return drawing;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::schedule

@@ -10,7 +10,7 @@
 #include "gradwire/schedule/schedule.h"
 
 /// Space-time diagrams of collectives: one column per rank, time runs downwards.
-namespace gradwire {
+namespace gradwire::schedule {
 
 /// One op and its times, from an estimate, a simulation or a measured run.
 struct TimedEvent {
@@ -58,4 +58,4 @@ std::string draw_text(const Drawing& drawing);
 /// on the line stand its local ops.
 std::string draw_svg(const Drawing& drawing);
 
-}  // namespace gradwire
+}  // namespace gradwire::schedule

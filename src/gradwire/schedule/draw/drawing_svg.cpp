@@ -11,7 +11,7 @@
 #include "gradwire/schedule/describe.h"
 #include "gradwire/schedule/draw/drawing.h"
 
-namespace gradwire {
+namespace gradwire::schedule {
 namespace {
 
 constexpr double kLeft = 90;      // Room for the time axis.
@@ -259,4 +259,4 @@ std::string draw_svg(const Drawing& drawing) {
   return Picture(drawing).draw();
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::schedule

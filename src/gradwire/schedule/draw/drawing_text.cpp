@@ -7,7 +7,7 @@
 #include "gradwire/base/units.h"
 #include "gradwire/schedule/draw/drawing.h"
 
-namespace gradwire {
+namespace gradwire::schedule {
 namespace {
 
 /// One row: each rank's labels at one time.
@@ -70,4 +70,4 @@ std::string draw_text(const Drawing& drawing) {
   return text;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::schedule

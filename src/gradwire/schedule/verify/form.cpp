@@ -7,7 +7,7 @@
 
 #include "gradwire/schedule/describe.h"
 
-namespace gradwire::proof {
+namespace gradwire::schedule::proof {
 namespace {
 
 /// Description of a fault; empty if there is none.
@@ -42,15 +42,18 @@ Complaint check_slice(const Schedule& schedule, Rank rank, const Program& progra
                       const Slice& slice, bool used) {
   const bool should_be_empty = !used || schedule.spec.collective == Collective::barrier;
   if (should_be_empty) {
-    return slice.count == 0 ? "" : fmt::format("{} must be empty", gradwire::describe(slice));
+    return slice.count == 0 ? ""
+                            : fmt::format("{} must be empty", gradwire::schedule::describe(slice));
   }
   if (slice.count == 0) return "a slice is empty";
   const std::uint32_t chunks = chunks_of(schedule, rank, program, slice.buffer);
   if (slice.first >= chunks || slice.count > chunks - slice.first) {
-    return fmt::format("{} reaches beyond its {} chunks", gradwire::describe(slice), chunks);
+    return fmt::format("{} reaches beyond its {} chunks", gradwire::schedule::describe(slice),
+                       chunks);
   }
   if (slice.buffer == Buffer::scratch && !lie_together(program, slice)) {
-    return fmt::format("{} does not mirror consecutive chunks", gradwire::describe(slice));
+    return fmt::format("{} does not mirror consecutive chunks",
+                       gradwire::schedule::describe(slice));
   }
   return "";
 }
@@ -64,8 +67,8 @@ Complaint check_slices(const Schedule& schedule, Rank rank, const Program& progr
   }
   if (reads_src(op) && writes_dst(op) &&
       !same_length(schedule, {rank, program, op.src}, {rank, program, op.dst})) {
-    return fmt::format("{} and {} differ in length", gradwire::describe(op.src),
-                       gradwire::describe(op.dst));
+    return fmt::format("{} and {} differ in length", gradwire::schedule::describe(op.src),
+                       gradwire::schedule::describe(op.dst));
   }
   return "";
 }
@@ -179,4 +182,4 @@ MaybeViolation check_messages(const ProgramSet& programs, const std::vector<Node
   return std::nullopt;
 }
 
-}  // namespace gradwire::proof
+}  // namespace gradwire::schedule::proof

@@ -2,9 +2,9 @@
 
 #include <vector>
 
-#include "gradwire/schedule/verify/violation.h"
+#include "gradwire/schedule/verify/verifier.h"
 
-namespace gradwire::proof {
+namespace gradwire::schedule::proof {
 
 /// Checks the schedule's own fields: ranks, chunks, root and target. Call it before making
 /// programs.
@@ -17,4 +17,4 @@ MaybeViolation check_ops(const ProgramSet& programs);
 /// match_messages(programs).
 MaybeViolation check_messages(const ProgramSet& programs, const std::vector<NodeId>& partner);
 
-}  // namespace gradwire::proof
+}  // namespace gradwire::schedule::proof

@@ -1,14 +1,54 @@
 #include "gradwire/schedule/verify/hazards.h"
 
+#include <algorithm>
 #include <array>
-#include <cstddef>
 
 #include <fmt/format.h>
 
 #include "gradwire/schedule/describe.h"
-#include "gradwire/schedule/verify/place.h"
+#include "gradwire/schedule/verify/expression.h"
 
-namespace gradwire::proof {
+namespace gradwire::schedule::proof {
+namespace {
+
+void unite(std::span<std::uint64_t> into, std::span<const std::uint64_t> from) {
+  for (std::size_t i = 0; i < into.size(); ++i) into[i] |= from[i];
+}
+
+void insert(std::span<std::uint64_t> set, OpIndex op) {
+  set[op / 64] |= std::uint64_t{1} << (op % 64);
+}
+
+}  // namespace
+
+Precedence::Precedence(const ProgramSet& programs, const WaitGraph& graph,
+                       std::span<const NodeId> order, Rank rank)
+    : programs_(programs),
+      rank_(rank),
+      words_((programs.program(rank).ops.size() + 63) / 64),
+      bits_(2 * std::size_t{programs.size()} * words_) {
+  for (NodeId node : order) {
+    for (const Arrow& arrow : graph.predecessors(node)) follow(arrow, node);
+  }
+}
+
+void Precedence::follow(const Arrow& arrow, NodeId node) {
+  const OpRef from = programs_.ref(arrow.from);
+  unite(set(node, 0), set(arrow.from, 0));
+  unite(set(node, 1), set(arrow.from, arrow.whole ? 0 : 1));
+  if (from.rank != rank_) return;
+  insert(set(node, 0), from.op);
+  if (arrow.whole) insert(set(node, 1), from.op);
+}
+
+bool Precedence::any(NodeId later) const {
+  const auto words = std::span(bits_).subspan(2 * std::size_t{later} * words_, words_);
+  return std::ranges::any_of(words, [](std::uint64_t word) { return word != 0; });
+}
+
+}  // namespace gradwire::schedule::proof
+
+namespace gradwire::schedule::proof {
 namespace {
 
 struct Access {
@@ -93,8 +133,9 @@ class RaceCheck {
     return make_violation(
         programs_, programs_.node(rank_, b.op), Fault::race,
         fmt::format("it and op {} ({}) access {} and {} without being ordered{}", a.op,
-                    gradwire::describe(programs_.program(rank_).ops[a.op]),
-                    gradwire::describe(b.place), gradwire::describe(a.place), when));
+                    gradwire::schedule::describe(programs_.program(rank_).ops[a.op]),
+                    gradwire::schedule::describe(b.place), gradwire::schedule::describe(a.place),
+                    when));
   }
 
   const ProgramSet& programs_;
@@ -124,13 +165,14 @@ MaybeViolation check_receives(const ProgramSet& programs, const std::vector<Node
                                 ? precedence.bytewise(earlier, partner[node])
                                 : precedence.whole(earlier, partner[node]);
       if (happened) continue;
-      return make_violation(programs, node, Fault::receive_waits,
-                            fmt::format("it waits for op {} ({}), which may be incomplete when the "
-                                        "message arrives; receive into scratch instead",
-                                        earlier, gradwire::describe(program.ops[earlier])));
+      return make_violation(
+          programs, node, Fault::receive_waits,
+          fmt::format("it waits for op {} ({}), which may be incomplete when the "
+                      "message arrives; receive into scratch instead",
+                      earlier, gradwire::schedule::describe(program.ops[earlier])));
     }
   }
   return std::nullopt;
 }
 
-}  // namespace gradwire::proof
+}  // namespace gradwire::schedule::proof

@@ -7,9 +7,8 @@
 #include <fmt/format.h>
 
 #include "gradwire/schedule/verify/expression.h"
-#include "gradwire/schedule/verify/place.h"
 
-namespace gradwire::proof {
+namespace gradwire::schedule::proof {
 namespace {
 
 using Values = std::vector<ExpressionId>;
@@ -213,4 +212,4 @@ MaybeViolation check_results(const ProgramSet& programs, const std::vector<NodeI
   return std::nullopt;
 }
 
-}  // namespace gradwire::proof
+}  // namespace gradwire::schedule::proof

@@ -3,9 +3,9 @@
 #include <span>
 #include <vector>
 
-#include "gradwire/schedule/verify/violation.h"
+#include "gradwire/schedule/verify/verifier.h"
 
-namespace gradwire::proof {
+namespace gradwire::schedule::proof {
 
 /// Executes all programs in the given order with expressions instead of numbers, once for each
 /// Aliasing that the collective allows. Compares the outputs with what CollectiveSpec requires. As
@@ -13,4 +13,4 @@ namespace gradwire::proof {
 MaybeViolation check_results(const ProgramSet& programs, const std::vector<NodeId>& partner,
                              std::span<const NodeId> order);
 
-}  // namespace gradwire::proof
+}  // namespace gradwire::schedule::proof

@@ -4,15 +4,33 @@
 
 #include <fmt/format.h>
 
-#include "gradwire/schedule/program_set.h"
+#include "gradwire/schedule/describe.h"
 #include "gradwire/schedule/verify/form.h"
 #include "gradwire/schedule/verify/hazards.h"
-#include "gradwire/schedule/verify/precedence.h"
 #include "gradwire/schedule/verify/symbolic.h"
-#include "gradwire/schedule/verify/violation.h"
 #include "gradwire/schedule/verify/wait_graph.h"
 
-namespace gradwire {
+namespace gradwire::schedule::proof {
+
+Violation make_violation(const Schedule& schedule, Fault fault, const std::string& what) {
+  return {fault, fmt::format("{}: {}", gradwire::schedule::describe(schedule), what)};
+}
+
+Violation make_violation(const ProgramSet& programs, NodeId node, Fault fault,
+                         const std::string& what) {
+  return make_violation(programs.schedule(), fault,
+                        fmt::format("{}: {}", describe(programs, node), what));
+}
+
+std::string describe(const ProgramSet& programs, NodeId node) {
+  const OpRef ref = programs.ref(node);
+  return fmt::format("rank {}, op {} ({})", ref.rank, ref.op,
+                     gradwire::schedule::describe(programs.op(node)));
+}
+
+}  // namespace gradwire::schedule::proof
+
+namespace gradwire::schedule {
 namespace {
 
 using proof::MaybeViolation;
@@ -96,4 +114,4 @@ Status verify(const Schedule& schedule) {
   return {};
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::schedule

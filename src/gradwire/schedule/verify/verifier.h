@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "gradwire/base/error.h"
+#include "gradwire/schedule/program_set.h"
 #include "gradwire/schedule/schedule.h"
 
 /// Proves a schedule correct before it is executed. The proof holds for every element count,
@@ -23,7 +24,7 @@
 ///   right         evaluated with expressions instead of numbers, every output is as
 ///                 CollectiveSpec requires: each contribution once, postscale once and last,
 ///                 and the same expression on all ranks, operand for operand, hence the same bits
-namespace gradwire {
+namespace gradwire::schedule {
 
 /// The property that does not hold.
 enum class Fault : std::uint8_t {
@@ -52,4 +53,21 @@ std::optional<Violation> find_fault(const Schedule& schedule);
 /// As find_fault(). Fails with invalid_argument and the violation's message.
 Status verify(const Schedule& schedule);
 
-}  // namespace gradwire
+}  // namespace gradwire::schedule
+
+/// Construction of the verifier's reports.
+namespace gradwire::schedule::proof {
+
+using MaybeViolation = std::optional<Violation>;
+
+/// "ring all_reduce of 4 ranks: <what>".
+Violation make_violation(const Schedule& schedule, Fault fault, const std::string& what);
+
+/// "ring all_reduce of 4 ranks: rank 2, op 5 (send output[1] -> rank 3): <what>".
+Violation make_violation(const ProgramSet& programs, NodeId node, Fault fault,
+                         const std::string& what);
+
+/// "rank 2, op 5 (send output[1] -> rank 3)".
+std::string describe(const ProgramSet& programs, NodeId node);
+
+}  // namespace gradwire::schedule::proof

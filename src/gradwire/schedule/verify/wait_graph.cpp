@@ -4,7 +4,7 @@
 #include <map>
 #include <utility>
 
-namespace gradwire::proof {
+namespace gradwire::schedule::proof {
 namespace {
 
 /// Depth-first search along dependencies. Not recursive, since chains of ops are long.
@@ -105,4 +105,4 @@ Ordering order_ops(const WaitGraph& graph, const std::vector<NodeId>& previous) 
   return Search(graph, previous).run();
 }
 
-}  // namespace gradwire::proof
+}  // namespace gradwire::schedule::proof

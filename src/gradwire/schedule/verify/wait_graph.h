@@ -6,7 +6,7 @@
 
 #include "gradwire/schedule/program_set.h"
 
-namespace gradwire::proof {
+namespace gradwire::schedule::proof {
 
 /// A dependency on op `from`. `whole`: on all of it; otherwise byte by byte, so that byte n of the
 /// dependent op waits for byte n of `from`.
@@ -44,4 +44,4 @@ struct Ordering {
 
 Ordering order_ops(const WaitGraph& graph, const std::vector<NodeId>& previous);
 
-}  // namespace gradwire::proof
+}  // namespace gradwire::schedule::proof

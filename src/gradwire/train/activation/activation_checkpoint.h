@@ -1,6 +1,7 @@
 #pragma once
 
 #include <concepts>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <type_traits>
@@ -12,6 +13,33 @@
 #include "gradwire/train/group.h"
 
 namespace gradwire {
+
+/// Returns the state of torch's default generator for a device (dropout, torch::randn), as an
+/// opaque byte tensor. Restoring it with set_random_state() repeats all draws exactly. Thread-safe;
+/// threads share one generator.
+torch::Tensor random_state(c10::Device device = torch::kCPU);
+
+/// Sets the generator's state to `state`, a result of random_state() for that device. Throws
+/// c10::Error for any other tensor.
+void set_random_state(const torch::Tensor& state, c10::Device device = torch::kCPU);
+
+/// Seeds the generator of that device only, as torch::manual_seed(seed) does.
+void set_random_seed(std::uint64_t seed, c10::Device device = torch::kCPU);
+
+/// A tensor that is the same on all P ranks of a group, of which each rank keeps 1/P of the
+/// elements, in memory order. The last part is padded with zeros.
+struct PartitionedTensor {
+  torch::Tensor part;  ///< 1-D, this rank's part: ceil(elements / P).
+  std::vector<std::int64_t> sizes;
+  std::vector<std::int64_t> strides;
+};
+
+/// Returns a copy of this rank's part; the whole tensor may then be freed.
+PartitionedTensor own_part(const torch::Tensor& whole, const c10d::ProcessGroup& group);
+
+/// Restores the whole tensor, bit for bit; a dense one keeps its strides. Collective. Throws
+/// Exception.
+torch::Tensor gathered(const PartitionedTensor& tensor, c10d::ProcessGroup& group);
 
 struct ActivationCheckpointOptions {
   /// Recompute with the random numbers of the first forward (dropout). Named as in PyTorch.

@@ -8,11 +8,10 @@
 
 #include "gradwire/base/refuse.h"
 #include "gradwire/checkpoint/checkpoint_folder.h"
-#include "gradwire/train/activation/random_state.h"
-#include "gradwire/train/checkpoint/collective_try.h"
-#include "gradwire/train/checkpoint/exchange_state.h"
+#include "gradwire/train/activation/activation_checkpoint.h"
 #include "gradwire/train/checkpoint/load.h"
 #include "gradwire/train/checkpoint/local_state.h"
+#include "gradwire/train/checkpoint/replicated.h"
 #include "gradwire/train/checkpoint/safetensors.h"
 
 namespace gradwire {
@@ -93,8 +92,8 @@ std::string load_run(const RunState& run, const CheckpointLoader& loader) {
     load_scaler(run, values);
     return values.value("position", json::object()).dump();
   } catch (const json::exception& error) {
-    refuse(fmt::format("{}: 'run' is invalid ({}); use another checkpoint",
-                       (loader.path() / kManifestName).string(), error.what()));
+    refuse("{}: 'run' is invalid ({}); use another checkpoint",
+           (loader.path() / checkpoint::kManifestName).string(), error.what());
   }
 }
 
@@ -174,7 +173,7 @@ ResumedRun load_checkpoint(const std::filesystem::path& path, const RunState& ru
 
 bool any_checkpoint(c10d::ProcessGroup& group, const std::filesystem::path& folder) {
   const auto any = collective_try(group, [&]() -> std::string {
-    return group.getRank() == 0 && !list_checkpoints(folder).empty() ? "yes" : "";
+    return group.getRank() == 0 && !checkpoint::list_checkpoints(folder).empty() ? "yes" : "";
   });
   return any[0] == "yes";
 }

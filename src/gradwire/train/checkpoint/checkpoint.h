@@ -9,15 +9,15 @@
 #include "gradwire/train/checkpoint/tensor_piece.h"
 #include "gradwire/train/group.h"
 #include "gradwire/train/local_sgd/local_sgd.h"
-#include "gradwire/train/optim/loss_scaler.h"
+#include "gradwire/train/optim/mixed_precision.h"
 
 namespace gradwire {
 
 /// Everything that determines how a run continues. Null: not part of the run.
 struct RunState {
   ProcessGroup group;
-  Checkpointable& model;         ///< Parameters, buffers, optimizer states: ReplicatedModel, ZeRO.
-  Exchange* feedback = nullptr;  ///< With error feedback: DataParallel's or Zero's.
+  Checkpointable& model;  ///< Parameters, buffers, optimizer states: ReplicatedModel, ZeRO.
+  exchange::Exchange* feedback = nullptr;  ///< With error feedback: DataParallel's or Zero's.
   LossScaler* scaler = nullptr;
   LocalSgd* local = nullptr;       ///< Local SGD; each rank then has its own parameters.
   std::string description = "{}";  ///< JSON: description of the model, for users and messages.

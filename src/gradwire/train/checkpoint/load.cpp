@@ -3,15 +3,102 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
-#include "gradwire/base/error.h"
+#include "gradwire/base/refuse.h"
 #include "gradwire/checkpoint/checkpoint_folder.h"
+#include "gradwire/checkpoint/consolidate.h"
 #include "gradwire/checkpoint/safetensors_header.h"
-#include "gradwire/train/checkpoint/collective_try.h"
-#include "gradwire/train/checkpoint/load_check.h"
-#include "gradwire/train/checkpoint/stored_types.h"
+#include "gradwire/train/checkpoint/replicated.h"
+#include "gradwire/train/checkpoint/safetensors.h"
 
 namespace gradwire {
+namespace {
+
+/// Returns the parameter of a state: "optimizer.STATE.PARAMETER".
+std::string parameter_of(const std::string& name) {
+  const auto dot = name.find('.', std::string_view(checkpoint::kOptimizerPrefix).size());
+  return dot == std::string::npos ? "" : name.substr(dot + 1);
+}
+
+std::string state_of(const std::string& name) {
+  const auto begin = std::string_view(checkpoint::kOptimizerPrefix).size();
+  return name.substr(begin, name.find('.', begin) - begin);
+}
+
+/// Returns the names of a parameter's states in the checkpoint.
+std::vector<std::string> states_in(const checkpoint::Manifest& manifest,
+                                   const std::string& parameter) {
+  std::vector<std::string> states;
+  for (const auto& tensor : manifest.tensors) {
+    if (!tensor.name.starts_with(checkpoint::kOptimizerPrefix)) continue;
+    if (parameter_of(tensor.name) == parameter) states.push_back(state_of(tensor.name));
+  }
+  return states;
+}
+
+std::string another_model(const CheckpointName& checkpoint) {
+  return fmt::format(
+      "{} is of another model ({}): configure the model as it was saved, or use another checkpoint",
+      checkpoint.path.string(), checkpoint.manifest.model);
+}
+
+std::string another_optimizer(const CheckpointName& checkpoint) {
+  return fmt::format(
+      "{} is of a run with another optimizer or other local steps: configure both as they were "
+      "saved",
+      checkpoint.path.string());
+}
+
+std::string file_of(const checkpoint::ManifestTensor& tensor,
+                    const checkpoint::Manifest& manifest) {
+  return tensor.pieces.empty() ? checkpoint::kManifestName
+                               : manifest.files[tensor.pieces[0].file].name;
+}
+
+}  // namespace
+
+const checkpoint::ManifestTensor* source_of(
+    const TensorPiece& piece, const CheckpointName& checkpoint,
+    const std::map<std::string, const checkpoint::ManifestTensor*>& by_name) {
+  const auto found = by_name.find(piece.name);
+  if (found == by_name.end()) {
+    if (!piece.name.starts_with(checkpoint::kOptimizerPrefix)) {
+      refuse("'{}' [{}] of this run's model is not in {}; {}", piece.name,
+             fmt::join(piece.shape, ", "), checkpoint.path.string(), another_model(checkpoint));
+    }
+    const auto states = states_in(checkpoint.manifest, parameter_of(piece.name));
+    if (states.empty()) return nullptr;
+    refuse("'{}' of '{}' is not in {}, which has {} of it; {}", state_of(piece.name),
+           parameter_of(piece.name), checkpoint.path.string(), fmt::join(states, ", "),
+           another_optimizer(checkpoint));
+  }
+  const auto& tensor = *found->second;
+  if (tensor.shape != piece.shape) {
+    refuse("'{}' has shape [{}] in {} and [{}] in this run; {}", piece.name,
+           fmt::join(tensor.shape, ", "),
+           (checkpoint.path / file_of(tensor, checkpoint.manifest)).string(),
+           fmt::join(piece.shape, ", "), another_model(checkpoint));
+  }
+  const auto stored = safetensors_type(tensor.type);
+  const auto wanted = piece.data.scalar_type();
+  if (stored == wanted || (c10::isFloatingType(stored) && c10::isFloatingType(wanted))) {
+    return &tensor;
+  }
+  refuse("'{}' has elements of {} in {} and of {} in this run; {}", piece.name, tensor.type,
+         checkpoint.path.string(), safetensors_type_name(wanted), another_model(checkpoint));
+}
+
+void refuse_unused(const checkpoint::ManifestTensor& tensor, const CheckpointName& checkpoint) {
+  const auto where = (checkpoint.path / file_of(tensor, checkpoint.manifest)).string();
+  if (tensor.name.starts_with(checkpoint::kOptimizerPrefix)) {
+    refuse("'{}' of '{}' in {} does not exist in this run; {}", state_of(tensor.name),
+           parameter_of(tensor.name), where, another_optimizer(checkpoint));
+  }
+  refuse("'{}' [{}] in {} is not in this run's model; {}", tensor.name,
+         fmt::join(tensor.shape, ", "), where, another_model(checkpoint));
+}
+
 namespace {
 
 constexpr std::int64_t kChunkElements = 1 << 20;
@@ -32,12 +119,13 @@ CheckpointLoader::CheckpointLoader(c10d::ProcessGroup& group, const std::filesys
   std::string text;
   const auto from_there = collective_try(group_, [&]() -> std::string {
     if (group_.getRank() != 0) return "";
-    const auto found = find_checkpoint(path);
-    text = manifest_text(read_manifest(found));
+    const auto found = checkpoint::find_checkpoint(path);
+    text = checkpoint::manifest_text(checkpoint::read_manifest(found));
     return found.lexically_relative(path).string();
   })[0];
   path_ = (path / from_there).lexically_normal();
-  manifest_ = parse_manifest(broadcast_text(group_, text), path_ / kManifestName);
+  manifest_ =
+      checkpoint::parse_manifest(broadcast_text(group_, text), path_ / checkpoint::kManifestName);
   for (const auto& tensor : manifest_.tensors) by_name_[tensor.name] = &tensor;
   find_files();
   verify();
@@ -49,7 +137,7 @@ void CheckpointLoader::find_files() {
     for (const auto& file : manifest_.files) {
       std::error_code unreadable;  // InputFile reports the error.
       const bool here = std::filesystem::exists(path_ / file.name, unreadable) || unreadable;
-      files_.push_back(here ? std::optional(open_shard(path_, file)) : std::nullopt);
+      files_.push_back(here ? std::optional(checkpoint::open_shard(path_, file)) : std::nullopt);
       seen += here ? '1' : '0';
     }
     return seen;
@@ -60,10 +148,10 @@ void CheckpointLoader::find_files() {
       if (texts[r][f] == '1') seen_by_[f].push_back(static_cast<int>(r));
     }
     if (!seen_by_[f].empty()) continue;
-    throw Exception(ErrorKind::invalid_argument,
-                    fmt::format("{}: no rank sees this file, which is part of the checkpoint of {} "
-                                "ranks; restore it, or use another checkpoint",
-                                (path_ / manifest_.files[f].name).string(), manifest_.ranks()));
+    refuse(
+        "{}: no rank sees this file, which is part of the checkpoint of {} "
+        "ranks; restore it, or use another checkpoint",
+        (path_ / manifest_.files[f].name).string(), manifest_.ranks());
   }
 }
 
@@ -72,7 +160,7 @@ void CheckpointLoader::verify() {
     for (std::size_t f = 0; f < files_.size(); ++f) {
       const auto& ranks = seen_by_[f];
       if (ranks[f % ranks.size()] != group_.getRank()) continue;
-      verify_shard(*files_[f], manifest_.files[f]);
+      checkpoint::verify_shard(*files_[f], manifest_.files[f]);
     }
     return "";
   });
@@ -117,9 +205,9 @@ void CheckpointLoader::read_seen(const std::vector<TensorPiece>& pieces) {
   for (const auto& piece : pieces) {
     const auto found = by_name_.find(piece.name);
     if (found == by_name_.end()) continue;
-    const auto size = stored_type_bytes(found->second->type);
+    const auto size = checkpoint::stored_type_bytes(found->second->type);
     const auto type = safetensors_type(found->second->type);
-    for (const auto& part : overlaps(*found->second, piece.begin, piece.data.numel())) {
+    for (const auto& part : checkpoint::overlaps(*found->second, piece.begin, piece.data.numel())) {
       if (!all_see(part.file)) continue;
       for (std::int64_t at = 0; at < part.count; at += kChunkElements) {
         const auto chunk = torch::empty({std::min(kChunkElements, part.count - at)}, type);
@@ -152,7 +240,7 @@ void CheckpointLoader::receive(const std::vector<TensorPiece>& pieces, std::size
   std::map<std::string, std::vector<const TensorPiece*>> mine;
   for (const auto& piece : pieces) mine[piece.name].push_back(&piece);
   for (const auto& tensor : manifest_.tensors) {
-    const auto size = stored_type_bytes(tensor.type);
+    const auto size = checkpoint::stored_type_bytes(tensor.type);
     for (const auto& part : tensor.pieces) {
       if (part.file != file) continue;
       for (std::int64_t at = 0; at < part.count; at += kChunkElements) {
@@ -167,9 +255,9 @@ void CheckpointLoader::receive(const std::vector<TensorPiece>& pieces, std::size
 std::map<std::string, torch::Tensor> CheckpointLoader::rank_tensors(
     int rank, const std::function<bool(const std::string&)>& wanted) {
   std::map<std::string, torch::Tensor> tensors;
-  const auto take = [&](std::size_t file, const RankTensor& tensor, const auto& read) {
+  const auto take = [&](std::size_t file, const checkpoint::RankTensor& tensor, const auto& read) {
     if (!wanted(tensor.name)) return;
-    const auto flat = read(elements_of(tensor.shape));
+    const auto flat = read(checkpoint::elements_of(tensor.shape));
     if (static_cast<int>(file) == rank) tensors[tensor.name] = flat.view(tensor.shape);
   };
   collective_try(group_, [&] {

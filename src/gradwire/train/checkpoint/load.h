@@ -9,10 +9,28 @@
 #include <vector>
 
 #include "gradwire/checkpoint/checkpoint_reader.h"
+#include "gradwire/checkpoint/manifest.h"
 #include "gradwire/train/checkpoint/tensor_piece.h"
 #include "gradwire/train/group.h"
 
 namespace gradwire {
+
+/// A checkpoint to load, for messages.
+struct CheckpointName {
+  const std::filesystem::path& path;
+  const checkpoint::Manifest& manifest;
+};
+
+/// Returns the stored tensor that `piece` is to be loaded from; null for an optimizer state of a
+/// parameter that has none in the checkpoint. Throws Exception(invalid_argument) that names the
+/// tensor, the file, both shapes or types, and what to do: another model, another optimizer.
+const checkpoint::ManifestTensor* source_of(
+    const TensorPiece& piece, const CheckpointName& checkpoint,
+    const std::map<std::string, const checkpoint::ManifestTensor*>& by_name);
+
+/// Throws Exception(invalid_argument) for a tensor of the checkpoint that no rank has.
+[[noreturn]] void refuse_unused(const checkpoint::ManifestTensor& tensor,
+                                const CheckpointName& checkpoint);
 
 /// Reads a checkpoint on all ranks of a group; each rank reads the parts it needs. The number of
 /// ranks may differ from that at saving. If not all ranks see a file (each host has the files of
@@ -25,7 +43,7 @@ class CheckpointLoader {
   /// divided among the ranks.
   CheckpointLoader(c10d::ProcessGroup& group, const std::filesystem::path& path);
 
-  const Manifest& manifest() const { return manifest_; }
+  const checkpoint::Manifest& manifest() const { return manifest_; }
   const std::filesystem::path& path() const { return path_; }
 
   /// Returns true if the number of ranks is the same as at saving.
@@ -53,10 +71,10 @@ class CheckpointLoader {
 
   c10d::ProcessGroup& group_;
   std::filesystem::path path_;
-  Manifest manifest_;
-  std::map<std::string, const ManifestTensor*> by_name_;
-  std::vector<std::optional<InputFile>> files_;  ///< Files that this rank sees.
-  std::vector<std::vector<int>> seen_by_;        ///< Per file: ranks that see it.
+  checkpoint::Manifest manifest_;
+  std::map<std::string, const checkpoint::ManifestTensor*> by_name_;
+  std::vector<std::optional<checkpoint::InputFile>> files_;  ///< Files that this rank sees.
+  std::vector<std::vector<int>> seen_by_;                    ///< Per file: ranks that see it.
 };
 
 }  // namespace gradwire

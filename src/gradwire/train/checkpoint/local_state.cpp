@@ -5,10 +5,29 @@
 
 #include <fmt/format.h>
 
-#include "gradwire/base/error.h"
+#include "gradwire/base/refuse.h"
 #include "gradwire/checkpoint/consolidate.h"
+#include "gradwire/torch/tensor_span.h"
 
 namespace gradwire {
+std::vector<NamedTensor> state_of(exchange::Exchange& exchange, const std::string& prefix) {
+  std::vector<NamedTensor> copies;
+  for (const auto& [name, span] : exchange.state()) {
+    copies.push_back({prefix + name, copy_of(span)});
+  }
+  return copies;
+}
+
+void load_state(exchange::Exchange& exchange, const std::map<std::string, torch::Tensor>& saved,
+                const std::string& prefix) {
+  std::vector<exchange::Exchange::SavedState> states;
+  for (const auto& [name, tensor] : saved) {
+    if (!name.starts_with(prefix)) continue;
+    states.push_back({name.substr(prefix.size()), lend(tensor, {"load_state", name, 0})});
+  }
+  exchange.load_state(states);
+}
+
 namespace {
 
 using Tensors = std::map<std::string, torch::Tensor>;
@@ -26,7 +45,8 @@ std::string without(const std::string& name, std::string_view suffix) {
 std::string common_name(const std::string& state) {
   if (state.ends_with(kOuter)) return without(state, kOuter);
   if (!state.ends_with(kVelocity)) return "";
-  return fmt::format("{}outer_velocity.{}", kOptimizerPrefix, without(state, kVelocity));
+  return fmt::format("{}outer_velocity.{}", checkpoint::kOptimizerPrefix,
+                     without(state, kVelocity));
 }
 
 TensorPiece piece_of(const std::string& name, const torch::Tensor& tensor) {
@@ -45,11 +65,11 @@ void load_mine(const std::vector<TensorPiece>& pieces, const Tensors& saved) {
     const auto found = saved.find(kMine + piece.name);
     if (found != saved.end() && found->second.numel() == piece.data.numel()) {
       piece.data.detach().copy_(found->second);
-    } else if (!piece.name.starts_with(kOptimizerPrefix)) {
-      throw Exception(ErrorKind::invalid_argument,
-                      fmt::format("checkpoint: this rank's '{}' is missing; the checkpoint is of a "
-                                  "run without local_steps",
-                                  piece.name));
+    } else if (!piece.name.starts_with(checkpoint::kOptimizerPrefix)) {
+      refuse(
+          "checkpoint: this rank's '{}' is missing; the checkpoint is of a "
+          "run without local_steps",
+          piece.name);
     }
   }
 }
@@ -71,7 +91,7 @@ void split_local_state(LocalSgd& local, CheckpointContent& content) {
   for (const auto& piece : content.pieces) {
     const auto same = [&piece](const auto& other) { return other.name == piece.name; };
     const bool stepped = std::ranges::any_of(common, same);
-    if (!stepped && !piece.name.starts_with(kOptimizerPrefix)) common.push_back(piece);
+    if (!stepped && !piece.name.starts_with(checkpoint::kOptimizerPrefix)) common.push_back(piece);
   }
   content.pieces = std::move(common);
 }
@@ -90,7 +110,7 @@ void load_local(CheckpointLoader& loader, LocalSgd& local, const std::vector<Ten
     outer[known] = common.back().data;
   }
   for (const auto& piece : pieces) {
-    const bool optimizer = piece.name.starts_with(kOptimizerPrefix);
+    const bool optimizer = piece.name.starts_with(checkpoint::kOptimizerPrefix);
     if (!optimizer && !outer.contains(piece.name)) common.push_back(piece);
   }
   loader.load(common);

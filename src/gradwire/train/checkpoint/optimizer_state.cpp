@@ -3,8 +3,7 @@
 #include <memory>
 
 #include "gradwire/base/error.h"
-#include "gradwire/train/optim/lamb.h"
-#include "gradwire/train/optim/lars.h"
+#include "gradwire/train/optim/layerwise.h"
 
 namespace gradwire {
 namespace {

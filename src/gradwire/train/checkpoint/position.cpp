@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "gradwire/base/error.h"
+#include "gradwire/base/refuse.h"
 
 namespace gradwire {
 namespace {
@@ -27,19 +27,17 @@ std::string position_text(const RunPosition& position) {
 ResumedPosition resumed_position(const std::string& saved, const RunPosition& now) {
   const auto json = nlohmann::json::parse(saved, nullptr, false);
   if (!json.is_object() || !json.contains("epoch")) {
-    throw Exception(
-        ErrorKind::invalid_argument,
-        "the checkpoint has no training position: it was not written by gradwire train");
+    refuse("the checkpoint has no training position: it was not written by gradwire train");
   }
   const auto count = [&json](const char* key, std::int64_t min) {
     const auto found = json.find(key);
     const bool number = found != json.end() && found->is_number_integer();
     const auto value = number ? found->get<std::int64_t>() : -1;
     if (value >= min && value <= kMaxCount) return value;
-    throw Exception(ErrorKind::invalid_argument,
-                    fmt::format("in the checkpoint's training position '{}' is {}; it must be a "
-                                "whole number from {} to {}: use another checkpoint",
-                                key, number ? found->dump() : "none", min, kMaxCount));
+    refuse(
+        "in the checkpoint's training position '{}' is {}; it must be a "
+        "whole number from {} to {}: use another checkpoint",
+        key, number ? found->dump() : "none", min, kMaxCount);
   };
   const auto epoch = count("epoch", 0);
   const auto batch = count("batch", 0);

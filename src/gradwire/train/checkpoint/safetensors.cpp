@@ -1,17 +1,58 @@
 #include "gradwire/train/checkpoint/safetensors.h"
 
+#include <array>
+
 #include <fmt/format.h>
 
-#include "gradwire/base/atomic_file.h"
 #include "gradwire/base/error.h"
+#include "gradwire/base/file.h"
 #include "gradwire/checkpoint/input_file.h"
 #include "gradwire/checkpoint/safetensors_header.h"
 
 namespace gradwire {
+namespace {
+
+struct TypeName {
+  torch::ScalarType type;
+  const char* name;
+};
+
+constexpr std::array<TypeName, 11> kTypes{{{torch::kFloat64, "F64"},
+                                           {torch::kFloat32, "F32"},
+                                           {torch::kFloat16, "F16"},
+                                           {torch::kBFloat16, "BF16"},
+                                           {torch::kInt64, "I64"},
+                                           {torch::kInt32, "I32"},
+                                           {torch::kInt16, "I16"},
+                                           {torch::kInt8, "I8"},
+                                           {torch::kUInt8, "U8"},
+                                           {torch::kBool, "BOOL"},
+                                           {torch::kComplexFloat, "C64"}}};
+
+}  // namespace
+
+std::string safetensors_type_name(torch::ScalarType type) {
+  for (const auto& known : kTypes) {
+    if (type == known.type) return known.name;
+  }
+  throw Exception(ErrorKind::unsupported,
+                  fmt::format("safetensors has no name for elements of {}", torch::toString(type)));
+}
+
+torch::ScalarType safetensors_type(const std::string& name) {
+  for (const auto& known : kTypes) {
+    if (name == known.name) return known.type;
+  }
+  throw Exception(ErrorKind::unsupported, fmt::format("elements of type {} cannot be read", name));
+}
+
+std::span<std::byte> bytes_of(const torch::Tensor& tensor) {
+  return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
+}
 
 void save_safetensors(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors,
                       const std::map<std::string, std::string>& metadata) {
-  std::vector<StoredTensor> stored;
+  std::vector<checkpoint::StoredTensor> stored;
   std::map<std::string, torch::Tensor> by_name;
   for (const auto& [name, tensor] : tensors) {
     stored.push_back({.name = name,
@@ -19,8 +60,8 @@ void save_safetensors(const std::filesystem::path& path, const std::vector<Named
                       .shape = tensor.sizes().vec()});
     by_name[name] = tensor.detach().to(torch::kCPU).contiguous();
   }
-  const auto header = lay_out_safetensors(std::move(stored), metadata);
-  const auto text = safetensors_header_bytes(header);
+  const auto header = checkpoint::lay_out_safetensors(std::move(stored), metadata);
+  const auto text = checkpoint::safetensors_header_bytes(header);
   AtomicFile file(path);
   file.write(text.data(), text.size());
   for (const auto& item : header.tensors) {
@@ -31,8 +72,8 @@ void save_safetensors(const std::filesystem::path& path, const std::vector<Named
 }
 
 SafetensorsFile load_safetensors(const std::filesystem::path& path) {
-  const auto header = read_safetensors_header(path);
-  const InputFile file(path);
+  const auto header = checkpoint::read_safetensors_header(path);
+  const checkpoint::InputFile file(path);
   SafetensorsFile content{.metadata = header.metadata};
   for (const auto& item : header.tensors) {
     auto tensor = torch::empty(item.shape, safetensors_type(item.type));

@@ -4,21 +4,181 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "gradwire/base/error.h"
-#include "gradwire/base/random_hex.h"
+#include "gradwire/base/random.h"
 #include "gradwire/base/refuse.h"
 #include "gradwire/checkpoint/checkpoint_folder.h"
 #include "gradwire/checkpoint/shard_file.h"
-#include "gradwire/train/checkpoint/collective_try.h"
-#include "gradwire/train/checkpoint/save_plan.h"
-#include "gradwire/train/checkpoint/stored_types.h"
+#include "gradwire/train/checkpoint/replicated.h"
+#include "gradwire/train/checkpoint/safetensors.h"
 
 namespace gradwire {
+namespace {
+
+using nlohmann::json;
+
+/// A tensor as described by the ranks.
+struct Described {
+  std::string name;
+  std::string type;
+  std::vector<std::int64_t> shape;
+  bool common = true;
+  std::vector<checkpoint::HeldPiece> held;
+};
+
+void add(std::vector<Described>& tensors, std::unordered_map<std::string, std::size_t>& by_name,
+         const json& piece, int rank) {
+  const auto name = piece[0].get<std::string>();
+  const auto [at, is_new] = by_name.emplace(name, tensors.size());
+  if (is_new) {
+    tensors.push_back({name, piece[1].get<std::string>(), piece[2].get<std::vector<std::int64_t>>(),
+                       piece[5].get<bool>()});
+  }
+  auto& tensor = tensors[at->second];
+  if (tensor.type != piece[1].get<std::string>() ||
+      tensor.shape != piece[2].get<std::vector<std::int64_t>>()) {
+    refuse("checkpoint: '{}' is {} {} on rank {} and {} {} on rank {}", name, tensor.type,
+           json(tensor.shape).dump(), tensor.held.front().rank, piece[1].get<std::string>(),
+           piece[2].dump(), rank);
+  }
+  // If replicas differ, the first rank's is saved.
+  if (!tensor.common && !tensor.held.empty() && tensor.held.front().rank != rank) return;
+  tensor.held.push_back({rank, piece[3].get<std::int64_t>(), piece[4].get<std::int64_t>()});
+}
+
+/// Name of a piece in a rank's file.
+std::string key_of(const std::string& name, std::int64_t begin) {
+  return fmt::format("{}@{}", name, begin);
+}
+
+/// Returns the elements of `wanted` from this rank's pieces.
+torch::Tensor elements(const std::vector<const TensorPiece*>& pieces,
+                       const checkpoint::HeldPiece& wanted) {
+  for (const auto* piece : pieces) {
+    const auto first = wanted.begin - piece->begin;
+    if (first < 0 || first + wanted.count > piece->data.numel()) continue;
+    return piece->data.narrow(0, first, wanted.count);
+  }
+  // The plan is based on the described pieces.
+  refuse("checkpoint: a piece has moved during the save");
+}
+
+/// Returns the tensors that this rank writes, by their names in its file.
+std::map<std::string, torch::Tensor> my_tensors(const SavePlan& plan,
+                                                const CheckpointContent& content, int rank) {
+  std::unordered_map<std::string, std::vector<const TensorPiece*>> mine;
+  for (const auto& piece : content.pieces) mine[piece.name].push_back(&piece);
+  std::map<std::string, torch::Tensor> tensors;
+  for (const auto& tensor : plan) {
+    for (const auto& piece : tensor.pieces) {
+      if (piece.rank != rank) continue;
+      tensors[key_of(tensor.name, piece.begin)] = elements(mine[tensor.name], piece);
+    }
+  }
+  for (const auto& [name, tensor] : content.rank_tensors) tensors["rank:" + name] = tensor;
+  return tensors;
+}
+
+std::string written_text(const checkpoint::ManifestFile& file,
+                         const checkpoint::SafetensorsHeader& header) {
+  json offsets = json::object();
+  json own = json::array();
+  for (const auto& tensor : header.tensors) {
+    const auto offset = header.data_begin + tensor.begin;
+    if (tensor.name.starts_with("rank:")) {
+      own.push_back({tensor.name.substr(5), tensor.type, tensor.shape, offset});
+    } else {
+      offsets[tensor.name] = offset;
+    }
+  }
+  return json{{"name", file.name},
+              {"bytes", file.bytes},
+              {"crc", file.crc},
+              {"offsets", std::move(offsets)},
+              {"own", std::move(own)}}
+      .dump();
+}
+
+}  // namespace
+
+json describe_pieces(const std::vector<TensorPiece>& pieces) {
+  json list = json::array();
+  for (const auto& piece : pieces) {
+    list.push_back({piece.name, safetensors_type_name(piece.data.scalar_type()), piece.shape,
+                    piece.begin, piece.data.numel(), piece.common});
+  }
+  return list;
+}
+
+SavePlan plan_save(const std::vector<json>& described) {
+  std::vector<Described> tensors;
+  std::unordered_map<std::string, std::size_t> by_name;
+  for (std::size_t rank = 0; rank < described.size(); ++rank) {
+    for (const auto& piece : described[rank]) add(tensors, by_name, piece, static_cast<int>(rank));
+  }
+  SavePlan plan;
+  std::vector<std::uint64_t> load(described.size(), 0);
+  for (auto& tensor : tensors) {
+    auto pieces =
+        checkpoint::plan_pieces(tensor.name, checkpoint::elements_of(tensor.shape),
+                                checkpoint::stored_type_bytes(tensor.type), tensor.held, load);
+    plan.push_back({std::move(tensor.name), std::move(tensor.type), std::move(tensor.shape),
+                    std::move(pieces)});
+  }
+  return plan;
+}
+
+std::string write_my_shard(checkpoint::Disk& disk, const std::filesystem::path& path,
+                           const SavePlan& plan, const CheckpointContent& content, int rank) {
+  const auto tensors = my_tensors(plan, content, rank);
+  std::vector<checkpoint::StoredTensor> stored;
+  for (const auto& [name, tensor] : tensors) {
+    stored.push_back({.name = name,
+                      .type = safetensors_type_name(tensor.scalar_type()),
+                      .shape = tensor.sizes().vec()});
+  }
+  const auto header = checkpoint::lay_out_safetensors(std::move(stored), {{"format", "pt"}});
+  torch::Tensor current;  // At most one copy at a time.
+  const auto file =
+      checkpoint::write_shard(disk, path, header, [&](const std::string& name) -> ConstBytes {
+        current = tensors.at(name).detach().to(torch::kCPU).contiguous();
+        return bytes_of(current);
+      });
+  return written_text(file, header);
+}
+
+void add_shard(checkpoint::Manifest& manifest, const SavePlan& plan, std::size_t rank,
+               const std::string& written) {
+  const auto text = json::parse(written);
+  manifest.files.push_back({text["name"].get<std::string>(), text["bytes"].get<std::uint64_t>(),
+                            text["crc"].get<std::uint32_t>()});
+  auto& own = manifest.rank_tensors.emplace_back();
+  for (const auto& entry : text["own"]) {
+    own.push_back({entry[0].get<std::string>(), entry[1].get<std::string>(),
+                   entry[2].get<std::vector<std::int64_t>>(), entry[3].get<std::uint64_t>()});
+  }
+  if (manifest.tensors.empty()) {
+    for (const auto& tensor : plan) {
+      manifest.tensors.push_back({tensor.name, tensor.type, tensor.shape, {}});
+      for (const auto& piece : tensor.pieces) {
+        manifest.tensors.back().pieces.push_back(
+            {static_cast<std::size_t>(piece.rank), piece.begin, piece.count, 0});
+      }
+    }
+  }
+  for (auto& tensor : manifest.tensors) {
+    for (auto& piece : tensor.pieces) {
+      if (piece.file != rank) continue;
+      piece.offset = text["offsets"].at(key_of(tensor.name, piece.begin)).get<std::uint64_t>();
+    }
+  }
+}
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -52,14 +212,14 @@ class Saving {
  private:
   int rank() const { return group_.getRank(); }
   int ranks() const { return group_.getSize(); }
-  std::string my_shard() const { return shard_name(rank(), ranks()); }
+  std::string my_shard() const { return checkpoint::shard_name(rank(), ranks()); }
 
   /// Agrees on the content, the plan and the checkpoint's name.
   void agree(std::int64_t step) {
     const auto texts = collective_try(group_, [&] {
       disk_.make_folders(place_.folder);
       json taken = json::array();
-      for (const auto& found : list_checkpoints(place_.folder)) {
+      for (const auto& found : checkpoint::list_checkpoints(place_.folder)) {
         taken.push_back(found.path.filename().string());
         manifest_.sequence = std::max(manifest_.sequence, found.sequence);
       }
@@ -80,7 +240,7 @@ class Saving {
     manifest_.model = all[0]["model"].get<std::string>();
     manifest_.run = all[0]["run"].get<std::string>();
     token_ = all[0]["token"].get<std::string>();
-    const auto name = checkpoint_name(
+    const auto name = checkpoint::checkpoint_name(
         step, [&taken](const auto& candidate) { return taken.contains(candidate); });
     checkpoint_ = place_.folder / name;
     std::vector<json> pieces;
@@ -91,7 +251,7 @@ class Saving {
   void write_part() {
     const auto texts = collective_try(group_, [&] {
       lock_.emplace(disk_, place_.folder, checkpoint_.filename().string(), token_);
-      remove_leftovers(disk_, place_.folder, *lock_);
+      checkpoint::remove_leftovers(disk_, place_.folder, *lock_);
       disk_.make_folder(lock_->partial());
       return write_my_shard(disk_, lock_->partial() / my_shard(), plan_, content_, rank());
     });
@@ -102,7 +262,9 @@ class Saving {
   void find_leader() {
     const auto texts = collective_try(group_, [&] {
       int first = 0;
-      while (first < rank() && !fs::exists(lock_->partial() / shard_name(first, ranks()))) ++first;
+      while (first < rank() &&
+             !fs::exists(lock_->partial() / checkpoint::shard_name(first, ranks())))
+        ++first;
       return std::to_string(first);
     });
     leader_ = texts[static_cast<std::size_t>(rank())] == std::to_string(rank());
@@ -115,8 +277,8 @@ class Saving {
     const auto act = [&](bool mine) {
       return collective_try(group_, [&]() -> std::string {
         if (!mine) return "";
-        const auto place =
-            complete_checkpoint(disk_, lock_->partial(), checkpoint_, manifest_, one_folder_);
+        const auto place = checkpoint::complete_checkpoint(disk_, lock_->partial(), checkpoint_,
+                                                           manifest_, one_folder_);
         return place.filename().string();
       });
     };
@@ -129,15 +291,16 @@ class Saving {
   void check() {
     collective_try(group_, [&] {
       try {
-        check_written(checkpoint_, manifest_.files[static_cast<std::size_t>(rank())]);
-        const auto sequence = leader_ ? read_manifest(checkpoint_).sequence : manifest_.sequence;
+        checkpoint::check_written(checkpoint_, manifest_.files[static_cast<std::size_t>(rank())]);
+        const auto sequence =
+            leader_ ? checkpoint::read_manifest(checkpoint_).sequence : manifest_.sequence;
         if (sequence != manifest_.sequence) refuse("it has been replaced");
       } catch (const Exception& error) {
         if (was_pruned()) return "";
         refuse(
-            fmt::format("{} was written but is incomplete now: {}; does another job write to this "
-                        "folder? Older checkpoints were kept",
-                        checkpoint_.string(), error.what()));
+            "{} was written but is incomplete now: {}; does another job write to this "
+            "folder? Older checkpoints were kept",
+            checkpoint_.string(), error.what());
       }
       return "";
     });
@@ -145,7 +308,7 @@ class Saving {
 
   /// Returns true if another job that saves here has saved a newer checkpoint and removed this one.
   bool was_pruned() const {
-    const auto found = list_checkpoints(place_.folder);
+    const auto found = checkpoint::list_checkpoints(place_.folder);
     return !fs::exists(checkpoint_) && !found.empty() &&
            found.back().sequence >= manifest_.sequence;
   }
@@ -155,10 +318,11 @@ class Saving {
     const auto kept = collective_try(group_, [&] { return rank() == 0 ? names_to_keep() : ""; })[0];
     collective_try(group_, [&] {
       if (!leader_) return "";
-      for (const auto& found : list_checkpoints(place_.folder)) {
+      for (const auto& found : checkpoint::list_checkpoints(place_.folder)) {
         const auto name = "/" + found.path.filename().string() + "/";
         const bool older = found.sequence >= 0 && found.sequence < manifest_.sequence;
-        if (older && kept.find(name) == std::string::npos) remove_checkpoint(disk_, found.path);
+        if (older && kept.find(name) == std::string::npos)
+          checkpoint::remove_checkpoint(disk_, found.path);
       }
       return "";
     });
@@ -168,7 +332,7 @@ class Saving {
   std::string names_to_keep() const {
     std::string names = "/";
     std::int64_t count = 0;
-    auto found = list_checkpoints(place_.folder);
+    auto found = checkpoint::list_checkpoints(place_.folder);
     for (auto it = found.rbegin(); it != found.rend() && count < place_.keep; ++it) {
       if (it->sequence < 0 || (it->path != checkpoint_ && !has_files(it->path))) continue;
       names += it->path.filename().string() + "/";
@@ -180,8 +344,9 @@ class Saving {
   /// Returns true if no file is known to be missing; files of other hosts may exist there.
   bool has_files(const fs::path& checkpoint) const {
     try {
-      for (const auto& file : read_manifest(checkpoint).files) {
-        if (one_folder_ || fs::exists(checkpoint / file.name)) check_written(checkpoint, file);
+      for (const auto& file : checkpoint::read_manifest(checkpoint).files) {
+        if (one_folder_ || fs::exists(checkpoint / file.name))
+          checkpoint::check_written(checkpoint, file);
       }
       return true;
     } catch (const std::exception&) {
@@ -202,13 +367,13 @@ class Saving {
   c10d::ProcessGroup& group_;
   const CheckpointContent& content_;
   const SavePlace& place_;
-  Disk own_disk_;
-  Disk& disk_;
-  Manifest manifest_;
+  checkpoint::Disk own_disk_;
+  checkpoint::Disk& disk_;
+  checkpoint::Manifest manifest_;
   SavePlan plan_;
   std::string token_;
   fs::path checkpoint_;
-  std::optional<SaveLock> lock_;
+  std::optional<checkpoint::SaveLock> lock_;
   bool leader_ = false;
   bool one_folder_ = false;
   bool completed_ = false;

@@ -5,7 +5,11 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "gradwire/checkpoint/disk.h"
+#include "gradwire/checkpoint/manifest.h"
+#include "gradwire/checkpoint/piece_plan.h"
 #include "gradwire/train/checkpoint/tensor_piece.h"
 #include "gradwire/train/group.h"
 
@@ -20,11 +24,37 @@ struct CheckpointContent {
   std::string run = "{}";
 };
 
+/// A tensor, and which rank writes which of its elements.
+struct PlannedTensor {
+  std::string name;
+  std::string type;
+  std::vector<std::int64_t> shape;
+  std::vector<checkpoint::HeldPiece> pieces;  ///< In element order.
+};
+
+using SavePlan = std::vector<PlannedTensor>;
+
+/// Describes a rank's pieces to the other ranks.
+nlohmann::json describe_pieces(const std::vector<TensorPiece>& pieces);
+
+/// Plans which rank writes what, from all ranks' descriptions; the same on all ranks. Throws
+/// Exception(invalid_argument) that names a tensor whose shape or type differs between ranks, or
+/// that has an element on no rank.
+SavePlan plan_save(const std::vector<nlohmann::json>& described);
+
+/// Writes a rank's file. Returns the file's entries in the manifest, for add_shard().
+std::string write_my_shard(checkpoint::Disk& disk, const std::filesystem::path& path,
+                           const SavePlan& plan, const CheckpointContent& content, int rank);
+
+/// Adds the file that rank `rank` wrote to the manifest. Call for one rank after the other.
+void add_shard(checkpoint::Manifest& manifest, const SavePlan& plan, std::size_t rank,
+               const std::string& written);
+
 struct SavePlace {
   /// Folder of checkpoints: one that all ranks see, or one per host for the files of its ranks.
   std::filesystem::path folder = "checkpoints";
-  std::int64_t keep = 2;  ///< Number of newest checkpoints to keep; 0: all.
-  Disk* disk = nullptr;   ///< File-system interface; null: the real one.
+  std::int64_t keep = 2;             ///< Number of newest checkpoints to keep; 0: all.
+  checkpoint::Disk* disk = nullptr;  ///< File-system interface; null: the real one.
 };
 
 /// Writes a checkpoint folder/step-000123; all ranks write their parts concurrently. Replicated

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "gradwire/base/refuse.h"
 #include "gradwire/torch/tensor_span.h"
 
 namespace gradwire {
@@ -15,8 +16,8 @@ ArgumentName bucket_of(Rank rank) {
   return {"gradient hook", "bucket", rank};
 }
 
-UnitShape shape_of(const c10d::GradBucket& bucket, Rank rank) {
-  UnitShape shape;
+exchange::UnitShape shape_of(const c10d::GradBucket& bucket, Rank rank) {
+  exchange::UnitShape shape;
   const at::Tensor& buffer = bucket.getBuffer();
   shape.count = static_cast<std::size_t>(buffer.numel());
   shape.type = reducible_type_of(buffer, bucket_of(rank));
@@ -32,7 +33,7 @@ UnitShape shape_of(const c10d::GradBucket& bucket, Rank rank) {
   return shape;
 }
 
-bool alike(const UnitShape& a, const UnitShape& b) {
+bool alike(const exchange::UnitShape& a, const exchange::UnitShape& b) {
   return a.count == b.count && a.type == b.type && a.tensors.size() == b.tensors.size();
 }
 
@@ -51,13 +52,13 @@ class DdpHook final : public c10d::CommHookInterface {
 
 }  // namespace
 
-CodecHook::CodecHook(std::shared_ptr<Communicator> communicator, ExchangeOptions options)
+CodecHook::CodecHook(std::shared_ptr<Communicator> communicator, exchange::ExchangeOptions options)
     : communicator_(std::move(communicator)),
       options_(std::move(options)),
       staged_(communicator_->rank()) {
   // Reports an unknown codec here instead of in the third step. Without buckets there is no
   // traffic.
-  make_exchange(communicator_, {}, options_);
+  exchange::make_exchange(communicator_, {}, options_);
 }
 
 FuturePointer CodecHook::run(const c10d::GradBucket& bucket) {
@@ -71,7 +72,7 @@ FuturePointer CodecHook::run(const c10d::GradBucket& bucket) {
 /// Records the bucket's shape in the first steps; the codec starts after them.
 void CodecHook::check_shape(const c10d::GradBucket& bucket) {
   const std::size_t index = bucket.getIndex();
-  UnitShape shape = shape_of(bucket, communicator_->rank());
+  exchange::UnitShape shape = shape_of(bucket, communicator_->rank());
   if (steps_ < kPlainSteps) {
     // Buckets arrive in order; there may be fewer than in the previous step.
     shapes_.resize(index + 1);
@@ -80,10 +81,10 @@ void CodecHook::check_shape(const c10d::GradBucket& bucket) {
   }
   if (!exchange_) begin();
   if (index >= shapes_.size() || !alike(shapes_[index], shape)) {
-    throw Exception(ErrorKind::invalid_argument,
-                    fmt::format("rank {}: bucket {} of DistributedDataParallel has changed since "
-                                "step {}; a codec requires the same buckets in every step",
-                                communicator_->rank(), index, kPlainSteps));
+    refuse(
+        "rank {}: bucket {} of DistributedDataParallel has changed since "
+        "step {}; a codec requires the same buckets in every step",
+        communicator_->rank(), index, kPlainSteps);
   }
 }
 
@@ -92,12 +93,12 @@ std::function<void()> CodecHook::average(const at::Tensor& values, const Pending
   LentSpan span = lend(values, bucket_of(communicator_->rank()));
   std::function<void()> wait;
   if (exchange_) {
-    wait = [transfer = std::shared_ptr<UnitTransfer>(exchange_->all_reduce(
+    wait = [transfer = std::shared_ptr<exchange::UnitTransfer>(exchange_->all_reduce(
                 pending.index, std::move(span), static_cast<int>(pending.index)))] {
       transfer->wait();
     };
   } else {
-    const Work work = communicator_->all_reduce(std::move(span), ReduceOp::mean);
+    const engine::Work work = communicator_->all_reduce(std::move(span), ReduceOp::mean);
     wait = [work] { work.wait(); };
   }
   return [this, wait = std::move(wait), pending] {
@@ -149,8 +150,8 @@ void CodecHook::end_step() {
 
 namespace {
 
-void load_into(Exchange& exchange, const CodecHook::SavedTensors& tensors, Rank rank) {
-  std::vector<Exchange::SavedState> saved;
+void load_into(exchange::Exchange& exchange, const CodecHook::SavedTensors& tensors, Rank rank) {
+  std::vector<exchange::Exchange::SavedState> saved;
   for (const auto& [name, tensor] : tensors) {
     saved.push_back({name, lend(tensor, {"gradient hook", "state", rank})});
   }
@@ -161,7 +162,7 @@ void load_into(Exchange& exchange, const CodecHook::SavedTensors& tensors, Rank 
 
 /// Creates the exchange, as the buckets are known, and restores the saved state.
 void CodecHook::begin() {
-  auto exchange = make_exchange(communicator_, shapes_, options_);
+  auto exchange = exchange::make_exchange(communicator_, shapes_, options_);
   load_into(*exchange, saved_, communicator_->rank());
   exchange_ = std::move(exchange);
   saved_.clear();

@@ -30,7 +30,7 @@ class CodecHook {
   using SavedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
   /// Throws Exception(invalid_argument) for an unknown codec.
-  CodecHook(std::shared_ptr<Communicator> communicator, ExchangeOptions options);
+  CodecHook(std::shared_ptr<Communicator> communicator, exchange::ExchangeOptions options);
   ~CodecHook() { close(); }
 
   /// Starts averaging a bucket in place. The future's value is the bucket's tensor. Waiting for it
@@ -72,9 +72,9 @@ class CodecHook {
   void begin();
 
   std::shared_ptr<Communicator> communicator_;
-  ExchangeOptions options_;
-  std::vector<UnitShape> shapes_;
-  std::unique_ptr<Exchange> exchange_;
+  exchange::ExchangeOptions options_;
+  std::vector<exchange::UnitShape> shapes_;
+  std::unique_ptr<exchange::Exchange> exchange_;
   SavedTensors saved_;
   std::shared_ptr<TraceRecorder> recorder_;  ///< May be null.
   int steps_ = 0;

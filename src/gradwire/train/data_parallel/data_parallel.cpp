@@ -3,11 +3,8 @@
 #include <exception>
 #include <unordered_set>
 
-#include <fmt/format.h>
-
-#include "gradwire/base/error.h"
-#include "gradwire/torch/vector_math.h"
-#include "gradwire/train/data_parallel/graph_walk.h"
+#include "gradwire/base/refuse.h"
+#include "gradwire/torch/init.h"
 #include "gradwire/train/data_parallel/model_check.h"
 
 namespace gradwire {
@@ -21,23 +18,20 @@ std::vector<NamedTensor> concatenated(std::vector<NamedTensor> first,
 
 void check_options(const DataParallelOptions& options) {
   if (!options.process_group) {
-    throw Exception(ErrorKind::invalid_argument,
-                    "DataParallel: no process_group; pass {.process_group = gradwire::init()}");
+    refuse("DataParallel: no process_group; pass {.process_group = gradwire::init()}");
   }
   if (!(options.bucket_cap_mb > 0)) {
-    throw Exception(ErrorKind::invalid_argument,
-                    fmt::format("DataParallel: bucket_cap_mb is {}; it must be positive",
-                                options.bucket_cap_mb));
+    refuse("DataParallel: bucket_cap_mb is {}; it must be positive", options.bucket_cap_mb);
   }
-  if (options.overlap == Overlap::full && !options.optimizer) {
-    throw Exception(ErrorKind::invalid_argument,
-                    "DataParallel: Overlap::full requires an optimizer that steps bucket by "
-                    "bucket; pass {.optimizer = ...} and call step(), or use Overlap::backward");
+  if (options.overlap == step::Overlap::full && !options.optimizer) {
+    refuse(
+        "DataParallel: Overlap::full requires an optimizer that steps bucket by "
+        "bucket; pass {.optimizer = ...} and call step(), or use Overlap::backward");
   }
 }
 
 ReplicatedStepOptions step_options(const DataParallelOptions& options) {
-  return {.buckets = limits_capped_at(options.bucket_cap_mb),
+  return {.buckets = step::limits_capped_at(options.bucket_cap_mb),
           .overlap = options.overlap,
           .find_unused = options.find_unused_parameters,
           .check_finite = options.check_finite,
@@ -98,20 +92,18 @@ void DataParallelCore::require_stepped(const std::vector<torch::Tensor>& outputs
   for (const auto& [name, tensor] : parameters_) {
     if (!replicated_->pending(tensor)) continue;
     if (!reached.contains(torch::autograd::impl::grad_accumulator(tensor).get())) continue;
-    throw Exception(
-        ErrorKind::invalid_argument,
-        fmt::format(
-            "rank {}: DataParallel: forward used '{}' before the pending step had updated it; call "
-            "gradwire::await_parameters(its module) first, or set forward_awaits to false",
-            rank(), name));
+    refuse(
+        "rank {}: DataParallel: forward used '{}' before the pending step had updated it; call "
+        "gradwire::await_parameters(its module) first, or set forward_awaits to false",
+        rank(), name);
   }
 }
 
 void DataParallelCore::step(BeforeStep before) {
   if (replicated_->optimizers().empty() && !parameters_.empty()) {
-    throw Exception(ErrorKind::invalid_argument,
-                    "DataParallel: step() without an optimizer; pass {.optimizer = ...}, or step "
-                    "your own optimizer");
+    refuse(
+        "DataParallel: step() without an optimizer; pass {.optimizer = ...}, or step "
+        "your own optimizer");
   }
   replicated_->begin_step(std::move(before));
 }
@@ -124,7 +116,7 @@ void DataParallelCore::synchronize_buffers() {
   buffer_time_ += clock_->now() - begin;
 }
 
-StepStats DataParallelCore::stats() const {
+step::StepStats DataParallelCore::stats() const {
   auto stats = replicated_->stats();
   stats.exposed += buffer_time_;
   return stats;

@@ -9,10 +9,10 @@
 #include <torch/torch.h>
 
 #include "gradwire/base/clock.h"
-#include "gradwire/step/defaults.h"
+#include "gradwire/step/bucket_plan.h"
 #include "gradwire/train/activation/await_parameters.h"
+#include "gradwire/train/data_parallel/autograd_graph.h"
 #include "gradwire/train/data_parallel/no_sync.h"
-#include "gradwire/train/data_parallel/output_tensors.h"
 #include "gradwire/train/data_parallel/replicated_step.h"
 #include "gradwire/train/group.h"
 
@@ -25,13 +25,13 @@ struct DataParallelOptions {
   /// Maximum bucket size in MiB (2^20 bytes). The first and the last bucket are smaller
   /// (step/defaults.h). The default is smaller than PyTorch's 25, because nothing hides the
   /// last bucket's communication.
-  double bucket_cap_mb = kBucketMegabytes;
+  double bucket_cap_mb = step::kBucketMegabytes;
   bool broadcast_buffers = true;
   bool find_unused_parameters = false;
   /// Makes the optimizer that step() runs on each bucket. Null: step() throws. Required for
   /// Overlap::full.
   OptimizerFactory optimizer = nullptr;
-  Overlap overlap = Overlap::backward;
+  step::Overlap overlap = step::Overlap::backward;
   /// True if Module::forward calls await_parameters() for each block before it uses the block. If
   /// false, forward waits for the whole step. Not needed for a Sequential, whose children are
   /// awaited one by one.
@@ -40,7 +40,7 @@ struct DataParallelOptions {
   /// "none" are lossy and require a gradwire process group: docs/compression.md.
   std::string codec = "none";
   /// Tensors with fewer elements, and vectors, are sent uncompressed.
-  std::size_t codec_min_elements = kCodecMinElements;
+  std::size_t codec_min_elements = step::kCodecMinElements;
   int codec_warmup_steps = 0;  ///< ExchangeOptions::warmup_steps.
   std::uint64_t codec_seed = 1;
   /// Fail with an error that names the parameter if a mean gradient is not finite.
@@ -68,7 +68,7 @@ class DataParallelCore : public SyncControl {
   const ProcessGroup& group() const { return group_; }
   bool needs_outputs() const { return size() > 1 && (find_unused_ || replicated_->pending()); }
   ReplicatedStep& replicated() { return *replicated_; }
-  StepStats stats() const;
+  step::StepStats stats() const;
 
  private:
   void require_stepped(const std::vector<torch::Tensor>& outputs) const;
@@ -175,7 +175,7 @@ class DataParallel {
   const ProcessGroup& process_group() const { return core_->group(); }
 
   /// Accumulated cost of communication. All zero if the world size is 1.
-  StepStats stats() const { return core_->stats(); }
+  step::StepStats stats() const { return core_->stats(); }
 
  private:
   template <class... Arguments>

@@ -5,7 +5,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "gradwire/train/data_parallel/graph_walk.h"
+#include "gradwire/base/refuse.h"
+#include "gradwire/train/data_parallel/autograd_graph.h"
 #include "gradwire/train/exchange/torch_exchange.h"
 #include "gradwire/train/memory/memory_tracker.h"
 
@@ -33,9 +34,10 @@ ReplicatedStep::ReplicatedStep(ProcessGroup group, std::vector<NamedTensor> para
   lay_out();
   make_exchange();
   make_optimizers();
-  const StepPolicy policy{.ranks = group_->getSize(), .overlap = options_.overlap};
-  StepHost& host = *this;
-  engine_ = std::make_unique<StepEngine>(step_units(), policy, *exchange_, host, *options_.clock);
+  const step::StepPolicy policy{.ranks = group_->getSize(), .overlap = options_.overlap};
+  step::StepHost& host = *this;
+  engine_ =
+      std::make_unique<step::StepEngine>(step_units(), policy, *exchange_, host, *options_.clock);
   GradientListener& listener = *this;
   if (!is_alone()) hooks_ = std::make_unique<GradientHooks>(parameters_, listener);
 }
@@ -83,8 +85,8 @@ void ReplicatedStep::make_optimizers() {
   }
 }
 
-std::vector<StepUnit> ReplicatedStep::step_units() const {
-  std::vector<StepUnit> units;
+std::vector<step::StepUnit> ReplicatedStep::step_units() const {
+  std::vector<step::StepUnit> units;
   for (const auto& members : layout_.members) units.push_back({.gradients = members.size()});
   return units;
 }
@@ -180,7 +182,7 @@ void ReplicatedStep::on_end_of_backward() {
   run_or_abort(*group_, [this] { engine_->end_pass(); });
 }
 
-StepHost::Gradients ReplicatedStep::gradients(std::size_t unit) {
+step::StepHost::Gradients ReplicatedStep::gradients(std::size_t unit) {
   if (options_.find_unused && unit + 1 == layout_.buckets.size()) start_usage();
   return {.whole = lend_on_device(layout_.buckets[unit].numbers(), name())};
 }
@@ -192,7 +194,7 @@ void ReplicatedStep::start_usage() {
   global_usage_.copy_(usage_);
   const std::size_t index = layout_.buckets.size();
   usage_transfer_ = exchange_->all_reduce(index, lend_on_device(global_usage_, name()),
-                                          reduction_priority({}, index));
+                                          step::reduction_priority({}, index));
   ++usage_operations_;
 }
 
@@ -260,9 +262,9 @@ bool ReplicatedStep::pending(const torch::Tensor& parameter) const {
   return found != unit_of_.end() && engine_->is_pending(found->second);
 }
 
-StepStats ReplicatedStep::stats() const {
+step::StepStats ReplicatedStep::stats() const {
   if (is_alone()) return {};
-  StepStats stats = engine_->stats();
+  step::StepStats stats = engine_->stats();
   stats.operations += usage_operations_;
   return stats;
 }
@@ -307,9 +309,8 @@ void ReplicatedStep::require_finite(std::size_t unit) const {
     const auto& gradient = parameters_[member].tensor.grad();
     if (!gradient.defined() || gradient.isfinite().all().item<bool>()) continue;
     // The mean is the same on every rank: each throws by itself, without communication.
-    throw Exception(ErrorKind::invalid_argument,
-                    fmt::format("rank {}: {}: {}", group_->getRank(), kDataParallel,
-                                not_finite(parameters_[member].name)));
+    refuse("rank {}: {}: {}", group_->getRank(), kDataParallel,
+           not_finite(parameters_[member].name));
   }
 }
 

@@ -16,7 +16,7 @@
 #include "gradwire/step/step_engine.h"
 #include "gradwire/trace/trace.h"
 #include "gradwire/train/activation/await_parameters.h"
-#include "gradwire/train/data_parallel/bucket_layout.h"
+#include "gradwire/train/data_parallel/bucket.h"
 #include "gradwire/train/gradient_hooks.h"
 #include "gradwire/train/group.h"
 #include "gradwire/train/named_tensor.h"
@@ -25,12 +25,12 @@
 namespace gradwire {
 
 struct ReplicatedStepOptions {
-  BucketLimits buckets;
-  Overlap overlap = Overlap::backward;
+  step::BucketLimits buckets;
+  step::Overlap overlap = step::Overlap::backward;
   bool find_unused = false;
   bool check_finite = false;           ///< Fail if a mean is not finite.
   std::size_t codec_min_elements = 0;  ///< Tensors with fewer elements are not compressed.
-  ExchangeOptions exchange;
+  exchange::ExchangeOptions exchange;
   OptimizerFactory optimizer;  ///< Null: gradients are averaged, and not stepped.
   std::shared_ptr<const Clock> clock = std::make_shared<SteadyClock>();  ///< For statistics.
   TraceRecorder* trace = nullptr;  ///< Records traffic and optimizer steps; may be null.
@@ -48,7 +48,9 @@ struct ReplicatedStepOptions {
 ///
 /// Not movable: autograd's hooks refer to this object and run on autograd's threads. Otherwise not
 /// thread-safe.
-class ReplicatedStep final : public BlockObserver, private StepHost, private GradientListener {
+class ReplicatedStep final : public BlockObserver,
+                             private step::StepHost,
+                             private GradientListener {
  public:
   ReplicatedStep(ProcessGroup group, std::vector<NamedTensor> parameters,
                  ReplicatedStepOptions options);
@@ -76,8 +78,8 @@ class ReplicatedStep final : public BlockObserver, private StepHost, private Gra
   const std::vector<std::unique_ptr<torch::optim::Optimizer>>& optimizers() const {
     return optimizers_;
   }
-  StepStats stats() const;
-  Exchange& exchange() { return *exchange_; }
+  step::StepStats stats() const;
+  exchange::Exchange& exchange() { return *exchange_; }
 
  private:
   /// Purpose of the next backward's gradients; with `sums` they accumulate locally.
@@ -89,7 +91,7 @@ class ReplicatedStep final : public BlockObserver, private StepHost, private Gra
   void lay_out();
   void make_exchange();
   void make_optimizers();
-  std::vector<StepUnit> step_units() const;
+  std::vector<step::StepUnit> step_units() const;
 
   void on_gradient(std::size_t parameter) override;
   void on_end_of_backward() override;
@@ -118,7 +120,7 @@ class ReplicatedStep final : public BlockObserver, private StepHost, private Gra
   ReplicatedStepOptions options_;
   BucketLayout layout_;
   std::unordered_map<const void*, std::size_t> unit_of_;  ///< By TensorImpl.
-  std::unique_ptr<Exchange> exchange_;
+  std::unique_ptr<exchange::Exchange> exchange_;
   double scale_ = 1;  ///< Factor before averaging: 1 unless the exchange can only sum.
   std::vector<std::unique_ptr<torch::optim::Optimizer>> optimizers_;
   BeforeStep before_;
@@ -134,9 +136,9 @@ class ReplicatedStep final : public BlockObserver, private StepHost, private Gra
   std::vector<c10::weak_intrusive_ptr<torch::autograd::Node>> roots_;
   torch::Tensor usage_;         ///< Per parameter: ranks that used it, divided by the world size.
   torch::Tensor global_usage_;  ///< The same on the parameters' device, as it is reduced.
-  std::unique_ptr<UnitTransfer> usage_transfer_;
+  std::unique_ptr<exchange::UnitTransfer> usage_transfer_;
   std::int64_t usage_operations_ = 0;
-  std::unique_ptr<StepEngine> engine_;
+  std::unique_ptr<step::StepEngine> engine_;
   std::unique_ptr<GradientHooks> hooks_;  ///< Null with world size 1.
 };
 

@@ -1,17 +1,43 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include <torch/csrc/distributed/c10d/Work.hpp>
 #include <torch/torch.h>
 
+#include "gradwire/exchange/exchange.h"
 #include "gradwire/exchange/make_exchange.h"
 #include "gradwire/torch/tensor_span.h"
 #include "gradwire/trace/trace.h"
 #include "gradwire/train/group.h"
 
 namespace gradwire {
+
+/// A c10d::Work as a transfer. Completion is learned in wait(). `finish` runs after the work, in
+/// stream order; may be empty.
+class C10dTransfer final : public exchange::UnitTransfer {
+ public:
+  explicit C10dTransfer(c10::intrusive_ptr<c10d::Work> work, std::function<void()> finish = {})
+      : work_(std::move(work)), finish_(std::move(finish)) {}
+
+  bool done() override { return work_->isCompleted(); }
+  void wait() override {
+    work_->wait();
+    const torch::NoGradGuard no_grad;
+    if (finish_) finish_();
+    if (callback_) callback_();
+  }
+  void on_done(std::function<void()> callback) override { callback_ = std::move(callback); }
+
+ private:
+  c10::intrusive_ptr<c10d::Work> work_;
+  std::function<void()> finish_;
+  std::function<void()> callback_;
+};
 
 /// Returns an exchange of these units over any c10d group; `tensors[i]` is on the device of unit i.
 /// For gradwire groups it is make_exchange(), staged through host memory for units on an
@@ -20,22 +46,24 @@ namespace gradwire {
 /// `trace` records operations and waits; may be null. Throws Exception on behalf of `who`:
 /// invalid_argument as make_exchange() does; unsupported for a codec on another backend's group, or
 /// if only some units are on an accelerator.
-std::unique_ptr<Exchange> torch_exchange(std::string_view who, const ProcessGroup& group,
-                                         const std::vector<torch::Tensor>& tensors,
-                                         std::vector<UnitShape> units,
-                                         const ExchangeOptions& options, TraceRecorder* trace);
+std::unique_ptr<exchange::Exchange> torch_exchange(std::string_view who, const ProcessGroup& group,
+                                                   const std::vector<torch::Tensor>& tensors,
+                                                   std::vector<exchange::UnitShape> units,
+                                                   const exchange::ExchangeOptions& options,
+                                                   TraceRecorder* trace);
 
 /// Decorator for units in an accelerator's memory: each is copied to pinned host memory in stream
 /// order, exchanged there by `exchange`, and copied back. A wait makes the caller's current stream
 /// wait for the result. Reductions and gathers are separate sequences.
-std::unique_ptr<Exchange> staged_exchange(Rank rank, std::unique_ptr<Exchange> exchange,
-                                          std::vector<c10::Device> devices);
+std::unique_ptr<exchange::Exchange> staged_exchange(Rank rank,
+                                                    std::unique_ptr<exchange::Exchange> exchange,
+                                                    std::vector<c10::Device> devices);
 
 /// Exchanges units with the collectives of a c10d group, all in one order. If the backend cannot
 /// average (can_average()), reductions are sums. `sharded`: finds out, with a collective of one
 /// element, whether it has reduce-scatter and all-gather of flat tensors; without them, an
 /// all-reduce and an all-gather of lists take their place.
-std::unique_ptr<Exchange> group_exchange(ProcessGroup group, std::vector<c10::Device> devices,
-                                         bool sharded);
+std::unique_ptr<exchange::Exchange> group_exchange(ProcessGroup group,
+                                                   std::vector<c10::Device> devices, bool sharded);
 
 }  // namespace gradwire

@@ -3,11 +3,26 @@
 #include <algorithm>
 #include <utility>
 
-#include "gradwire/torch/vector_math.h"
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "gradwire/base/refuse.h"
+#include "gradwire/torch/init.h"
+#include "gradwire/torch/tensor_span.h"
 #include "gradwire/train/data_parallel/model_check.h"
 #include "gradwire/train/exchange/torch_exchange.h"
 
 namespace gradwire {
+
+void OuterOptimizer::step(torch::Tensor outer, torch::Tensor velocity,
+                          torch::Tensor difference) const {
+  if (has_velocity()) {
+    velocity.mul_(momentum).add_(difference);
+    difference.add_(velocity, momentum);
+  }
+  outer.sub_(difference, learning_rate);
+}
+
 namespace {
 
 constexpr const char* kLocalSgd = "LocalSgd";
@@ -16,7 +31,7 @@ std::vector<std::size_t> plan_for(const std::vector<NamedTensor>& parameters,
                                   std::int64_t fragments) {
   std::vector<std::int64_t> sizes;
   for (const auto& parameter : parameters) sizes.push_back(parameter.tensor.numel());
-  return plan_fragments(sizes, fragments);
+  return step::plan_fragments(sizes, fragments);
 }
 
 std::vector<torch::Tensor> tensors_of(const std::vector<NamedTensor>& parameters) {
@@ -35,24 +50,25 @@ LocalSgd::LocalSgd(std::vector<NamedTensor> parameters, ProcessGroup group,
       optimizer_{.learning_rate = options.steps.outer_learning_rate,
                  .momentum = options.steps.outer_momentum},
       mixing_(options.steps.mixing) {
-  const StreamingSchedule schedule(options.steps);
+  const step::StreamingSchedule schedule(options.steps);
   const torch::NoGradGuard no_grad;
   initialize_vector_math();
   check_same_model(kLocalSgd, *group_, parameters_);
   broadcast_tensors(*group_, parameters_);
   make_exchange(lay_out(options), options);
-  StepHost& host = *this;
-  engine_ = std::make_unique<LocalStepEngine>(schedule, fragment_of_, *exchange_, host, *clock_);
+  step::StepHost& host = *this;
+  engine_ =
+      std::make_unique<step::LocalStepEngine>(schedule, fragment_of_, *exchange_, host, *clock_);
 }
 
 ArgumentName LocalSgd::name() const {
   return {kLocalSgd, "parameters", group_->getRank()};
 }
 
-std::vector<UnitShape> LocalSgd::lay_out(const LocalSgdOptions& options) {
+std::vector<exchange::UnitShape> LocalSgd::lay_out(const LocalSgdOptions& options) {
   const auto plan = plan_for(parameters_, options.steps.fragments);
   const bool compress = options.steps.codec != "none";
-  std::vector<UnitShape> shapes;
+  std::vector<exchange::UnitShape> shapes;
   for (std::size_t fragment = 0; fragment < static_cast<std::size_t>(options.steps.fragments);
        ++fragment) {
     std::vector<NamedTensor> here;
@@ -60,7 +76,7 @@ std::vector<UnitShape> LocalSgd::lay_out(const LocalSgdOptions& options) {
       if (plan[i] == fragment) here.push_back(parameters_[i]);
     }
     auto layout =
-        lay_out_buckets(here, kBundleLimits, compress, options.codec_min_elements, name());
+        lay_out_buckets(here, step::kBundleLimits, compress, options.codec_min_elements, name());
     for (std::size_t b = 0; b < layout.buckets.size(); ++b) {
       std::vector<NamedTensor> members;
       for (const auto index : layout.members[b]) members.push_back(here[index]);
@@ -83,7 +99,8 @@ void LocalSgd::add_bundle(Bucket difference, std::vector<NamedTensor> parameters
   bundles_.push_back(std::move(bundle));
 }
 
-void LocalSgd::make_exchange(const std::vector<UnitShape>& shapes, const LocalSgdOptions& options) {
+void LocalSgd::make_exchange(const std::vector<exchange::UnitShape>& shapes,
+                             const LocalSgdOptions& options) {
   std::vector<torch::Tensor> flats;
   for (const auto& bundle : bundles_) flats.push_back(bundle.difference.numbers());
   exchange_ = torch_exchange(kLocalSgd, group_, flats, shapes,
@@ -96,7 +113,7 @@ void LocalSgd::step() {
   engine_->step_done();
 }
 
-StepHost::Gradients LocalSgd::gradients(std::size_t unit) {
+step::StepHost::Gradients LocalSgd::gradients(std::size_t unit) {
   auto& bundle = bundles_[unit];
   for (std::size_t k = 0; k < bundle.parameters.size(); ++k) {
     auto place = bundle.difference.view(k);
@@ -129,6 +146,98 @@ void LocalSgd::synchronize() {
   const torch::NoGradGuard no_grad;
   engine_->synchronize();
   for (const auto& bundle : bundles_) apply_outer(bundle, 0);
+}
+
+}  // namespace gradwire
+
+/// Saving and restoring LocalSgd's state.
+namespace gradwire {
+namespace {
+
+constexpr const char* kPosition = "local_steps.position";
+
+[[noreturn]] void refuse_state(const std::string& message) {
+  refuse("LocalSgd: " + message);
+}
+
+std::string describe(const torch::Tensor& tensor) {
+  return fmt::format("[{}] of {}", fmt::join(tensor.sizes().begin(), tensor.sizes().end(), ", "),
+                     torch::toString(tensor.scalar_type()));
+}
+
+const torch::Tensor& find(const std::map<std::string, torch::Tensor>& saved,
+                          const std::string& name, const torch::Tensor& like) {
+  const auto found = saved.find(name);
+  if (found == saved.end()) refuse_state(fmt::format("the saved state has no '{}'", name));
+  const auto& tensor = found->second;
+  if (tensor.sizes() == like.sizes() && tensor.scalar_type() == like.scalar_type()) return tensor;
+  refuse_state(fmt::format(
+      "'{}' is {} in the saved state and {} here; resume with the saved model and local_steps",
+      name, describe(tensor), describe(like)));
+}
+
+}  // namespace
+
+/// Visits all state beside the parameters, named after them.
+void LocalSgd::visit_state(const std::function<void(const std::string&, torch::Tensor)>& visit) {
+  for (std::size_t index = 0; index < bundles_.size(); ++index) {
+    const auto& bundle = bundles_[index];
+    const bool in_flight = engine_->position().pending == fragment_of_[index];
+    for (std::size_t k = 0; k < bundle.parameters.size(); ++k) {
+      const auto& name = bundle.parameters[k].name;
+      visit(name + ".outer", bundle.outer.view(k));
+      if (bundle.velocity) visit(name + ".outer_velocity", bundle.velocity->view(k));
+      if (in_flight) visit(name + ".outer_difference", bundle.difference.view(k));
+    }
+  }
+}
+
+/// Returns the step count, the fragment in flight (-1: none), and the step after which each
+/// fragment was last averaged.
+torch::Tensor LocalSgd::position() const {
+  const auto& position = engine_->position();
+  std::vector<std::int64_t> values{
+      position.steps,
+      position.pending ? static_cast<std::int64_t>(*position.pending) : std::int64_t{-1}};
+  values.insert(values.end(), position.averaged_after.begin(), position.averaged_after.end());
+  return torch::tensor(values, torch::kInt64);
+}
+
+void LocalSgd::set_position(const torch::Tensor& saved) {
+  const auto* values = saved.data_ptr<std::int64_t>();
+  step::LocalStepEngine::Position position = engine_->position();
+  const auto fragments = static_cast<std::int64_t>(position.averaged_after.size());
+  if (values[1] >= fragments)
+    refuse_state(fmt::format("'{}' names fragment {} of {}", kPosition, values[1], fragments));
+  position.steps = values[0];
+  position.pending.reset();
+  // state() waited for the fragment in flight before saving.
+  if (values[1] >= 0) position.pending = static_cast<std::size_t>(values[1]);
+  position.averaged_after.assign(values + 2, values + 2 + fragments);
+  engine_->set_position(std::move(position));
+}
+
+std::vector<NamedTensor> LocalSgd::state() {
+  const torch::NoGradGuard no_grad;
+  engine_->settle();
+  std::vector<NamedTensor> state{{kPosition, position()}};
+  visit_state([&](const auto& name, const auto& tensor) {
+    state.push_back({name, tensor.clone()});
+  });
+  for (const auto& own : exchange_->state()) state.push_back({own.name, copy_of(own.data)});
+  return state;
+}
+
+void LocalSgd::load_state(const std::map<std::string, torch::Tensor>& saved) {
+  const torch::NoGradGuard no_grad;
+  set_position(find(saved, kPosition, position()).contiguous());
+  visit_state([&](const auto& name, auto tensor) { tensor.copy_(find(saved, name, tensor)); });
+  std::vector<exchange::Exchange::SavedState> codecs;
+  for (const auto& [name, tensor] : saved) {
+    const bool plain = tensor.is_cpu() && tensor.is_contiguous();
+    if (plain) codecs.push_back({name, lend_bytes(tensor, {"LocalSgd", name, group_->getRank()})});
+  }
+  exchange_->load_state(codecs);
 }
 
 }  // namespace gradwire

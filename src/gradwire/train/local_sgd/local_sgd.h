@@ -11,22 +11,40 @@
 #include <torch/torch.h>
 
 #include "gradwire/base/clock.h"
-#include "gradwire/step/defaults.h"
+#include "gradwire/step/bucket_plan.h"
 #include "gradwire/step/local_step_engine.h"
 #include "gradwire/step/local_steps.h"
 #include "gradwire/trace/trace.h"
-#include "gradwire/train/data_parallel/bucket_layout.h"
+#include "gradwire/train/data_parallel/bucket.h"
 #include "gradwire/train/group.h"
-#include "gradwire/train/local_sgd/outer_optimizer.h"
 #include "gradwire/train/named_tensor.h"
 
 namespace gradwire {
 
+/// Optimizer of the outer parameters. The outer gradient D is the averaged difference between the
+/// outer parameters and those the ranks reached. It uses stochastic gradient descent with Nesterov
+/// momentum (Douillard et al., DiLoCo, arXiv:2311.08105, algorithm 1), as in PyTorch's SGD:
+///
+///     v = momentum * v + D         outer = outer - rate * (D + momentum * v)
+///
+/// With a rate of 1 and no momentum, `outer` becomes the mean of the ranks' parameters: local SGD
+/// (Stich, ICLR 2019).
+struct OuterOptimizer {
+  double learning_rate = 1;
+  double momentum = 0;
+
+  bool has_velocity() const { return momentum > 0; }
+
+  /// Steps `outer`. `velocity` has the same shape and starts at zero; it is unused without
+  /// momentum. `difference` is overwritten.
+  void step(torch::Tensor outer, torch::Tensor velocity, torch::Tensor difference) const;
+};
+
 struct LocalSgdOptions {
-  LocalStepsConfig steps;
+  step::LocalStepsConfig steps;
   std::uint64_t seed = 1;  ///< Seed of randomized codecs; the same on all ranks.
   /// Tensors with fewer elements are sent uncompressed.
-  std::size_t codec_min_elements = kCodecMinElements;
+  std::size_t codec_min_elements = step::kCodecMinElements;
   std::shared_ptr<const Clock> clock = std::make_shared<SteadyClock>();  ///< For stats().
   TraceRecorder* trace = nullptr;  ///< Records the traffic; must outlive this.
 };
@@ -55,7 +73,7 @@ struct LocalSgdOptions {
 ///
 /// Every rank must make the same calls. Buffers (batch norm's statistics) stay local to the rank.
 /// Errors: throws Exception on all ranks; the group is unusable afterwards. Not thread-safe.
-class LocalSgd : private StepHost {
+class LocalSgd : private step::StepHost {
  public:
   /// `parameters`: all parameters that the inner optimizer changes. Collective. Throws Exception:
   /// invalid_argument for inconsistent settings or an unknown codec, mismatch if ranks have
@@ -76,7 +94,7 @@ class LocalSgd : private StepHost {
   std::string describe() const { return exchange_->describe(); }
 
   /// Accumulated cost of communication. `bytes` counts bytes before encoding.
-  const StepStats& stats() const { return engine_->stats(); }
+  const step::StepStats& stats() const { return engine_->stats(); }
 
   /// The state that a checkpoint of this rank must hold in addition to its parameters, to continue
   /// with the same bits. Contains "PARAMETER.outer", ".outer_velocity", ".outer_difference", the
@@ -97,9 +115,10 @@ class LocalSgd : private StepHost {
   };
 
   ArgumentName name() const;
-  std::vector<UnitShape> lay_out(const LocalSgdOptions& options);
+  std::vector<exchange::UnitShape> lay_out(const LocalSgdOptions& options);
   void add_bundle(Bucket difference, std::vector<NamedTensor> parameters);
-  void make_exchange(const std::vector<UnitShape>& shapes, const LocalSgdOptions& options);
+  void make_exchange(const std::vector<exchange::UnitShape>& shapes,
+                     const LocalSgdOptions& options);
 
   Gradients gradients(std::size_t unit) override;
   void reduced(std::size_t) override {}
@@ -119,9 +138,9 @@ class LocalSgd : private StepHost {
   /// Factor on differences before the reduction: 1 / P if the exchange can only sum.
   double scale_ = 1;
   std::vector<Bundle> bundles_;
-  std::vector<std::size_t> fragment_of_;  ///< By bundle.
-  std::unique_ptr<Exchange> exchange_;    ///< Of the differences.
-  std::unique_ptr<LocalStepEngine> engine_;
+  std::vector<std::size_t> fragment_of_;          ///< By bundle.
+  std::unique_ptr<exchange::Exchange> exchange_;  ///< Of the differences.
+  std::unique_ptr<step::LocalStepEngine> engine_;
 };
 
 }  // namespace gradwire

@@ -1,7 +1,6 @@
 #include "gradwire/train/memory/counting_allocator.h"
 
 #include <cstring>
-#include <memory>
 #include <utility>
 
 namespace gradwire {

@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "gradwire/base/error.h"
+#include "gradwire/base/refuse.h"
 
 namespace gradwire {
 namespace {
@@ -63,10 +63,8 @@ torch::Tensor mapped_tensor(const std::filesystem::path& folder,
 
 void move_to_file(const torch::Tensor& tensor, const std::filesystem::path& folder) {
   if (!tensor.is_cpu()) {
-    throw Exception(
-        ErrorKind::invalid_argument,
-        fmt::format("move_to_file: a tensor is on {}; only CPU tensors can be moved to files",
-                    tensor.device().str()));
+    refuse("move_to_file: a tensor is on {}; only CPU tensors can be moved to files",
+           tensor.device().str());
   }
   auto* storage = tensor.storage().unsafeGetStorageImpl();
   const auto bytes = storage->nbytes();

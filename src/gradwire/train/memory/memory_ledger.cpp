@@ -87,7 +87,7 @@ MemoryBytes MemoryLedger::bytes() const {
   return bytes_;
 }
 
-MemoryPeak MemoryLedger::peak() const {
+report::MemoryPeak MemoryLedger::peak() const {
   const std::lock_guard lock(mutex_);
   return {.bytes = peak_total_, .at_peak = peak_.bytes, .max = max_of_each_};
 }

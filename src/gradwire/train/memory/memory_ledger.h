@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "gradwire/base/clock.h"
-#include "gradwire/report/memory_peak.h"
+#include "gradwire/report/run_record.h"
 #include "gradwire/trace/memory_timeline.h"
 
 namespace gradwire {
@@ -48,7 +48,7 @@ class MemoryLedger {
   void stop_sampling();
 
   MemoryBytes bytes() const;
-  MemoryPeak peak() const;
+  report::MemoryPeak peak() const;
   /// Time zero of the timeline.
   Time begin() const { return begin_; }
   /// Returns the samples, including the moment of the peak.

@@ -4,13 +4,11 @@
 #include <utility>
 
 #include <c10/core/CPUAllocator.h>
-#include <c10/util/ThreadLocalDebugInfo.h>
-#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 
-#include "gradwire/base/error.h"
+#include "gradwire/base/refuse.h"
 #include "gradwire/train/memory/counting_allocator.h"
-#include "gradwire/train/memory/reported_memory.h"
+#include "gradwire/train/memory/run_memory.h"
 
 namespace gradwire {
 namespace {
@@ -42,8 +40,7 @@ MemoryLabel current_memory_label() {
 MemoryTracker::MemoryTracker(const Clock& clock, c10::DeviceType device)
     : ledger_(std::make_shared<MemoryLedger>(clock)) {
   if (counting() != nullptr) {
-    throw Exception(ErrorKind::invalid_argument,
-                    "MemoryTracker: one exists already; libtorch has one allocator per process");
+    refuse("MemoryTracker: one exists already; libtorch has one allocator per process");
   }
   device == c10::DeviceType::CPU ? count_cpu() : count_reports(device);
 }

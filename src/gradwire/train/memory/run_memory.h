@@ -1,12 +1,42 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
 
-#include "gradwire/report/memory_peak.h"
+#include "gradwire/report/run_record.h"
 #include "gradwire/train/group.h"
+#include "gradwire/train/memory/counting_allocator.h"
 #include "gradwire/train/memory/memory_tracker.h"
 
 namespace gradwire {
+
+/// Ledger of an accelerator's memory, whose allocator cannot be replaced. It uses the events that
+/// allocators report to libtorch's profilers, with the block sizes they report. Events arrive on
+/// the thread that allocates or frees, if this is its PROFILER_STATE. A block freed on another
+/// thread is counted until its address is allocated again.
+class ReportedMemory final : public c10::MemoryReportingInfoBase, public MemoryCounter {
+ public:
+  ReportedMemory(c10::DeviceType device, std::shared_ptr<MemoryLedger> ledger)
+      : device_(device), ledger_(std::move(ledger)) {}
+  ~ReportedMemory() override;
+
+  void reportMemoryUsage(void* data, std::int64_t bytes, std::size_t total_allocated,
+                         std::size_t total_reserved, c10::Device device) override;
+  bool memoryProfilingEnabled() const override { return true; }
+
+  const std::shared_ptr<MemoryLedger>& ledger() const override { return ledger_; }
+  void relabel(const c10::DataPtr& data, MemoryCategory category) override;
+
+ private:
+  void forget(void* data);
+
+  c10::DeviceType device_;
+  std::shared_ptr<MemoryLedger> ledger_;
+  std::mutex mutex_;
+  std::unordered_map<void*, MemoryBlock> blocks_;  ///< The ledger holds pointers into it.
+};
 
 /// Returns the peak resident memory of this process in bytes (VmHWM of /proc/self/status); 0 if the
 /// kernel does not report it.
@@ -14,6 +44,6 @@ std::int64_t peak_resident_bytes();
 
 /// Returns the peak of the rank with the highest tensor peak, and the maximum resident peak over
 /// ranks. `tracker` may be null, on all ranks alike. Collective; the same result on every rank.
-MemoryPeak max_peak(c10d::ProcessGroup& group, const MemoryTracker* tracker);
+report::MemoryPeak max_peak(c10d::ProcessGroup& group, const MemoryTracker* tracker);
 
 }  // namespace gradwire

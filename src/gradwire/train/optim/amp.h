@@ -4,7 +4,7 @@
 
 #include <torch/torch.h>
 
-#include "gradwire/train/optim/precision.h"
+#include "gradwire/train/optim/mixed_precision.h"
 
 namespace gradwire {
 

@@ -1,18 +1,16 @@
 #include "gradwire/train/zero/shard_optimizer.h"
 
 #include <algorithm>
-#include <utility>
 
 #include <c10/util/Type.h>
 #include <fmt/format.h>
 
-#include "gradwire/base/error.h"
+#include "gradwire/base/refuse.h"
 #include "gradwire/train/checkpoint/optimizer_state.h"
 #include "gradwire/train/data_parallel/distributed_norms.h"
 #include "gradwire/train/memory/mapped_tensor.h"
 #include "gradwire/train/memory/memory_tracker.h"
-#include "gradwire/train/optim/lamb.h"
-#include "gradwire/train/optim/lars.h"
+#include "gradwire/train/optim/layerwise.h"
 
 namespace gradwire {
 namespace {
@@ -28,13 +26,11 @@ void require_per_element(const optim::Optimizer& optimizer) {
   if (is_one_of<optim::SGD, optim::Adam, optim::AdamW, optim::RMSprop, optim::Adagrad>(optimizer)) {
     return;
   }
-  throw Exception(
-      ErrorKind::invalid_argument,
-      fmt::format(
-          "Zero: {} cannot step a shard of the parameters independently. Use SGD, Adam, AdamW, "
-          "RMSprop, Adagrad, gradwire::Lars or gradwire::Lamb; if it is element-wise, set "
-          "ZeroOptions::optimizer_is_per_element; otherwise use DataParallel",
-          c10::demangle(typeid(optimizer).name())));
+  refuse(
+      "Zero: {} cannot step a shard of the parameters independently. Use SGD, Adam, AdamW, "
+      "RMSprop, Adagrad, gradwire::Lars or gradwire::Lamb; if it is element-wise, set "
+      "ZeroOptions::optimizer_is_per_element; otherwise use DataParallel",
+      c10::demangle(typeid(optimizer).name()));
 }
 
 /// Returns a separate tensor that shares the memory.

@@ -1,7 +1,6 @@
 #include "gradwire/train/zero/sharded_gradients.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "gradwire/train/memory/memory_tracker.h"
 

@@ -21,15 +21,15 @@ std::string kind_of(const torch::Tensor& tensor) {
 
 std::vector<std::vector<std::size_t>> by_buckets(const std::vector<NamedTensor>& parameters,
                                                  const std::vector<std::size_t>& members,
-                                                 const BucketLimits& limits) {
+                                                 const step::BucketLimits& limits) {
   std::map<std::string, int> kinds;
-  std::vector<ParameterSize> sizes;
+  std::vector<step::ParameterSize> sizes;
   for (const auto index : members) {
     const auto& tensor = parameters[index].tensor;
     const auto kind = kinds.emplace(kind_of(tensor), static_cast<int>(kinds.size())).first->second;
     sizes.push_back({tensor.nbytes(), kind});
   }
-  auto buckets = plan_buckets(sizes, limits);
+  auto buckets = step::plan_buckets(sizes, limits);
   for (auto& bucket : buckets) {
     for (auto& position : bucket) position = members[position];
   }
@@ -117,7 +117,8 @@ std::int64_t elements_of(const std::vector<NamedTensor>& parameters,
 
 }  // namespace
 
-UnitPlan plan_whole_units(const std::vector<NamedTensor>& parameters, const BucketLimits& limits) {
+UnitPlan plan_whole_units(const std::vector<NamedTensor>& parameters,
+                          const step::BucketLimits& limits) {
   std::vector<std::size_t> all(parameters.size());
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
   UnitPlan plan;
@@ -129,7 +130,7 @@ UnitPlan plan_whole_units(const std::vector<NamedTensor>& parameters, const Buck
 
 UnitPlan plan_block_units(const Module& module, const std::vector<NamedTensor>& parameters,
                           const std::vector<std::shared_ptr<Module>>& declared,
-                          const BucketLimits& limits, std::int64_t min_elements) {
+                          const step::BucketLimits& limits, std::int64_t min_elements) {
   UnitPlan plan;
   std::vector<bool> placed(parameters.size());
   for (const auto& block : BlockFinder(parameters, declared).find(module)) {

@@ -26,7 +26,8 @@ struct UnitPlan {
 };
 
 /// Stages 1 and 2: units are DataParallel's buckets, the last parameters first.
-UnitPlan plan_whole_units(const std::vector<NamedTensor>& parameters, const BucketLimits& limits);
+UnitPlan plan_whole_units(const std::vector<NamedTensor>& parameters,
+                          const step::BucketLimits& limits);
 
 /// Stage 3: plans one unit for each block with parameters of its own, in order of registration
 /// (several if types or devices differ), then the root units. Blocks are the children of `module`
@@ -36,6 +37,6 @@ UnitPlan plan_whole_units(const std::vector<NamedTensor>& parameters, const Buck
 UnitPlan plan_block_units(const torch::nn::Module& module,
                           const std::vector<NamedTensor>& parameters,
                           const std::vector<std::shared_ptr<torch::nn::Module>>& declared,
-                          const BucketLimits& limits, std::int64_t min_elements);
+                          const step::BucketLimits& limits, std::int64_t min_elements);
 
 }  // namespace gradwire

@@ -8,7 +8,7 @@
 #include <torch/torch.h>
 
 #include "gradwire/train/activation/await_parameters.h"
-#include "gradwire/train/data_parallel/output_tensors.h"
+#include "gradwire/train/data_parallel/autograd_graph.h"
 #include "gradwire/train/zero/zero_core.h"
 
 namespace gradwire {
@@ -121,7 +121,7 @@ class Zero {
   double gradient_norm() const { return core_->gradient_norm(); }
 
   /// Accumulated cost of communication. All zero if the world size is 1.
-  StepStats stats() const { return core_->stats(); }
+  step::StepStats stats() const { return core_->stats(); }
 
  private:
   template <class... Arguments>

@@ -8,10 +8,9 @@
 
 #include <fmt/format.h>
 
-#include "gradwire/base/error.h"
-#include "gradwire/torch/tensor_span.h"
-#include "gradwire/torch/vector_math.h"
-#include "gradwire/train/data_parallel/graph_walk.h"
+#include "gradwire/base/refuse.h"
+#include "gradwire/torch/init.h"
+#include "gradwire/train/data_parallel/autograd_graph.h"
 #include "gradwire/train/data_parallel/model_check.h"
 #include "gradwire/train/exchange/torch_exchange.h"
 
@@ -21,7 +20,7 @@ namespace {
 constexpr const char* kRemedy = "change a module before you construct gradwire::Zero from it";
 
 [[noreturn]] void refuse_zero(const std::string& message) {
-  throw Exception(ErrorKind::invalid_argument, "Zero: " + message);
+  refuse("Zero: " + message);
 }
 
 void check_options(const ZeroOptions& options) {
@@ -91,7 +90,7 @@ ZeroCore::ZeroCore(torch::nn::Module& module, const ZeroOptions& options, bool s
 }
 
 void ZeroCore::make_engine() {
-  std::vector<StepUnit> units;
+  std::vector<step::StepUnit> units;
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     units.push_back({.elements = static_cast<std::size_t>(units_[unit].elements()),
                      .gradients = units_[unit].members().size(),
@@ -99,14 +98,15 @@ void ZeroCore::make_engine() {
   }
   const bool communicates =
       std::ranges::any_of(optimizers_, [](auto& each) { return each.sums_over_ranks(); });
-  const StepPolicy policy{.stage = options_.stage,
-                          .ranks = size(),
-                          .overlap = options_.overlap,
-                          .prefetch_elements = static_cast<std::size_t>(options_.prefetch_elements),
-                          .optimizer_communicates = communicates};
-  StepHost& host = *this;
-  engine_ =
-      std::make_unique<StepEngine>(std::move(units), policy, *exchange_, host, *options_.clock);
+  const step::StepPolicy policy{
+      .stage = options_.stage,
+      .ranks = size(),
+      .overlap = options_.overlap,
+      .prefetch_elements = static_cast<std::size_t>(options_.prefetch_elements),
+      .optimizer_communicates = communicates};
+  step::StepHost& host = *this;
+  engine_ = std::make_unique<step::StepEngine>(std::move(units), policy, *exchange_, host,
+                                               *options_.clock);
 }
 
 ZeroCore::~ZeroCore() {
@@ -122,7 +122,7 @@ ZeroCore::~ZeroCore() {
 void ZeroCore::plan_units(const torch::nn::Module& module, bool sequential) {
   const auto parameters = trainable_parameters(module);
   const bool blocks = options_.stage == 3;
-  const BucketLimits limits = limits_capped_at(options_.bucket_cap_mb);
+  const step::BucketLimits limits = step::limits_capped_at(options_.bucket_cap_mb);
   auto plan = blocks ? plan_block_units(module, parameters, options_.blocks, limits,
                                         options_.min_block_elements)
                      : plan_whole_units(parameters, limits);
@@ -148,7 +148,7 @@ void ZeroCore::plan_units(const torch::nn::Module& module, bool sequential) {
 }
 
 void ZeroCore::make_exchange() {
-  std::vector<UnitShape> shapes;
+  std::vector<exchange::UnitShape> shapes;
   std::vector<torch::Tensor> shards;
   for (const auto& unit : units_) {
     shards.push_back(unit.shard());
@@ -199,7 +199,7 @@ bool ZeroCore::step(BeforeStep before, LossScaler* scaler) {
 
 /// Reading a parameter is an error until its new values have arrived.
 void ZeroCore::poison_parameters() {
-  if (options_.overlap != Overlap::full || size() == 1) return;
+  if (options_.overlap != step::Overlap::full || size() == 1) return;
   for (auto& unit : units_) unit.poison();
 }
 
@@ -256,12 +256,12 @@ bool ZeroCore::step(std::size_t unit) {
   return true;
 }
 
-StepHost::Gradients ZeroCore::gradients(std::size_t unit) {
+step::StepHost::Gradients ZeroCore::gradients(std::size_t unit) {
   const auto [buffer, mean] = gradients_->prepare_reduction(unit);
   return {lend_on_device(buffer, name("gradients")), lend_on_device(mean, name("gradients"))};
 }
 
-StepHost::Parameters ZeroCore::parameters(std::size_t unit) {
+step::StepHost::Parameters ZeroCore::parameters(std::size_t unit) {
   units_[unit].allocate();
   return {lend_on_device(units_[unit].shard(), name("parameters")),
           lend_on_device(units_[unit].flat(), name("parameters"))};
@@ -314,13 +314,13 @@ void ZeroCore::loaded() {
   engine_->invalidate_all();
 }
 
-StepStats ZeroCore::stats() const {
+step::StepStats ZeroCore::stats() const {
   auto stats = engine_->stats();
   stats.exposed += buffer_time_;
-  return size() > 1 ? stats : StepStats{};
+  return size() > 1 ? stats : step::StepStats{};
 }
 
-Exchange* ZeroCore::feedback() {
+exchange::Exchange* ZeroCore::feedback() {
   const Lock lock(mutex_);
   engine_->finish();
   engine_->reductions().settle_all();
@@ -496,12 +496,10 @@ void ZeroCore::require_stepped(const std::vector<torch::Tensor>& outputs) const 
     for (const auto& member : units_[unit].members()) {
       const auto node = torch::autograd::impl::grad_accumulator(member.parameter);
       if (!reached.contains(node.get())) continue;
-      throw Exception(
-          ErrorKind::invalid_argument,
-          fmt::format(
-              "rank {}: Zero: forward used '{}' before the pending step had updated it; call "
-              "gradwire::await_parameters(its module) first, or set forward_awaits to false",
-              rank(), member.name));
+      refuse(
+          "rank {}: Zero: forward used '{}' before the pending step had updated it; call "
+          "gradwire::await_parameters(its module) first, or set forward_awaits to false",
+          rank(), member.name);
     }
   }
 }

@@ -11,7 +11,7 @@
 #include <torch/torch.h>
 
 #include "gradwire/base/clock.h"
-#include "gradwire/step/defaults.h"
+#include "gradwire/step/bucket_plan.h"
 #include "gradwire/step/overlap.h"
 #include "gradwire/step/step_engine.h"
 #include "gradwire/torch/tensor_span.h"
@@ -21,7 +21,7 @@
 #include "gradwire/train/data_parallel/no_sync.h"
 #include "gradwire/train/gradient_hooks.h"
 #include "gradwire/train/group.h"
-#include "gradwire/train/optim/loss_scaler.h"
+#include "gradwire/train/optim/mixed_precision.h"
 #include "gradwire/train/optim/optimizer_factory.h"
 #include "gradwire/train/zero/shard_optimizer.h"
 #include "gradwire/train/zero/sharded_gradients.h"
@@ -49,13 +49,14 @@ struct ZeroOptions {
   /// than "none" require a gradwire group and float32 gradients. Codecs with error feedback keep a
   /// residual as large as all gradients on each rank.
   std::string codec = "none";
-  std::size_t codec_min_elements = kCodecMinElements;  ///< Smaller units are sent uncompressed.
-  int codec_warmup_steps = 0;  ///< ExchangeOptions::warmup_steps, in reduced passes.
+  std::size_t codec_min_elements =
+      step::kCodecMinElements;  ///< Smaller units are sent uncompressed.
+  int codec_warmup_steps = 0;   ///< ExchangeOptions::warmup_steps, in reduced passes.
   std::uint64_t codec_seed = 1;
   double max_grad_norm = 0;  ///< Clips gradients to this global norm; 0: no clipping.
   /// Maximum unit size in stages 1 and 2, as DataParallel's bucket size.
-  double bucket_cap_mb = kBucketMegabytes;
-  Overlap overlap = Overlap::full;
+  double bucket_cap_mb = step::kBucketMegabytes;
+  step::Overlap overlap = step::Overlap::full;
   bool forward_awaits = false;    ///< As in DataParallel.
   bool broadcast_buffers = true;  ///< As in DataParallel.
   /// Stage 3: modules that are blocks, in addition to a Sequential's children and modules declared
@@ -83,7 +84,7 @@ struct ZeroBytes {
 class ZeroCore final : public SyncControl,
                        public BlockObserver,
                        public Checkpointable,
-                       private StepHost,
+                       private step::StepHost,
                        private GradientListener {
  public:
   /// Checks that all ranks have the same parameters and buffers, broadcasts rank 0's values, and
@@ -113,10 +114,10 @@ class ZeroCore final : public SyncControl,
   int size() const { return options_.process_group->getSize(); }
   const ProcessGroup& group() const { return options_.process_group; }
   double gradient_norm() const { return gradient_norm_; }
-  StepStats stats() const;
+  step::StepStats stats() const;
   /// The exchange whose state (error-feedback residuals) a checkpoint must hold in addition to
   /// pieces(). Null: none. Completes the step. Call between steps.
-  Exchange* feedback();
+  exchange::Exchange* feedback();
   ZeroBytes bytes();
   std::size_t units() const { return units_.size(); }
 
@@ -167,7 +168,7 @@ class ZeroCore final : public SyncControl,
   std::unordered_map<const torch::nn::Module*, std::vector<std::size_t>> units_of_block_;
   std::unordered_map<const void*, std::size_t> unit_of_;  ///< By TensorImpl of the parameter.
   std::vector<ShardOptimizer> optimizers_;
-  std::unique_ptr<Exchange> exchange_;
+  std::unique_ptr<exchange::Exchange> exchange_;
   std::unique_ptr<ShardedGradients> gradients_;
 
   std::recursive_mutex mutex_;  ///< Hooks run on autograd's threads.
@@ -182,7 +183,7 @@ class ZeroCore final : public SyncControl,
   bool is_last_pass_ = true;   ///< The backward completes the mean: no no_sync().
   bool announced_ = false;     ///< step_in_backward() was called for the next last pass.
   Duration buffer_time_{};
-  std::unique_ptr<StepEngine> engine_;
+  std::unique_ptr<step::StepEngine> engine_;
   std::unique_ptr<GradientHooks> hooks_;
 };
 
