@@ -10,8 +10,40 @@ set(GRADWIRE_CORE_LAYERS base topology schedule codec net engine bootstrap comm 
 set(GRADWIRE_TORCH_LAYERS torch data train)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/gradwire)
 
-# gradwire_component(TARGET PUBLIC_NAME EXPORT layer...): one target for several layers.
-function(gradwire_component target name export)
+# The public headers, under src/gradwire: what programs include (docs/library.md). The headers that
+# these include are installed too; they are private and may change at any time.
+set(GRADWIRE_CORE_HEADERS
+  comm/communicator.h
+  engine/simulation.h
+  exchange/make_exchange.h
+  schedule/catalogue.h
+  schedule/cost/cost.h
+  schedule/draw/drawing.h
+  schedule/schedule.h
+  schedule/verify/verifier.h
+  trace/trace_session.h)
+set(GRADWIRE_TORCH_HEADERS
+  data/fashion_mnist.h
+  data/idx.h
+  data/prefetch.h
+  data/sampler.h
+  torch/init.h
+  train/activation/activation_checkpoint.h
+  train/activation/await_parameters.h
+  train/checkpoint/checkpoint.h
+  train/checkpoint/safetensors.h
+  train/data_parallel/accumulate.h
+  train/data_parallel/data_parallel.h
+  train/group.h
+  train/local_sgd/local_sgd.h
+  train/memory/mapped_tensor.h
+  train/memory/memory_tracker.h
+  train/optim/layerwise.h
+  train/zero/zero.h)
+
+# gradwire_component(TARGET PUBLIC_NAME EXPORT HEADERS LAYER...): one target for several layers.
+# HEADERS: the variable with its public headers.
+function(gradwire_component target name export headers)
   add_library(${target} INTERFACE)
   add_library(gradwire::${name} ALIAS ${target})
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})
@@ -22,10 +54,11 @@ function(gradwire_component target name export)
       set_target_properties(gradwire_${layer} PROPERTIES EXPORT_NAME ${layer})
       install(TARGETS gradwire_${layer} EXPORT ${export}
               ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-      install(DIRECTORY ${PROJECT_SOURCE_DIR}/src/gradwire/${layer}
-              DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gradwire FILES_MATCHING PATTERN *.h)
     endif()
   endforeach()
+  install(CODE "set(headers \"${${headers}}\")\nset(source \"${PROJECT_SOURCE_DIR}/src\")
+set(destination \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}\")")
+  install(SCRIPT ${PROJECT_SOURCE_DIR}/cmake/GradwireInstallHeaders.cmake)
   install(EXPORT ${export} NAMESPACE gradwire:: FILE ${export}-targets.cmake
           DESTINATION ${package_dir})
   export(EXPORT ${export} NAMESPACE gradwire:: FILE ${PROJECT_BINARY_DIR}/${export}-targets.cmake)
@@ -33,9 +66,11 @@ endfunction()
 
 # Exports of static libraries name their private dependencies; being private, they add no flags.
 install(TARGETS gradwire_warnings EXPORT gradwire-core)
-gradwire_component(gradwire_core core gradwire-core ${GRADWIRE_CORE_LAYERS})
+gradwire_component(gradwire_core core gradwire-core GRADWIRE_CORE_HEADERS
+  ${GRADWIRE_CORE_LAYERS})
 if(GRADWIRE_TORCH)
-  gradwire_component(gradwire_everything gradwire gradwire-torch ${GRADWIRE_TORCH_LAYERS})
+  gradwire_component(gradwire_everything gradwire gradwire-torch GRADWIRE_TORCH_HEADERS
+    ${GRADWIRE_TORCH_LAYERS})
   target_link_libraries(gradwire_everything INTERFACE gradwire_core torch)
 endif()
 

@@ -144,12 +144,45 @@ class Installed(Packaging):
         self.assertTrue((prefix / "include/gradwire/comm/communicator.h").is_file())
         self.assertTrue((prefix / "share/doc/gradwire/LICENSE").is_file())
 
-    def test_headers_are_all_there(self):
-        included = self.installed() / "include"
-        for layer in CORE_LAYERS:
-            for header in (ROOT / "src/gradwire" / layer).rglob("*.h"):
-                name = header.relative_to(ROOT / "src")
-                self.assertTrue((included / name).is_file(), f"{name} was not installed")
+    def public_headers(self, variable):
+        """The headers of a list in cmake/GradwireInstall.cmake."""
+        text = (ROOT / "cmake/GradwireInstall.cmake").read_text()
+        return re.search(rf"set\({variable}\s([^)]*)\)", text).group(1).split()
+
+    def check_headers(self, consumer, variable):
+        """Compiles a program that includes every public header, against the installed ones."""
+        shutil.copytree(HERE / consumer, self.folder / "project")
+        (self.folder / "project/main.cpp").write_text(
+            "".join(f"#include <gradwire/{name}>\n" for name in self.public_headers(variable))
+            + "int main() {}\n")
+        self.consumer(self.folder / "project", self.installed())
+
+    def test_public_headers_of_core_compile(self):
+        self.check_headers("core", "GRADWIRE_CORE_HEADERS")
+
+    def test_public_headers_with_libtorch_compile(self):
+        self.check_headers("torch", "GRADWIRE_TORCH_HEADERS")
+
+    def test_has_only_public_headers_and_those_that_they_include(self):
+        include = self.installed() / "include"
+        there = {str(path.relative_to(include)) for path in include.rglob("*.h")}
+        needed = set()
+        waiting = {"gradwire/" + name for variable in ("GRADWIRE_CORE_HEADERS",
+                                                       "GRADWIRE_TORCH_HEADERS")
+                   for name in self.public_headers(variable)}
+        while waiting:
+            name = waiting.pop()
+            needed.add(name)
+            included = re.findall(r'^#include "(gradwire/[^"]+)"', (ROOT / "src" / name).read_text(),
+                                  re.MULTILINE)
+            waiting |= set(included) - needed
+        self.assertEqual(there, needed)
+
+    def test_docs_name_every_public_header(self):
+        text = (ROOT / "docs/library.md").read_text()
+        for variable in ("GRADWIRE_CORE_HEADERS", "GRADWIRE_TORCH_HEADERS"):
+            for name in self.public_headers(variable):
+                self.assertIn(f"`{name}`", text)
 
 
 class InstallScript(Packaging):

@@ -10,7 +10,7 @@
 namespace gradwire::bootstrap {
 
 // Protocol between the store of a job (bootstrap/job_store.h) and its clients, each message one of
-// net/message_stream.h. A client has at most one pending request per connection; each gets a
+// bootstrap/message_stream.h. A client has at most one pending request per connection; each gets a
 // response. Integers are little-endian.
 //
 //   request   operation 1, wait in ms 4, key size 4, value size 4, expected size 4; key, value,

@@ -24,7 +24,7 @@ Result<Cluster> parse_cluster(std::string_view text);
 /// As parse_cluster(), from a file. Fails with system, with the file's path, or with
 /// invalid_argument.
 Result<Cluster> read_cluster(const std::string& path);
-/// As to_json(), to a file. Throws as write_file() (base/atomic_file.h).
+/// As to_json(), to a file. Throws as write_file() (base/file.h).
 void write_cluster(const Cluster& cluster, const std::string& path);
 
 }  // namespace gradwire::topology

@@ -17,7 +17,7 @@
 ///   no deadlock   dependencies, messages and the order within each stream have no cycle, so that
 ///                 all ops complete even if no byte is ever buffered
 ///   no race       two ops that access the same memory, at least one of them writing, are ordered
-///                 byte by byte (proof/precedence.h), whether or not input and output are the same
+///                 byte by byte (verify/hazards.h), whether or not input and output are the same
 ///                 memory
 ///   no waiting    a receive never waits: the ops that it depends on have happened, byte by byte,
 ///                 before its message can have been sent

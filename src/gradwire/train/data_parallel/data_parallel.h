@@ -18,12 +18,14 @@
 
 namespace gradwire {
 
+using step::Overlap;
+
 /// Options of DataParallel. The first five have the names and meanings of PyTorch's
 /// DistributedDataParallel. All values must be the same on every rank.
 struct DataParallelOptions {
   ProcessGroup process_group;  ///< gradwire::init() or any other c10d group. Required.
   /// Maximum bucket size in MiB (2^20 bytes). The first and the last bucket are smaller
-  /// (step/defaults.h). The default is smaller than PyTorch's 25, because nothing hides the
+  /// (step/bucket_plan.h). The default is smaller than PyTorch's 25, because nothing hides the
   /// last bucket's communication.
   double bucket_cap_mb = step::kBucketMegabytes;
   bool broadcast_buffers = true;
@@ -31,7 +33,7 @@ struct DataParallelOptions {
   /// Makes the optimizer that step() runs on each bucket. Null: step() throws. Required for
   /// Overlap::full.
   OptimizerFactory optimizer = nullptr;
-  step::Overlap overlap = step::Overlap::backward;
+  Overlap overlap = Overlap::backward;
   /// True if Module::forward calls await_parameters() for each block before it uses the block. If
   /// false, forward waits for the whole step. Not needed for a Sequential, whose children are
   /// awaited one by one.

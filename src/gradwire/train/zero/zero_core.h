@@ -29,6 +29,8 @@
 
 namespace gradwire {
 
+using step::Overlap;
+
 /// Options of Zero. All must be the same on every rank.
 struct ZeroOptions {
   ProcessGroup process_group;  ///< gradwire::init() or any other c10d group. Required.
@@ -56,7 +58,7 @@ struct ZeroOptions {
   double max_grad_norm = 0;  ///< Clips gradients to this global norm; 0: no clipping.
   /// Maximum unit size in stages 1 and 2, as DataParallel's bucket size.
   double bucket_cap_mb = step::kBucketMegabytes;
-  step::Overlap overlap = step::Overlap::full;
+  Overlap overlap = Overlap::full;
   bool forward_awaits = false;    ///< As in DataParallel.
   bool broadcast_buffers = true;  ///< As in DataParallel.
   /// Stage 3: modules that are blocks, in addition to a Sequential's children and modules declared

@@ -1,0 +1,16 @@
+# Runs at installation: installs `headers`, which are relative to ${source}/gradwire, and all headers
+# of gradwire that they include, to ${destination}.
+list(TRANSFORM headers PREPEND gradwire/)
+set(installed "")
+while(headers)
+  list(POP_FRONT headers header)
+  if(header IN_LIST installed)
+    continue()
+  endif()
+  list(APPEND installed ${header})
+  get_filename_component(folder ${header} DIRECTORY)
+  file(INSTALL ${source}/${header} DESTINATION ${destination}/${folder})
+  file(STRINGS ${source}/${header} includes REGEX "^#include \"gradwire/")
+  list(TRANSFORM includes REPLACE "^#include \"(.*)\"$" "\\1")
+  list(APPEND headers ${includes})
+endwhile()
