@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "gradwire/base/check.h"
-#include "gradwire/engine/executor_peer.h"
 #include "gradwire/engine/failure_text.h"
 
 namespace gradwire::engine {
@@ -25,39 +24,40 @@ Executor::Executor(Rank rank, int ranks, const ExecutorOptions& options, net::Tr
     : rank_(rank),
       options_(options),
       transport_(transport),
-      now_(now),
+      state_{.now = now},
       in_flight_(rank),
       early_(ranks, options.limits.eager_credit),
       liveness_(ranks, options.dead_peer_timeout, now),
+      failover_(rank, state_, peers_, in_flight_, early_, transport, *this, options.on_warning),
       receive_buffer_(std::make_unique_for_overwrite<std::byte[]>(options.receive_buffer_bytes)) {
   GRADWIRE_CHECK(options.limits.segment_bytes % 8 == 0 && options.limits.segment_bytes > 0);
   GRADWIRE_CHECK(options.limits.segment_bytes <= net::kMaxDataPayload);
   GRADWIRE_CHECK(options.receive_buffer_bytes > 0);
   for (Rank r = 0; r < ranks; ++r) {
-    peers_.push_back(r == rank ? nullptr : std::make_unique<Peer>(*this, r));
+    peers_.push_back(r == rank ? nullptr : std::make_unique<Peer>(r, options.limits, transport));
   }
 }
 
 Executor::~Executor() = default;
 
 void Executor::post(OperationRequest request, Time now) {
-  now_ = now;
+  state_.now = now;
   start(std::move(request));
   flush_dirty();
 }
 
 void Executor::post(std::vector<OperationRequest> requests, Time now) {
-  now_ = now;
+  state_.now = now;
   for (OperationRequest& request : requests) start(std::move(request));
   flush_dirty();
 }
 
 void Executor::start(OperationRequest request) {
-  if (error_) {
-    request.completion->failed(after_failure(*error_));
+  if (state_.error) {
+    request.completion->failed(after_failure(*state_.error));
     return;
   }
-  request.deadline = after(now_, request.timeout);
+  request.deadline = after(state_.now, request.timeout);
   earliest_deadline_ = std::min(earliest_deadline_, request.deadline);
   if (!request.program) {
     from_any_.push_back(std::move(request));
@@ -95,7 +95,7 @@ void Executor::announce(InFlightOperation& flight) {
       to.outbox.flush_announcements();
       mark_dirty(to.rank);
     } else {
-      announce_at_ = std::min(announce_at_, now_ + kAnnouncementDelay);
+      announce_at_ = std::min(announce_at_, state_.now + kAnnouncementDelay);
       announce_if_credit_low(to);
     }
   }
@@ -143,7 +143,7 @@ void Executor::replay(InFlightOperation& flight) {
     const Result<PayloadSink> sink =
         resolve_sink(*still, piece.peer, piece.header, !peer(piece.peer).has_rails());
     if (!sink) {
-      fail(sink.error().kind, sink.error().message, rank_);
+      fail(sink.error().kind, sink.error().message);
       return;
     }
     write_payload(*sink, 0, piece.payload);
@@ -158,7 +158,7 @@ bool Executor::accept_announcement(InFlightOperation& flight, Rank from,
   const int index = flight.exchange_index(from);
   if (index < 0 || theirs.from_there() != flight.fingerprint_for(from)) {
     fail(ErrorKind::mismatch,
-         mismatch_text(transport_.describe({from, 0}), from, theirs, rank_, flight), rank_);
+         mismatch_text(transport_.describe({from, 0}), from, theirs, rank_, flight));
     return false;
   }
   flight.peer_states[static_cast<std::size_t>(index)].announced = true;
@@ -233,7 +233,7 @@ bool Executor::is_needed() const {
 
 /// Matches receives from any rank, oldest first, with announced messages.
 void Executor::match_receives_from_any() {
-  for (std::size_t i = 0; i < from_any_.size() && !error_;) {
+  for (std::size_t i = 0; i < from_any_.size() && !state_.error;) {
     const Rank from = first_announcer(from_any_[i].tag);
     if (from < 0) {
       ++i;

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,7 +16,7 @@
 #include "gradwire/engine/inbox.h"
 #include "gradwire/engine/liveness.h"
 #include "gradwire/engine/outbox.h"
-#include "gradwire/engine/rail_notice.h"
+#include "gradwire/engine/rail_failover.h"
 #include "gradwire/net/transport.h"
 
 namespace gradwire::engine {
@@ -55,7 +54,7 @@ struct ExecutorOptions {
 /// is then due at once.
 ///
 /// Not thread-safe.
-class Executor final : private Outbox::Observer {
+class Executor final : private Outbox::Observer, private RailFailover::Host {
  public:
   Executor(Rank rank, int ranks, const ExecutorOptions& options, net::Transport& transport,
            Time now);
@@ -103,7 +102,7 @@ class Executor final : private Outbox::Observer {
   bool flushed();
 
   /// Returns the first error, if any. It failed all operations, and fails later ones.
-  const std::optional<Error>& error() const { return error_; }
+  const std::optional<Error>& error() const { return state_.error; }
 
   std::size_t in_flight() const { return in_flight_.all().size() + from_any_.size(); }
 
@@ -115,9 +114,6 @@ class Executor final : private Outbox::Observer {
   Traffic traffic() const;
 
  private:
-  struct Peer;
-  struct Rail;
-
   // Operations.
   void start(OperationRequest request);
   void launch(OperationRequest request);
@@ -146,13 +142,14 @@ class Executor final : private Outbox::Observer {
   Status on_announcement(Rail& rail, const net::FrameHeader& header);
   void on_abort(Rail& rail, const net::FrameHeader& header);
   void on_goodbye(Rail& rail, const net::FrameHeader& header);
-  Status on_rail_notice(Rail& over, const net::FrameHeader& header);
   void on_ping(Rail& rail, const net::FrameHeader& header);
   void check_departed();
   void sent(InFlightOperation& flight, schedule::OpIndex op, std::size_t begin,
             std::size_t end) override;
 
   // Streams.
+  class Frames;
+
   Peer& peer(Rank rank) { return *peers_[static_cast<std::size_t>(rank)]; }
   Rail& rail(net::StreamId stream);
   std::size_t read(Rail& rail, std::size_t budget);
@@ -161,37 +158,18 @@ class Executor final : private Outbox::Observer {
   std::size_t read_in_place(Rail& rail, std::size_t budget);
   void defer_reading(Rail& rail);
   void resume_deferred();
-  bool accepts_input(const Rail& rail) const;
   void mark_corrupt(Rail& rail, const Error& error);
   void collect_awaited(bool all);
-  void update_due(Peer& from) const;
-  void mark_dirty(Rank rank);
+  void mark_dirty(Rank rank) override;
   void flush_dirty();
   bool flush_rails(Peer& to);
   void on_disconnect(net::StreamId stream, const Error& error);
-  void on_peer_lost(Rank rank, const Error& error);
-
-  // Rails.
-  void break_rail(Rail& rail, const Error& why);
-  void fail_rail(Rail& rail, const Error& why);
-  void send_rail_notice(const Rail& rail);
-  void on_rail_failed(Rail& rail, const RailNotice& notice);
-  void on_suspect(Rail& rail, const RailNotice& notice);
-  void on_answer(Peer& peer) const;
-  void drain_failed_rails();
-  void fail_if_silent(Rail& rail);
-  void drain(Rail& rail);
-  void recover(Peer& peer, Rail& rail);
-  void resume(Rail& rail);
-  bool resume_probed(Peer& peer);
-  void check_rails(Time now);
-  void check_rail(Peer& peer, Rail& rail, Time now);
-  void suspect(Peer& peer, const Rail& rail);
-  void watch_rails(const Peer& peer);
-  void report_failed(const Rail& rail);
+  void on_peer_lost(Rank rank, const Error& error) override;
+  void read_all(Rail& rail) override;
 
   // Ends and time.
-  void send_goodbye_on(const Rail& rail);
+  void send_goodbye_on(const Rail& rail) override;
+  void fail(ErrorKind kind, const std::string& message) override;
   void fail(ErrorKind kind, const std::string& message, Rank origin);
   void send_abort(const Error& error, Rank origin);
   void flush_all_announcements();
@@ -201,27 +179,21 @@ class Executor final : private Outbox::Observer {
   Rank rank_;
   ExecutorOptions options_;
   net::Transport& transport_;
-  Time now_;
-  std::vector<std::unique_ptr<Peer>> peers_;  ///< Null at this rank.
-  std::vector<Rank> dirty_;                   ///< Peers to which frames may have to be written.
+  ExecutorState state_;
+  Peers peers_;
+  std::vector<Rank> dirty_;  ///< Peers to which frames may have to be written.
   bool flushing_ = false;
-  bool goodbye_sent_ = false;
   int departed_ = 0;  ///< Peers that have sent goodbye.
   InFlightTable in_flight_;
   int held_ = 0;  ///< Barriers in flight that wait for earlier collectives.
   std::deque<OperationRequest> from_any_;  ///< Receives from any rank, not yet matched.
   EarlyArrivals early_;
   Liveness liveness_;
+  RailFailover failover_;
   Time earliest_deadline_ = Time::max();
-  Time check_rails_at_ = Time::max();
-  std::map<int, Time> reported_failed_;   ///< Per rail: time of the last reported failure.
-  std::map<int, Time> reported_back_;     ///< Per rail: time of the last reported recovery.
-  std::vector<net::StreamId> draining_;   ///< Failed rails to which the peer writes no more data.
-  std::vector<net::StreamId> suspected_;  ///< Rails that a peer asks this rank to fail.
-  std::vector<net::StreamId> unread_;     ///< Streams with deferred reads: the budget was spent.
-  std::vector<Rank> unwritten_;           ///< Peers with deferred writes, likewise.
-  Time announce_at_ = Time::max();        ///< Deadline of announcements to be piggybacked.
-  std::optional<Error> error_;
+  std::vector<net::StreamId> unread_;  ///< Streams with deferred reads: the budget was spent.
+  std::vector<Rank> unwritten_;        ///< Peers with deferred writes, likewise.
+  Time announce_at_ = Time::max();     ///< Deadline of announcements to be piggybacked.
   std::unique_ptr<std::byte[]> receive_buffer_;
   std::vector<schedule::OpIndex> woken_;
   std::vector<Rank> awaited_;  ///< Scratch of read_awaited().

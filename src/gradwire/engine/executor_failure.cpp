@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "gradwire/engine/executor_peer.h"
+#include "gradwire/engine/executor.h"
 #include "gradwire/engine/failure_text.h"
 #include "gradwire/net/abort_message.h"
 
@@ -8,7 +8,7 @@
 namespace gradwire::engine {
 
 void Executor::abort(Error error) {
-  fail(error.kind, error.message, rank_);
+  fail(error.kind, error.message);
   flush_dirty();
 }
 
@@ -22,12 +22,12 @@ void Executor::send_goodbye(const Error& why) {
     request.completion->failed(failure_of(request, why));
   }
   for (const auto& peer : peers_) {
-    if (!peer || error_) continue;
+    if (!peer || state_.error) continue;
     peer->outbox.flush_announcements();
     for (const auto& rail : peer->rails) send_goodbye_on(*rail);
     mark_dirty(peer->rank);
   }
-  goodbye_sent_ = true;
+  state_.leaving = true;
   flush_dirty();
 }
 
@@ -44,10 +44,14 @@ void Executor::send_goodbye_on(const Rail& rail) {
   }
 }
 
+void Executor::fail(ErrorKind kind, const std::string& message) {
+  fail(kind, message, rank_);
+}
+
 /// The first error fails all operations. Lent memory is not accessed afterwards.
 void Executor::fail(ErrorKind kind, const std::string& message, Rank origin) {
-  if (error_) return;
-  error_ = Error{kind, message};
+  if (state_.error) return;
+  state_.error = Error{kind, message};
   woken_.clear();
   for (const auto& peer : peers_) {
     if (!peer) continue;
@@ -56,15 +60,15 @@ void Executor::fail(ErrorKind kind, const std::string& message, Rank origin) {
   }
   early_.clear();
   held_ = 0;
-  send_abort(*error_, origin);
+  send_abort(*state_.error, origin);
   const std::vector<std::unique_ptr<InFlightOperation>> failed = in_flight_.remove_all();
   const std::deque<OperationRequest> unmatched = std::exchange(from_any_, {});
   for (const auto& flight : failed) {
     const OperationRequest& request = flight->operation.request();
-    request.completion->failed(failure_of(flight->operation, *error_));
+    request.completion->failed(failure_of(flight->operation, *state_.error));
   }
   for (const OperationRequest& request : unmatched) {
-    request.completion->failed(failure_of(request, *error_));
+    request.completion->failed(failure_of(request, *state_.error));
   }
 }
 
@@ -81,18 +85,19 @@ void Executor::send_abort(const Error& error, Rank origin) {
 }
 
 Time Executor::next_timer() const {
-  if (!unread_.empty() || !unwritten_.empty()) return now_;
-  return std::min({liveness_.next_check(), earliest_deadline_, announce_at_, check_rails_at_});
+  if (!unread_.empty() || !unwritten_.empty()) return state_.now;
+  return std::min(
+      {liveness_.next_check(), earliest_deadline_, announce_at_, failover_.next_check()});
 }
 
 void Executor::on_timer(Time now) {
-  now_ = now;
+  state_.now = now;
   resume_deferred();
   if (now >= announce_at_) flush_all_announcements();
-  if (now >= check_rails_at_) check_rails(now);
+  if (now >= failover_.next_check()) failover_.check(now);
   if (now >= earliest_deadline_) check_deadlines(now);
   if (now >= liveness_.next_check()) check_silence(now);
-  drain_failed_rails();
+  failover_.settle();
   flush_dirty();
 }
 
@@ -114,25 +119,25 @@ void Executor::check_deadlines(Time now) {
       earliest_deadline_ = std::min(earliest_deadline_, deadline);
       continue;
     }
-    fail(ErrorKind::timeout, timeout_text(*flight, transport_), rank_);
+    fail(ErrorKind::timeout, timeout_text(*flight, transport_));
     return;
   }
   for (const OperationRequest& request : from_any_) {
     earliest_deadline_ = std::min(earliest_deadline_, request.deadline);
     if (now < request.deadline) continue;
-    fail(ErrorKind::timeout, receive_timeout_text(request), rank_);
+    fail(ErrorKind::timeout, receive_timeout_text(request));
     return;
   }
 }
 
 void Executor::check_silence(Time now) {
   liveness_.check(now);
-  if (error_) return;
+  if (state_.error) return;
   for (const auto& peer : peers_) {
     if (!peer || peer->closed || peer->departed) continue;
     if (liveness_.is_dead(peer->rank, now)) {
       fail(ErrorKind::disconnected,
-           silence_text(transport_.describe({peer->rank, 0}), options_.dead_peer_timeout), rank_);
+           silence_text(transport_.describe({peer->rank, 0}), options_.dead_peer_timeout));
       return;
     }
     if (!liveness_.needs_ping(peer->rank, now)) continue;

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "gradwire/engine/executor_peer.h"
+#include "gradwire/engine/executor.h"
 #include "gradwire/engine/failure_text.h"
 #include "gradwire/net/abort_message.h"
 
@@ -10,7 +10,7 @@ namespace gradwire::engine {
 Result<PayloadSink> Executor::begin_frame(Rail& rail, const net::FrameHeader& header) {
   rail.early = false;
   if (header.type != net::FrameType::data) return PayloadSink{.to = rail.control.data()};
-  if (error_ || goodbye_sent_) return PayloadSink{};
+  if (state_.error || state_.leaving) return PayloadSink{};
   const Rank from = rail.stream.peer;
   const OperationKey key{header.channel, header.sequence};
   if (InFlightOperation* flight = in_flight_.find(key, from)) {
@@ -48,13 +48,13 @@ Status Executor::complete_frame(Rail& rail, const net::FrameHeader& header) {
       on_ping(rail, header);
       break;
     case net::FrameType::rail_notice:
-      return on_rail_notice(rail, header);
+      return failover_.on_notice(rail, header);
   }
   return {};
 }
 
 Status Executor::complete_data(Rail& rail, const net::FrameHeader& header) {
-  if (error_ || goodbye_sent_) return {};
+  if (state_.error || state_.leaving) return {};
   const Rank from = rail.stream.peer;
   const OperationKey key{header.channel, header.sequence};
   InFlightOperation* flight = in_flight_.find(key, from);
@@ -82,7 +82,7 @@ VerifiedPayload Executor::forwardable_payload(const Rail& rail, const Operation&
 }
 
 Status Executor::on_announcement(Rail& rail, const net::FrameHeader& header) {
-  if (error_ || goodbye_sent_) return {};
+  if (state_.error || state_.leaving) return {};
   const Rank from = rail.stream.peer;
   const OperationKey key{header.channel, header.sequence};
   const Result<Fingerprint> theirs =
@@ -110,6 +110,12 @@ void Executor::on_abort(Rail& rail, const net::FrameHeader& header) {
        message.origin);
 }
 
+void Executor::on_ping(Rail& rail, const net::FrameHeader& header) {
+  if (header.message == 0 || rail.failed || state_.error) return;
+  peer(rail.stream.peer).outbox.queue_control_on(rail.stream.rail, {.type = net::FrameType::ping});
+  mark_dirty(rail.stream.peer);
+}
+
 /// Each rail has its own goodbye: frames on one rail may arrive after the goodbye of another.
 void Executor::on_goodbye(Rail& rail, const net::FrameHeader& header) {
   Peer& from = peer(rail.stream.peer);
@@ -125,17 +131,17 @@ void Executor::on_goodbye(Rail& rail, const net::FrameHeader& header) {
 /// post later: a broadcast's root need not wait for its leaves. A rank that still needs the
 /// departed peer fails.
 void Executor::check_departed() {
-  if (departed_ == 0 || error_) return;
+  if (departed_ == 0 || state_.error) return;
   for (const auto& flight : in_flight_.all()) {
     for (const CompiledProgram::Exchange& exchange : flight->operation.program().exchanges) {
       if (!peer(exchange.peer).departed || !flight->operation.needs(exchange.peer)) continue;
       fail(ErrorKind::disconnected,
-           departure_text(transport_.describe({exchange.peer, 0}), flight->operation), rank_);
+           departure_text(transport_.describe({exchange.peer, 0}), flight->operation));
       return;
     }
   }
   if (!from_any_.empty() && departed_ + 1 == static_cast<int>(peers_.size())) {
-    fail(ErrorKind::disconnected, no_sender_text(from_any_.front()), rank_);
+    fail(ErrorKind::disconnected, no_sender_text(from_any_.front()));
   }
 }
 

@@ -1,8 +1,10 @@
 #include <algorithm>
+#include <limits>
 #include <utility>
 
-#include "gradwire/engine/executor_peer.h"
+#include "gradwire/engine/executor.h"
 #include "gradwire/engine/failure_text.h"
+#include "gradwire/engine/receive_demand.h"
 
 /// The executor's reads and writes.
 namespace gradwire::engine {
@@ -21,52 +23,51 @@ constexpr std::size_t kBytesPerCall = 512 * 1024;
 /// only from the senders of the next ones.
 constexpr std::uint64_t kReadAllEvery = 8;
 
-/// Bytes that may arrive before a wake-up: a small fraction (1 / kDueDivisor) of an operation's
-/// missing bytes, because each hop adds this delay; at most kMaxExpected, so that they stay in the
-/// cache.
-constexpr std::size_t kDueDivisor = 128;
-constexpr std::size_t kMaxExpected = 256 * 1024;
-
-/// A peer with at least this many missing bytes counts as a concurrent sender (incast control).
-constexpr std::size_t kLargeDue = 64 * 1024;
-
-/// Share of the last switch's queue for a peer whose turn comes later. It may be ahead of the
-/// others, and its bytes must not delay those of the stragglers.
-constexpr double kNotNextShare = 1.0 / 6;
-
-/// Share of all peers together where some are ahead: a single stream fills a port with fewer bytes
-/// in flight than several that take turns.
-constexpr double kSequentialShare = 2.0 / 3;
-
 }  // namespace
 
-Executor::Rail& Executor::rail(net::StreamId stream) {
+/// Passes the frames of one rail to the executor.
+class Executor::Frames final : public Inbox::Handler {
+ public:
+  Frames(Executor& executor, Rail& rail) : executor_(executor), rail_(rail) {}
+  Result<PayloadSink> begin(const net::FrameHeader& header) override {
+    return executor_.begin_frame(rail_, header);
+  }
+  Status complete(const net::FrameHeader& header) override {
+    return executor_.complete_frame(rail_, header);
+  }
+
+ private:
+  Executor& executor_;
+  Rail& rail_;
+};
+
+Rail& Executor::rail(net::StreamId stream) {
   return *peer(stream.peer).rails[static_cast<std::size_t>(stream.rail)];
 }
 
 void Executor::on_readable(net::StreamId stream, Time now) {
-  now_ = now;
+  state_.now = now;
   Rail& source = rail(stream);
-  if (!accepts_input(source)) return;
+  if (!source.accepts_input()) return;
   // The transport may report a stream without new bytes (Transport::expect).
   if (read(source, kBytesPerCall) > 0) liveness_.on_received(stream.peer, now);
-  drain_failed_rails();
+  failover_.settle();
   flush_dirty();
 }
 
 bool Executor::read_awaited(Time now) {
-  now_ = now;
+  state_.now = now;
   collect_awaited(++round_ % kReadAllEvery == 0);
   std::size_t bytes = 0;
   for (const Rank from : awaited_) {
     std::size_t from_peer = 0;
     for (const auto& source : peer(from).rails) {
-      if (accepts_input(*source)) from_peer += read(*source, kBytesPerCall);
+      if (source->accepts_input()) from_peer += read(*source, kBytesPerCall);
     }
     if (from_peer > 0) liveness_.on_received(from, now);
     bytes += from_peer;
   }
-  drain_failed_rails();
+  failover_.settle();
   flush_dirty();
   return bytes > 0;
 }
@@ -90,53 +91,7 @@ void Executor::collect_awaited(bool all) {
 }
 
 void Executor::prepare_to_sleep() {
-  int now = 0, not_next = 0;
-  for (const auto& from : peers_) {
-    if (from == nullptr || from->closed || from->rails.front()->in_place) continue;
-    update_due(*from);
-    if (from->total_due >= kLargeDue) ++(from->not_next ? not_next : now);
-  }
-  const bool alone = now + not_next <= 1;
-  const double all = not_next > 0 ? kSequentialShare : 1;
-  const double share =
-      alone ? 1 : std::max(kNotNextShare, (all - not_next * kNotNextShare) / std::max(now, 1));
-  for (const auto& from : peers_) {
-    if (from == nullptr || from->closed || from->rails.front()->in_place) continue;
-    // A peer that is not sending keeps its share for its next data.
-    if (from->total_due >= kLargeDue && !(alone && from->sequential))
-      from->window_share = from->not_next ? kNotNextShare : share;
-    const std::size_t worth = std::min(from->due / kDueDivisor, kMaxExpected) / from->rails.size();
-    for (const auto& source : from->rails) {
-      if (!accepts_input(*source)) continue;
-      transport_.expect(source->stream, worth, from->window_share);
-    }
-  }
-}
-
-/// Computes the bytes that operations still miss from a peer.
-void Executor::update_due(Peer& from) const {
-  from.due = 0;
-  from.total_due = 0;
-  bool sequential = true, not_next = true;
-  for (const auto& flight : in_flight_.all()) {
-    const Operation& operation = flight->operation;
-    const CompiledProgram::Exchange* exchange = operation.program().exchange_with(from.rank);
-    if (exchange == nullptr) continue;
-    std::size_t due = 0;
-    for (const schedule::OpIndex op : exchange->receives)
-      due += operation.size(op) - operation.done(op);
-    if (due == 0) continue;
-    from.due = from.due == 0 ? due : std::min(from.due, due);
-    from.total_due += due;
-    sequential = sequential && operation.program().schedule.sequential_peers;
-    not_next = not_next && sequential && flight->next_expected_peer() != from.rank;
-  }
-  from.sequential = from.due > 0 && sequential;
-  from.not_next = from.due > 0 && not_next;
-}
-
-bool Executor::accepts_input(const Rail& rail) const {
-  return !rail.closed && !rail.corrupt;
+  expect_bytes(peers_, in_flight_, transport_);
 }
 
 /// Reads the available bytes, up to about `budget`, and defers the rest. Returns the number of
@@ -144,10 +99,14 @@ bool Executor::accepts_input(const Rail& rail) const {
 std::size_t Executor::read(Rail& rail, std::size_t budget) {
   const std::size_t bytes = rail.in_place ? read_in_place(rail, budget) : read_copy(rail, budget);
   if (bytes > 0) {
-    on_answer(peer(rail.stream.peer));
-    rail.last_received = now_;
+    failover_.on_answer(peer(rail.stream.peer));
+    rail.last_received = state_.now;
   }
   return bytes;
+}
+
+void Executor::read_all(Rail& rail) {
+  read(rail, std::numeric_limits<std::size_t>::max());
 }
 
 /// Returns a buffer for bytes written before the rail failed. They are discarded, because they were
@@ -160,9 +119,10 @@ Inbox::Reading Executor::stale_reading(const Rail& rail, Bytes shared) {
 }
 
 std::size_t Executor::read_copy(Rail& rail, std::size_t budget) {
+  Frames frames(*this, rail);
   const Bytes shared(receive_buffer_.get(), options_.receive_buffer_bytes);
   std::size_t total = 0;
-  while (accepts_input(rail)) {
+  while (rail.accepts_input()) {
     const Inbox::Reading reading =
         rail.stale_bytes > 0 ? stale_reading(rail, shared) : rail.inbox.read_pieces(shared);
     const Result<std::size_t> size =
@@ -176,7 +136,7 @@ std::size_t Executor::read_copy(Rail& rail, std::size_t budget) {
     rail.received_bytes += *size;
     if (rail.stale_bytes > 0) {
       rail.stale_bytes -= *size;
-    } else if (Status status = rail.inbox.received(shared, *size, rail); !status) {
+    } else if (Status status = rail.inbox.received(shared, *size, frames); !status) {
       mark_corrupt(rail, status.error());
     }
     flush_dirty();
@@ -190,8 +150,9 @@ std::size_t Executor::read_copy(Rail& rail, std::size_t budget) {
 }
 
 std::size_t Executor::read_in_place(Rail& rail, std::size_t budget) {
+  Frames frames(*this, rail);
   std::size_t total = 0;
-  while (accepts_input(rail)) {
+  while (rail.accepts_input()) {
     if (total >= budget) {
       defer_reading(rail);
       break;
@@ -205,7 +166,7 @@ std::size_t Executor::read_in_place(Rail& rail, std::size_t budget) {
     if (there->empty()) break;
     const ConstBytes piece = there->first(std::min(there->size(), kInPlacePiece));
     total += piece.size();
-    if (Status status = rail.inbox.take(piece, rail); !status) mark_corrupt(rail, status.error());
+    if (Status status = rail.inbox.take(piece, frames); !status) mark_corrupt(rail, status.error());
     transport_.consume(rail.stream, piece.size());
     flush_dirty();
   }
@@ -226,19 +187,19 @@ void Executor::resume_deferred() {
   for (const net::StreamId stream : std::exchange(unread_, {})) {
     Rail& source = rail(stream);
     source.unread = false;
-    if (accepts_input(source) && read(source, kBytesPerCall) > 0) {
-      liveness_.on_received(stream.peer, now_);
+    if (source.accepts_input() && read(source, kBytesPerCall) > 0) {
+      liveness_.on_received(stream.peer, state_.now);
     }
   }
 }
 
 void Executor::mark_corrupt(Rail& rail, const Error& error) {
   rail.corrupt = true;
-  fail(error.kind, transport_.describe(rail.stream) + " sent " + error.message, rank_);
+  fail(error.kind, transport_.describe(rail.stream) + " sent " + error.message);
 }
 
 void Executor::on_writable(net::StreamId stream, Time now) {
-  now_ = now;
+  state_.now = now;
   peer(stream.peer).outbox.writable(stream.rail);
   mark_dirty(stream.peer);
   flush_dirty();
@@ -259,11 +220,11 @@ void Executor::flush_dirty() {
     to.dirty = false;
     if (to.closed) continue;
     const std::size_t before = to.outbox.total_bytes();
-    to.outbox.measure(now_);
+    to.outbox.measure(state_.now);
     while (flush_rails(to)) {
     }
-    if (to.outbox.total_bytes() != before) liveness_.on_sent(to.rank, now_);
-    if (to.has_rails()) watch_rails(to);
+    if (to.outbox.total_bytes() != before) liveness_.on_sent(to.rank, state_.now);
+    if (to.has_rails()) failover_.watch(to);
   }
   dirty_.clear();
   flushing_ = false;
@@ -292,7 +253,7 @@ void Executor::on_disconnect(net::StreamId stream, const Error& error) {
   if (!from.has_rails()) {
     on_peer_lost(stream.peer, error);
   } else {
-    break_rail(rail(stream), error);
+    failover_.on_broken(rail(stream), error);
   }
 }
 
@@ -301,15 +262,15 @@ void Executor::on_peer_lost(Rank rank, const Error& error) {
   if (std::exchange(lost.closed, true)) return;
   // Its last frames may contain the cause (abort) or a goodbye.
   for (const auto& rail : lost.rails) {
-    if (accepts_input(*rail)) read(*rail, kUnlimitedBudget);
+    if (rail->accepts_input()) read_all(*rail);
     rail->closed = true;
   }
-  if (lost.departed || goodbye_sent_ || error_) return;
+  if (lost.departed || state_.leaving || state_.error) return;
   const Operation* during = nullptr;
   for (const auto& flight : in_flight_.all()) {
     if (during == nullptr && flight->operation.needs(rank)) during = &flight->operation;
   }
-  fail(error.kind, disconnect_text(error.message, during), rank_);
+  fail(error.kind, disconnect_text(error.message, during));
 }
 
 }  // namespace gradwire::engine

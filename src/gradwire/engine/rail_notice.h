@@ -9,7 +9,7 @@
 namespace gradwire::engine {
 
 /// One side's view of a rail between two ranks, sent over another rail while the rail fails (see
-/// executor_rails.cpp). Encoded, in little-endian:
+/// rail_failover.h). Encoded, in little-endian:
 ///
 ///   offset  0  u32  kind
 ///           4  u32  rail

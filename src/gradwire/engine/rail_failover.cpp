@@ -1,27 +1,12 @@
+#include "gradwire/engine/rail_failover.h"
+
 #include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "gradwire/engine/executor_peer.h"
 #include "gradwire/engine/rail_notice.h"
 
-/// Failover of one of several rails to a peer, and its recovery.
-///
-/// Failover. No frame may be lost with the rail, and none may be delivered twice. The rank that
-/// detects the failure stops writing to the rail and sends a notice over another one; the peer then
-/// stops too. Each side now knows that the other writes nothing more and counts no more bytes as
-/// acknowledged. So a side that drains the rail, that is reads all bytes that have arrived, has
-/// received at least every frame that the other no longer keeps. It reports the number of frames,
-/// and the other side retransmits the frames behind them over its first rail.
-///
-/// Recovery. A rail that only makes no progress keeps its connection. Bytes written before the
-/// failure still arrive if the link comes back. Each notice says how many bytes its sender has
-/// written, so the receiver discards exactly these; behind them the stream carries frames numbered
-/// from 0 again. After a back-off each side sends a ping as a probe. A side puts the rail into use
-/// when its probe is acknowledged and the peer's has arrived: the peer has then drained and
-/// retransmitted too. Failures of a rail are numbered (generation), and notices of earlier ones are
-/// ignored.
 namespace gradwire::engine {
 namespace {
 
@@ -57,49 +42,65 @@ bool is_new_cause(std::map<int, Time>& reported, int rail, Time now) {
   return now - std::exchange(last->second, now) >= kSameCause || first;
 }
 
-}  // namespace
-
-void Executor::Rail::fail(const Error& error, Time now) {
-  failed = true;
-  why = error;
-  ++generation;
-  peer_knows = drained = resent = probed = peer_probed = false;
-  const bool steady = now - in_use_since >= kSteady;
-  backoff = steady || generation == 1 ? kProbeAfterMin : std::min(2 * backoff, kProbeAfterMax);
-  probe_at = now + backoff;
+void start_failure(Rail& rail, const Error& error, Time now) {
+  rail.failed = true;
+  rail.why = error;
+  ++rail.generation;
+  rail.peer_knows = rail.drained = rail.resent = rail.probed = rail.peer_probed = false;
+  const bool steady = now - rail.in_use_since >= kSteady;
+  rail.backoff =
+      steady || rail.generation == 1 ? kProbeAfterMin : std::min(2 * rail.backoff, kProbeAfterMax);
+  rail.probe_at = now + rail.backoff;
 }
 
-/// A stream to a peer with several rails has ended.
-void Executor::break_rail(Rail& rail, const Error& why) {
+}  // namespace
+
+RailFailover::RailFailover(Rank rank, const ExecutorState& state, Peers& peers,
+                           InFlightTable& in_flight, EarlyArrivals& early,
+                           net::Transport& transport, Host& host, Warning warn)
+    : rank_(rank),
+      state_(state),
+      peers_(peers),
+      in_flight_(in_flight),
+      early_(early),
+      transport_(transport),
+      host_(host),
+      warn_(std::move(warn)) {}
+
+Rail& RailFailover::rail(net::StreamId stream) const {
+  return *peer(stream.peer).rails[static_cast<std::size_t>(stream.rail)];
+}
+
+void RailFailover::on_broken(Rail& rail, const Error& why) {
   rail.broken = true;
   if (rail.failed) {
     peer(rail.stream.peer).outbox.stop(rail.stream.rail);
   } else {
-    fail_rail(rail, why);
+    fail_over(rail, why);
   }
 }
 
-void Executor::fail_rail(Rail& rail, const Error& why) {
+void RailFailover::fail_over(Rail& rail, const Error& why) {
   if (rail.failed) return;
-  rail.fail(why, now_);
+  start_failure(rail, why, state_.now);
   Peer& from = peer(rail.stream.peer);
   if (!from.outbox.stop(rail.stream.rail) && !resume_probed(from)) {
-    on_peer_lost(from.rank, why);
+    host_.on_peer_lost(from.rank, why);
     return;
   }
   // A peer that leaves needs nothing more of this rank, and has sent all that this rank needs.
-  if (rail.goodbye || error_) {
+  if (rail.goodbye || state_.error) {
     rail.closed = true;
-    if (goodbye_sent_) send_goodbye_on(rail);
+    if (state_.leaving) host_.send_goodbye_on(rail);
     return;
   }
   // Notices about other rails may be lost with this one, and its own failover may wait for them.
   for (const auto& each : from.rails) {
-    if (each->failed && !each->goodbye) send_rail_notice(*each);
+    if (each->failed && !each->goodbye) send_notice(*each);
   }
 }
 
-void Executor::send_rail_notice(const Rail& rail) {
+void RailFailover::send_notice(const Rail& rail) {
   Outbox& outbox = peer(rail.stream.peer).outbox;
   const RailNotice notice{
       .kind = rail.drained ? RailNotice::Kind::drained : RailNotice::Kind::failed,
@@ -108,11 +109,11 @@ void Executor::send_rail_notice(const Rail& rail) {
       .written_bytes = outbox.written(rail.stream.rail),
       .received_frames = rail.drained ? rail.received_frames : rail.inbox.frames()};
   outbox.queue_control({.type = net::FrameType::rail_notice}, encode(notice));
-  mark_dirty(rail.stream.peer);
+  host_.mark_dirty(rail.stream.peer);
 }
 
-Status Executor::on_rail_notice(Rail& over, const net::FrameHeader& header) {
-  if (error_) return {};
+Status RailFailover::on_notice(Rail& over, const net::FrameHeader& header) {
+  if (state_.error) return {};
   const Result<RailNotice> notice =
       decode_rail_notice(ConstBytes(over.control).first(header.length));
   if (!notice) return tl::unexpected(notice.error());
@@ -132,70 +133,70 @@ Status Executor::on_rail_notice(Rail& over, const net::FrameHeader& header) {
   }
   if (is_new) {
     rail.failed = false;  // The peer resumed it before this side.
-    fail_rail(rail, {ErrorKind::disconnected, "the peer reported its failure"});
+    fail_over(rail, {ErrorKind::disconnected, "the peer reported its failure"});
   }
   if (is_new || is_current) on_rail_failed(rail, *notice);
   return {};
 }
 
-void Executor::on_rail_failed(Rail& rail, const RailNotice& notice) {
+void RailFailover::on_rail_failed(Rail& rail, const RailNotice& notice) {
   Peer& from = peer(rail.stream.peer);
   if (!std::exchange(rail.peer_knows, true)) {
     rail.peer_written = notice.written_bytes;
     draining_.push_back(rail.stream);  // Not here: the frame being read uses the same buffer.
   }
   if (notice.kind == RailNotice::Kind::failed || std::exchange(rail.resent, true)) return;
-  report_failed(rail);
+  report(rail);
   if (Status again = from.outbox.resend(rail.stream.rail, notice.received_frames); !again) {
-    fail(again.error().kind,
-         fmt::format("the connection to {} broke: {}", transport_.describe(rail.stream),
-                     again.error().message),
-         rank_);
+    host_.fail(again.error().kind,
+               fmt::format("the connection to {} broke: {}", transport_.describe(rail.stream),
+                           again.error().message));
     return;
   }
-  if (goodbye_sent_) send_goodbye_on(rail);
-  mark_dirty(from.rank);
+  if (state_.leaving) host_.send_goodbye_on(rail);
+  host_.mark_dirty(from.rank);
 }
 
-void Executor::on_suspect(Rail& rail, const RailNotice& notice) {
+void RailFailover::on_suspect(Rail& rail, const RailNotice& notice) {
   if (rail.failed && notice.generation < rail.generation) {
-    send_rail_notice(rail);
+    send_notice(rail);
   } else if (!rail.failed && notice.generation == rail.generation) {
     suspected_.push_back(rail.stream);  // Not here, for the same reason as in on_rail_failed().
   }
 }
 
-void Executor::drain_failed_rails() {
+void RailFailover::settle() {
   while (!draining_.empty()) {
     const net::StreamId stream = draining_.back();
     draining_.pop_back();
-    if (!error_) drain(rail(stream));
+    if (!state_.error) drain(rail(stream));
   }
   for (const net::StreamId stream : std::exchange(suspected_, {})) fail_if_silent(rail(stream));
 }
 
 /// Fails a rail that the peer suspects, unless bytes have arrived on it meanwhile: the notice may
 /// be late, or this process may have been stopped, with unread bytes on the rail.
-void Executor::fail_if_silent(Rail& rail) {
-  if (accepts_input(rail)) read(rail, kUnlimitedBudget);
-  const bool silent = now_ - rail.last_received >= kPingAfter;
-  if (error_ || rail.failed || !silent || peer(rail.stream.peer).outbox.live_rails() == 1) return;
-  fail_rail(rail, {ErrorKind::disconnected, fmt::format("no progress on the link from {}",
+void RailFailover::fail_if_silent(Rail& rail) {
+  if (rail.accepts_input()) host_.read_all(rail);
+  const bool silent = state_.now - rail.last_received >= kPingAfter;
+  if (state_.error || rail.failed || !silent || peer(rail.stream.peer).outbox.live_rails() == 1)
+    return;
+  fail_over(rail, {ErrorKind::disconnected, fmt::format("no progress on the link from {}",
                                                         transport_.describe(rail.stream))});
 }
 
-/// Records the answer of a peer. A pause of the whole peer is not a fault of a rail.
-void Executor::on_answer(Peer& peer) const {
+void RailFailover::on_answer(Peer& peer) const {
   if (!peer.pinged_at) return;
-  if (now_ - *peer.pinged_at >= kPause) peer.resumed = now_;
+  // A pause of the whole peer is not a fault of a rail.
+  if (state_.now - *peer.pinged_at >= kPause) peer.resumed = state_.now;
   peer.pinged_at.reset();
 }
 
 /// Drains a rail to which the peer writes no more data: reads all arrived bytes and reports the
 /// number of frames.
-void Executor::drain(Rail& rail) {
-  if (accepts_input(rail)) read(rail, kUnlimitedBudget);
-  if (error_) return;
+void RailFailover::drain(Rail& rail) {
+  if (rail.accepts_input()) host_.read_all(rail);
+  if (state_.error) return;
   rail.drained = true;
   rail.received_frames = rail.inbox.frames();
   early_.abandon(rail.stream);
@@ -203,47 +204,45 @@ void Executor::drain(Rail& rail) {
     rail.closed = true;
     transport_.close(rail.stream);
   } else if (rail.peer_written < rail.received_bytes) {
-    fail(ErrorKind::corrupted,
-         fmt::format("{} reports {} bytes written, but {} have arrived",
-                     transport_.describe(rail.stream), rail.peer_written, rail.received_bytes),
-         rank_);
+    host_.fail(ErrorKind::corrupted, fmt::format("{} reports {} bytes written, but {} have arrived",
+                                                 transport_.describe(rail.stream),
+                                                 rail.peer_written, rail.received_bytes));
     return;
   } else {
     rail.stale_bytes = rail.peer_written - rail.received_bytes;
     rail.inbox = Inbox(transport_.needs_checksums(rail.stream));
   }
-  send_rail_notice(rail);
+  send_notice(rail);
 }
 
 /// Probes a failed rail, and resumes it when the probes of both sides have arrived.
-void Executor::recover(Peer& peer, Rail& rail) {
+void RailFailover::recover(Peer& peer, Rail& rail) {
   const int index = rail.stream.rail;
-  if (!rail.probed && rail.drained && rail.resent && now_ >= rail.probe_at) {
+  if (!rail.probed && rail.drained && rail.resent && state_.now >= rail.probe_at) {
     rail.probed = true;
-    peer.outbox.probe(index, now_);
-    mark_dirty(peer.rank);
+    peer.outbox.probe(index, state_.now);
+    host_.mark_dirty(peer.rank);
   } else if (rail.probed && rail.peer_probed && !peer.outbox.undelivered(index)) {
     resume(rail);
   }
 }
 
-void Executor::resume(Rail& rail) {
+void RailFailover::resume(Rail& rail) {
   rail.failed = false;
-  rail.in_use_since = rail.moved = rail.last_received = rail.checked = now_;
+  rail.in_use_since = rail.moved = rail.last_received = rail.checked = state_.now;
   Peer& to = peer(rail.stream.peer);
-  to.outbox.resume(rail.stream.rail, now_);
+  to.outbox.resume(rail.stream.rail, state_.now);
   for (const auto& flight : in_flight_.all()) to.outbox.reannounce(*flight, rail.stream.rail);
-  mark_dirty(to.rank);
-  if (options_.on_warning && is_new_cause(reported_back_, rail.stream.rail, now_)) {
-    options_.on_warning(
-        fmt::format("rail {} is back ({})", rail.stream.rail, transport_.describe(rail.stream)));
+  host_.mark_dirty(to.rank);
+  if (warn_ && is_new_cause(reported_back_, rail.stream.rail, state_.now)) {
+    warn_(fmt::format("rail {} is back ({})", rail.stream.rail, transport_.describe(rail.stream)));
   }
 }
 
 /// Called when the last rail in use has failed. The peer may have resumed others before this side:
 /// their probes have arrived here, only an acknowledgement is missing. Returns true if any rail was
 /// resumed.
-bool Executor::resume_probed(Peer& peer) {
+bool RailFailover::resume_probed(Peer& peer) {
   bool any = false;
   for (const auto& rail : peer.rails) {
     if (!rail->failed || !rail->probed || !rail->peer_probed || !rail->can_recover()) continue;
@@ -254,52 +253,44 @@ bool Executor::resume_probed(Peer& peer) {
 }
 
 /// Reports a failed rail, once for all peers: one cable carries the rails to many peers.
-void Executor::report_failed(const Rail& rail) {
-  if (!is_new_cause(reported_failed_, rail.stream.rail, now_) || !options_.on_warning) return;
+void RailFailover::report(const Rail& rail) {
+  if (!is_new_cause(reported_failed_, rail.stream.rail, state_.now) || !warn_) return;
   const net::StreamId left{rail.stream.peer, peer(rail.stream.peer).outbox.first_rail()};
-  options_.on_warning(fmt::format("rail {} is gone ({}); continuing with {}", rail.stream.rail,
-                                  rail.why.message, transport_.describe(left)));
+  warn_(fmt::format("rail {} is gone ({}); continuing with {}", rail.stream.rail, rail.why.message,
+                    transport_.describe(left)));
 }
 
-void Executor::on_ping(Rail& rail, const net::FrameHeader& header) {
-  if (header.message == 0 || rail.failed || error_) return;
-  peer(rail.stream.peer).outbox.queue_control_on(rail.stream.rail, {.type = net::FrameType::ping});
-  mark_dirty(rail.stream.peer);
-}
-
-/// Schedules the next check if bytes of a rail are not acknowledged, or if a failed one may
-/// recover.
-void Executor::watch_rails(const Peer& peer) {
-  if (check_rails_at_ <= now_ + kCheckEvery || error_) return;
+void RailFailover::watch(const Peer& peer) {
+  if (next_check_ <= state_.now + kCheckEvery || state_.error) return;
   for (const auto& rail : peer.rails) {
     if (peer.outbox.undelivered(rail->stream.rail) &&
         (!rail->failed || (rail->probed && rail->can_recover()))) {
-      check_rails_at_ = now_ + kCheckEvery;
-    } else if (rail->failed && rail->can_recover() && !goodbye_sent_) {
-      check_rails_at_ = std::min(check_rails_at_, now_ + kCheckFailedEvery);
+      next_check_ = state_.now + kCheckEvery;
+    } else if (rail->failed && rail->can_recover() && !state_.leaving) {
+      next_check_ = std::min(next_check_, state_.now + kCheckFailedEvery);
     }
   }
 }
 
-void Executor::check_rails(Time now) {
-  check_rails_at_ = Time::max();
+void RailFailover::check(Time now) {
+  next_check_ = Time::max();
   for (const auto& peer : peers_) {
-    if (error_) return;
+    if (state_.error) return;
     if (!peer || peer->closed || !peer->has_rails()) continue;
     peer->outbox.confirm();
     for (const auto& rail : peer->rails) {
       if (!rail->failed) {
         check_rail(*peer, *rail, now);
-      } else if (rail->can_recover() && !goodbye_sent_) {
+      } else if (rail->can_recover() && !state_.leaving) {
         recover(*peer, *rail);
       }
     }
-    mark_dirty(peer->rank);  // A rail that became slower leaves more segments to the others.
-    watch_rails(*peer);
+    host_.mark_dirty(peer->rank);  // A rail that became slower leaves more segments to the others.
+    watch(*peer);
   }
 }
 
-void Executor::check_rail(Peer& peer, Rail& rail, Time now) {
+void RailFailover::check_rail(Peer& peer, Rail& rail, Time now) {
   const Outbox& outbox = peer.outbox;
   const int index = rail.stream.rail;
   const std::size_t delivered = outbox.delivered(index);
@@ -318,11 +309,11 @@ void Executor::check_rail(Peer& peer, Rail& rail, Time now) {
     if (other->failed || other.get() == &rail) continue;
     heard = heard || other->last_received > asked;
     peer.outbox.queue_control_on(other->stream.rail, {.type = net::FrameType::ping, .message = 1});
-    mark_dirty(peer.rank);
+    host_.mark_dirty(peer.rank);
   }
   if (!heard || now - since < kFailAfter) return;
   if (rank_ < peer.rank) {
-    fail_rail(rail, {ErrorKind::disconnected, fmt::format("no progress on the link to {}",
+    fail_over(rail, {ErrorKind::disconnected, fmt::format("no progress on the link to {}",
                                                           transport_.describe(rail.stream))});
   } else {
     suspect(peer, rail);
@@ -331,7 +322,7 @@ void Executor::check_rail(Peer& peer, Rail& rail, Time now) {
 
 /// Asks the lower rank to fail a rail without progress. The lower rank decides for both: if each
 /// side failed a different rail, none might be left.
-void Executor::suspect(Peer& peer, const Rail& rail) {
+void RailFailover::suspect(Peer& peer, const Rail& rail) {
   const auto other = std::ranges::find_if(
       peer.rails, [&](const auto& r) { return !r->failed && r.get() != &rail; });
   if (other == peer.rails.end()) return;
@@ -340,7 +331,7 @@ void Executor::suspect(Peer& peer, const Rail& rail) {
                           .generation = rail.generation};
   peer.outbox.queue_control_on((*other)->stream.rail, {.type = net::FrameType::rail_notice},
                                encode(notice));
-  mark_dirty(peer.rank);
+  host_.mark_dirty(peer.rank);
 }
 
 }  // namespace gradwire::engine

@@ -1,35 +1,23 @@
 #pragma once
 
 #include <array>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
 
-#include "gradwire/engine/executor.h"
+#include "gradwire/base/types.h"
+#include "gradwire/engine/inbox.h"
+#include "gradwire/engine/outbox.h"
+#include "gradwire/net/transport.h"
 
-/// The executor's state per peer. Included only by the executor's source files.
+/// The executor's state per peer.
 namespace gradwire::engine {
 
-/// Unlimited budget, for streams that are about to be closed.
-inline constexpr std::size_t kUnlimitedBudget = std::numeric_limits<std::size_t>::max();
-
 /// One stream from a peer.
-struct Executor::Rail final : Inbox::Handler {
-  Rail(Executor& owner, net::StreamId id)
-      : executor(owner),
-        stream(id),
-        inbox(owner.transport_.needs_checksums(id)),
-        in_place(owner.transport_.reads_in_place(id)) {}
+struct Rail {
+  Rail(const net::Transport& transport, net::StreamId id)
+      : stream(id), inbox(transport.needs_checksums(id)), in_place(transport.reads_in_place(id)) {}
 
-  Result<PayloadSink> begin(const net::FrameHeader& header) override {
-    return executor.begin_frame(*this, header);
-  }
-  Status complete(const net::FrameHeader& header) override {
-    return executor.complete_frame(*this, header);
-  }
-
-  Executor& executor;
   net::StreamId stream;
   Inbox inbox;
   std::array<std::byte, net::kMaxControlPayload> control;  ///< Destination of control payloads.
@@ -38,10 +26,10 @@ struct Executor::Rail final : Inbox::Handler {
   bool closed = false;   ///< Not read any more: the stream has ended or was abandoned.
   bool corrupt = false;  ///< Input is corrupted and not read; writing to the peer still works.
   bool goodbye = false;  ///< The peer has sent its last frame on this rail.
-  bool unread = false;   ///< Listed in Executor::unread_.
+  bool unread = false;   ///< Has a deferred read.
+  bool accepts_input() const { return !closed && !corrupt; }
 
-  // Failover and recovery, if the peer has several rails (see executor_rails.cpp).
-  void fail(const Error& error, Time now);
+  // Failover and recovery, if the peer has several rails (RailFailover).
   bool can_recover() const { return !closed && !broken && !goodbye; }
 
   bool failed = false;           ///< This rank writes no data to it.
@@ -67,11 +55,11 @@ struct Executor::Rail final : Inbox::Handler {
   std::size_t delivered = 0;  ///< At the last progress check.
 };
 
-struct Executor::Peer {
-  Peer(Executor& owner, Rank peer_rank)
-      : rank(peer_rank), outbox(peer_rank, owner.options_.limits, owner.transport_) {
-    for (int i = 0; i < owner.transport_.rails(peer_rank); ++i) {
-      rails.push_back(std::make_unique<Rail>(owner, net::StreamId{peer_rank, i}));
+struct Peer {
+  Peer(Rank peer_rank, const OutboxLimits& limits, net::Transport& transport)
+      : rank(peer_rank), outbox(peer_rank, limits, transport) {
+    for (int i = 0; i < transport.rails(peer_rank); ++i) {
+      rails.push_back(std::make_unique<Rail>(transport, net::StreamId{peer_rank, i}));
     }
   }
 
@@ -81,10 +69,10 @@ struct Executor::Peer {
   Outbox outbox;
   std::vector<std::unique_ptr<Rail>> rails;
   bool dirty = false;
-  bool unwritten = false;     ///< Listed in Executor::unwritten_.
+  bool unwritten = false;     ///< Has deferred writes.
   bool departed = false;      ///< Has sent goodbye on all rails.
   bool closed = false;        ///< Its last stream has ended.
-  std::size_t due = 0;        ///< Minimum over operations of missing bytes (update_due()).
+  std::size_t due = 0;        ///< Minimum over operations of missing bytes (receive_demand.h).
   std::size_t total_due = 0;  ///< Missing bytes of all operations together.
   bool sequential = false;    ///< All operations with missing bytes need one peer after the other.
   bool not_next = false;      ///< All operations with missing bytes need other peers first.
@@ -92,6 +80,16 @@ struct Executor::Peer {
   std::optional<Time> pinged_at;  ///< Time of a ping that is not answered yet.
   Time resumed{};                 ///< Time of its answer after a pause.
   std::uint64_t round = 0;        ///< Last round of read_awaited() that read from it.
+};
+
+/// All peers, by rank; null at this rank.
+using Peers = std::vector<std::unique_ptr<Peer>>;
+
+/// What the parts of an executor have in common.
+struct ExecutorState {
+  Time now;
+  std::optional<Error> error;  ///< The first error; it failed all operations.
+  bool leaving = false;        ///< This rank has sent its goodbye.
 };
 
 }  // namespace gradwire::engine
