@@ -1,5 +1,6 @@
 # Runs at installation: installs `headers`, which are relative to ${source}/gradwire, and all headers
 # of gradwire that they include, to ${destination}.
+cmake_policy(VERSION 3.25)
 list(TRANSFORM headers PREPEND gradwire/)
 set(installed "")
 while(headers)

@@ -1,4 +1,5 @@
-"""The table of layers in ARCHITECTURE.md must agree with CMakeLists.txt and the includes."""
+"""The table of layers in ARCHITECTURE.md must agree with CMakeLists.txt, the includes and the
+namespaces."""
 
 import re
 
@@ -8,6 +9,8 @@ _ROW = re.compile(r"^\| `(\w+)` \|.*\| *([^|]*)\|$", re.MULTILINE)
 _CMAKE = re.compile(r"^\s*gradwire_layer\((\w+)( TORCH)?(?: USES ([\w ]+))?\)", re.MULTILINE)
 _OURS = re.compile(r'^#include "gradwire/(\w+)/', re.MULTILINE)
 _LIBTORCH = re.compile(r"^#include <(torch|ATen|c10|caffe2|pybind11)/", re.MULTILINE)
+_NAMESPACE = re.compile(r"^namespace (gradwire[\w:]*) \{(?!(\n *[^\n{}]*;)+\n\})", re.MULTILINE)
+USERS = {"base", "comm", "trace", "torch", "data", "train"}  # In namespace gradwire itself.
 RIM = {"torch", "data", "train", "recipe", "cli"}  # The layers that may include libtorch.
 
 
@@ -50,6 +53,16 @@ def wrong_includes(path, text, uses):
             yield number, f"{layer} may not include libtorch: only {', '.join(sorted(RIM))} may"
 
 
+def wrong_namespaces(path, text):
+    """Yields (line, message). Blocks of mere declarations may be of any namespace."""
+    layer = path.parts[2]
+    own = "gradwire" if layer in USERS else f"gradwire::{layer}"
+    for found in _NAMESPACE.finditer(text):
+        inside = layer not in USERS and found[1].startswith(own + "::")
+        if not inside and found[1] not in (own, "gradwire::detail"):
+            yield text.count("\n", 0, found.start()) + 1, f"{found[1]}: {layer} is {own}"
+
+
 def wrong_in_cmake(cmake, uses):
     """Yields differences between CMakeLists.txt and the table."""
     said = {layer: set(names.split()) for layer, _, names in _CMAKE.findall(cmake)}
@@ -63,7 +76,8 @@ def violations():
     uses = table(read("ARCHITECTURE.md"))
     for path in files(suffixes=CPP):
         if path.as_posix().startswith("src/gradwire/"):
-            for line, what in wrong_includes(path, read(path), uses):
+            text = read(path)
+            for line, what in (*wrong_includes(path, text, uses), *wrong_namespaces(path, text)):
                 yield f"{path}:{line}: {what}"
     for what in wrong_in_cmake(read("CMakeLists.txt"), uses):
         yield f"CMakeLists.txt: {what}"

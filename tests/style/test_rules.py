@@ -137,6 +137,19 @@ class Layers(unittest.TestCase):
     def test_an_unknown_layer(self):
         self.assertEqual(self.wrong("src/gradwire/misc/a.h", "\n"), [1])
 
+    def test_the_namespace_of_another_folder(self):
+        def wrong(path, namespace):
+            text = ("namespace gradwire::codec {\nclass A;\n}\n\n"
+                    f"namespace {namespace} {{\n\nint b();\n\nnamespace {{\nint c;\n}}\n}}\n")
+            return [n for n, _ in layers.wrong_namespaces(pathlib.PurePath(path), text)]
+
+        for path, right in (("src/gradwire/net/a.h", "gradwire::net"),
+                            ("src/gradwire/net/a.h", "gradwire::net::detail"),
+                            ("src/gradwire/comm/a.h", "gradwire")):
+            self.assertEqual(wrong(path, right), [])
+            self.assertEqual(wrong(path, "gradwire::engine"), [5])
+        self.assertEqual(wrong("src/gradwire/net/a.h", "gradwire"), [5])
+
     def test_cmake_that_says_otherwise(self):
         right = ("gradwire_layer(base)\ngradwire_layer(net USES base)\n"
                  "gradwire_layer(comm USES net)\n  gradwire_layer(torch TORCH USES comm)\n")

@@ -9,7 +9,8 @@
 
 #include "gradwire/report/report_page.h"
 
-namespace gradwire::embedded {  // cmake/GradwireEmbed.cmake
+/// Compiled in by cmake/GradwireEmbed.cmake.
+namespace gradwire::embedded {
 std::string_view plan_js();
 }
 
