@@ -1,5 +1,5 @@
-# Runs at installation: installs `headers`, which are relative to ${source}/gradwire, and all headers
-# of gradwire that they include, to ${destination}.
+# Runs at installation: installs `headers`, relative to ${source}/gradwire, and all headers of
+# gradwire that they include, to ${destination}.
 cmake_policy(VERSION 3.25)
 list(TRANSFORM headers PREPEND gradwire/)
 set(installed "")

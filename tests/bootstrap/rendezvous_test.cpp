@@ -59,9 +59,8 @@ TEST(Rendezvous, NamesPeersForPeople) {
 
 TEST(Rendezvous, TimesOutNamingAllMissingRanksOnEveryRank) {
   const std::uint16_t port = free_port();
-  const auto meshes = connect_all(
-      {job_of(0, 5, port), job_of(1, 5, port), job_of(4, 5, port)},
-      within(seconds(1)));
+  const auto meshes =
+      connect_all({job_of(0, 5, port), job_of(1, 5, port), job_of(4, 5, port)}, within(seconds(1)));
   for (const auto& mesh : meshes) {
     ASSERT_FALSE(mesh);
     EXPECT_EQ(mesh.error().kind, ErrorKind::timeout);
@@ -75,8 +74,7 @@ TEST(Rendezvous, TimesOutNamingAllMissingRanksOnEveryRank) {
 
 TEST(Rendezvous, WithoutRankZeroSaysWhereItWasExpected) {
   const std::uint16_t port = free_port();
-  const auto mesh =
-      connect_mesh(test::kNetwork, job_of(1, 2, port), within(milliseconds(300)));
+  const auto mesh = connect_mesh(test::kNetwork, job_of(1, 2, port), within(milliseconds(300)));
   ASSERT_FALSE(mesh);
   EXPECT_EQ(mesh.error().kind, ErrorKind::timeout);
   EXPECT_THAT(mesh.error().message,
@@ -86,9 +84,8 @@ TEST(Rendezvous, WithoutRankZeroSaysWhereItWasExpected) {
 TEST(Rendezvous, WaitsForARankZeroThatStartsLater) {
   const std::uint16_t port = free_port();
   Result<Mesh> first = failure(ErrorKind::system, "not run");
-  std::thread early([&] {
-    first = connect_mesh(test::kNetwork, job_of(1, 2, port), within(seconds(60)));
-  });
+  std::thread early(
+      [&] { first = connect_mesh(test::kNetwork, job_of(1, 2, port), within(seconds(60))); });
   // When its first attempt arrives here, the early rank has tried and failed at least once.
   {
     auto stranger = net::listen_on(*net::SocketAddress::of("127.0.0.1", port));
@@ -106,8 +103,7 @@ TEST(Rendezvous, WrongSecretIsRefusedAndNamesTheRemedy) {
   const std::uint16_t port = free_port();
   Job stranger = job_of(1, 2, port);
   stranger.secret = "another";
-  const auto meshes =
-      connect_all({job_of(0, 2, port), stranger}, within(milliseconds(1500)));
+  const auto meshes = connect_all({job_of(0, 2, port), stranger}, within(milliseconds(1500)));
   ASSERT_FALSE(meshes[0]);
   EXPECT_EQ(meshes[0].error().kind, ErrorKind::timeout);
   EXPECT_THAT(meshes[0].error().message, HasSubstr("rank 1 has not joined"));

@@ -104,8 +104,8 @@ TEST(Rendezvous, UnauthenticatedPeersDoNotDisturb) {
   std::vector<std::thread> threads;
   const auto start = [&](std::size_t rank) {
     threads.emplace_back([&, rank] {
-      meshes[rank] = connect_mesh(
-          test::kNetwork, job_of(static_cast<Rank>(rank), 8, port), within(seconds(60)));
+      meshes[rank] = connect_mesh(test::kNetwork, job_of(static_cast<Rank>(rank), 8, port),
+                                  within(seconds(60)));
     });
   };
   start(0);

@@ -235,8 +235,7 @@ TEST(StartUp, AWrongSecretEndsNobodysStartButItsOwn) {
 
 TEST(StartUp, ARankOfAnotherJobIsSentAwayAndEndsNobodysStartButItsOwn) {
   const std::uint16_t port = free_port();
-  Job zero_of_a = job_of(0, 2, port), one_of_a = job_of(1, 2, port),
-      one_of_b = job_of(1, 3, port);
+  Job zero_of_a = job_of(0, 2, port), one_of_a = job_of(1, 2, port), one_of_b = job_of(1, 3, port);
   zero_of_a.job_id = one_of_a.job_id = "a";
   one_of_b.job_id = "b";
   Outcome zero = start(zero_of_a);

@@ -3,7 +3,6 @@
 #include <nlohmann/json.hpp>
 
 #include "gradwire/base/error.h"
-#include "gradwire/recipe/json_object.h"
 #include "tests/fuzz/target.h"
 
 namespace gradwire::fuzz {
@@ -33,7 +32,7 @@ void check(const recipe::TrainConfig& config) {
 /// As load_train_config() reads a file.
 void read(std::string_view text) {
   const std::size_t end = std::min(text.find('\0'), text.size());
-  auto json = nlohmann::json::parse(text.substr(0, end), nullptr, false, true);
+  auto json = nlohmann::ordered_json::parse(text.substr(0, end), nullptr, false, true);
   if (json.is_discarded()) return;
   for (text.remove_prefix(end); !text.empty();) {
     text.remove_prefix(1);

@@ -173,8 +173,8 @@ class Installed(Packaging):
         while waiting:
             name = waiting.pop()
             needed.add(name)
-            included = re.findall(r'^#include "(gradwire/[^"]+)"', (ROOT / "src" / name).read_text(),
-                                  re.MULTILINE)
+            text = (ROOT / "src" / name).read_text()
+            included = re.findall(r'^#include "(gradwire/[^"]+)"', text, re.MULTILINE)
             waiting |= set(included) - needed
         self.assertEqual(there, needed)
 

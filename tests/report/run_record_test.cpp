@@ -105,7 +105,7 @@ TEST(RunRecord, WhatIsWrongIsNamed) {
   };
   EXPECT_THAT(with("/format", "a picture"), HasSubstr("format is \"a picture\""));
   EXPECT_THAT(with("/version", 2), HasSubstr("version is 2; it must be 1"));
-  EXPECT_THAT(with("/name", 5), HasSubstr("name is 5; it must be a text"));
+  EXPECT_THAT(with("/name", 5), HasSubstr("name is 5; it must be a string"));
   EXPECT_THAT(with("/steps/compute_s", {1.0}), HasSubstr("steps.compute_s"));
   EXPECT_THAT(with("/steps/loss", "none"), HasSubstr("steps.loss is \"none\""));
   EXPECT_THAT(with("/steps/exposed_s", {0.1, nullptr}), HasSubstr("steps.exposed_s"));

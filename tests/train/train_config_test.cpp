@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include "gradwire/base/error.h"
-#include "gradwire/recipe/json_object.h"
 #include "gradwire/step/step_plan.h"
 #include "tests/data/idx_files.h"
 #include "tests/data/temporary_folder.h"

@@ -5,14 +5,13 @@
 
 #include <fmt/format.h>
 
+#include "gradwire/base/refuse.h"
 #include "gradwire/base/suggest.h"
 
 namespace gradwire {
 namespace {
 
-[[noreturn]] void invalid(const std::string& message) {
-  throw Exception(ErrorKind::invalid_argument, message);
-}
+const nlohmann::ordered_json kEmptyObject = nlohmann::ordered_json::object();
 
 /// Long values are truncated.
 std::string shown(const nlohmann::ordered_json& value) {
@@ -24,11 +23,12 @@ std::string shown(const nlohmann::ordered_json& value) {
 
 }  // namespace
 
-JsonFields::JsonFields(const nlohmann::ordered_json& value, std::string path)
+JsonFields::JsonFields(const nlohmann::ordered_json& value, std::string path,
+                       std::string_view document)
     : value_(value), path_(std::move(path)) {
   if (value_.is_object()) return;
-  invalid(fmt::format("{} is {}; it must be an object", path_.empty() ? "the document" : path_,
-                      shown(value_)));
+  gradwire::refuse("{} is {}; it must be an object", path_.empty() ? document : path_,
+                   shown(value_));
 }
 
 std::string JsonFields::path_of(std::string_view key) const {
@@ -38,16 +38,19 @@ std::string JsonFields::path_of(std::string_view key) const {
 void JsonFields::refuse(std::string_view key, const std::string& expected) const {
   const auto found = value_.find(key);
   if (found == value_.end()) {
-    invalid(fmt::format("{} is missing; it must be {}", path_of(key), expected));
+    gradwire::refuse("{} is missing; it must be {}", path_of(key), expected);
   }
-  invalid(fmt::format("{} is {}; it must be {}", path_of(key), shown(*found), expected));
+  gradwire::refuse("{} is {}; it must be {}", path_of(key), shown(*found), expected);
 }
 
 const nlohmann::ordered_json& JsonFields::find(std::string_view key, const std::string& expected) {
-  known_.emplace_back(key);
-  const auto found = value_.find(key);
-  if (found == value_.end()) refuse(key, expected);
-  return *found;
+  if (!request(key)) refuse(key, expected);
+  return *value_.find(key);
+}
+
+bool JsonFields::request(std::string_view key) {
+  if (std::ranges::find(known_, key) == known_.end()) known_.emplace_back(key);
+  return has(key);
 }
 
 double JsonFields::number(std::string_view key, double min, double max) {
@@ -81,17 +84,17 @@ bool JsonFields::flag(std::string_view key) {
 }
 
 std::string JsonFields::text(std::string_view key) {
-  const auto& value = find(key, "a text");
-  if (!value.is_string()) refuse(key, "a text");
+  const auto& value = find(key, "a string");
+  if (!value.is_string()) refuse(key, "a string");
   return value.get<std::string>();
 }
 
 std::vector<std::string> JsonFields::texts(std::string_view key) {
-  const auto& value = find(key, "a list of texts");
+  const auto& value = find(key, "a list of strings");
   std::vector<std::string> all;
-  if (!value.is_array()) refuse(key, "a list of texts");
+  if (!value.is_array()) refuse(key, "a list of strings");
   for (const auto& one : value) {
-    if (!one.is_string()) refuse(key, "a list of texts");
+    if (!one.is_string()) refuse(key, "a list of strings");
     all.push_back(one.get<std::string>());
   }
   return all;
@@ -128,6 +131,45 @@ std::vector<JsonFields> JsonFields::objects(std::string_view key, std::size_t mi
   return all;
 }
 
+double JsonFields::number_or(std::string_view key, double fallback, double min, double max) {
+  return request(key) ? number(key, min, max) : fallback;
+}
+
+std::int64_t JsonFields::integer_or(std::string_view key, std::int64_t fallback, std::int64_t min,
+                                    std::int64_t max) {
+  if (!request(key)) return fallback;
+  const auto& value = *value_.find(key);
+  const bool fits = value.is_number_integer() &&
+                    (!value.is_number_unsigned() || value.get<std::uint64_t>() <= INT64_MAX);
+  if (fits && value.get<std::int64_t>() >= min && value.get<std::int64_t>() <= max) {
+    return value.get<std::int64_t>();
+  }
+  const bool bounded = max != std::numeric_limits<std::int64_t>::max();
+  refuse(key, bounded ? fmt::format("a whole number from {} to {}", min, max)
+                      : fmt::format("a whole number, {} or more", min));
+}
+
+bool JsonFields::flag_or(std::string_view key, bool fallback) {
+  return request(key) ? flag(key) : fallback;
+}
+
+std::string JsonFields::text_or(std::string_view key, std::string fallback) {
+  return request(key) ? text(key) : std::move(fallback);
+}
+
+std::string JsonFields::choice_or(std::string_view key, std::string fallback,
+                                  const std::vector<std::string_view>& choices) {
+  auto chosen = text_or(key, std::move(fallback));
+  if (std::ranges::find(choices, chosen) == choices.end()) {
+    gradwire::refuse(unknown_name(path_of(key), chosen, choices));
+  }
+  return chosen;
+}
+
+JsonFields JsonFields::object_or_empty(std::string_view key) {
+  return JsonFields(request(key) ? *value_.find(key) : kEmptyObject, path_of(key));
+}
+
 void JsonFields::require_version(int version) {
   const std::string expected = fmt::format("{}, the version that this gradwire reads", version);
   const auto& value = find("version", expected);
@@ -138,7 +180,7 @@ void JsonFields::refuse_others() const {
   const std::vector<std::string_view> known(known_.begin(), known_.end());
   for (const auto& item : value_.items()) {
     if (std::ranges::find(known, item.key()) != known.end()) continue;
-    invalid(
+    gradwire::refuse(
         unknown_name(path_.empty() ? "key" : fmt::format("key in {}", path_), item.key(), known));
   }
 }

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -13,16 +15,21 @@
 
 namespace gradwire {
 
-/// Reads one object of a JSON document strictly: every requested key must be present and in range,
-/// and every other key is refused. Getters and refusals throw Exception(invalid_argument), which
-/// names the place, the value found and the value expected; read_json_fields() turns it into an
-/// error value. The JSON value must outlive this.
+/// Reads one object of a JSON document strictly: every value must be of the requested type and in
+/// range, and keys that were not requested are refused. Getters and refusals throw
+/// Exception(invalid_argument), which names the place, the value found and the value expected;
+/// read_json_fields() turns it into an error value. The JSON value must outlive this.
 class JsonFields {
  public:
-  /// `path`: the object's place in the document, such as "paths[3]"; "" for the whole document.
-  JsonFields(const nlohmann::ordered_json& value, std::string path);
+  /// `path`: the object's place in the document, such as "paths[3]"; "" for the whole document,
+  /// which errors call `document`.
+  JsonFields(const nlohmann::ordered_json& value, std::string path,
+             std::string_view document = "the document");
 
   bool has(std::string_view key) const { return value_.contains(key); }
+  bool empty() const { return value_.empty(); }
+
+  // The key must be present.
   double number(std::string_view key, double min, double max);
   /// Any number; null, which stands for a value that is not finite, becomes NaN.
   double number_or_nan(std::string_view key);
@@ -39,6 +46,17 @@ class JsonFields {
   /// The objects of a list that has at least `min`.
   std::vector<JsonFields> objects(std::string_view key, std::size_t min);
 
+  // `fallback`, or an empty object, if the key is absent.
+  double number_or(std::string_view key, double fallback, double min, double max);
+  std::int64_t integer_or(std::string_view key, std::int64_t fallback, std::int64_t min,
+                          std::int64_t max = std::numeric_limits<std::int64_t>::max());
+  bool flag_or(std::string_view key, bool fallback);
+  std::string text_or(std::string_view key, std::string fallback);
+  /// A string that must be one of `choices`.
+  std::string choice_or(std::string_view key, std::string fallback,
+                        const std::vector<std::string_view>& choices);
+  JsonFields object_or_empty(std::string_view key);
+
   /// Refuses a document whose "version" is not this one.
   void require_version(int version);
 
@@ -50,6 +68,8 @@ class JsonFields {
 
  private:
   const nlohmann::ordered_json& find(std::string_view key, const std::string& expected);
+  /// Returns true if the key, which is known from now on, is present.
+  bool request(std::string_view key);
   std::string path_of(std::string_view key) const;
 
   const nlohmann::ordered_json& value_;

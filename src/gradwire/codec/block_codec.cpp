@@ -140,4 +140,34 @@ Status BlockCodec::damaged(std::size_t block) const {
                              name(), block));
 }
 
+namespace {
+
+class FormattedCodec final : public BlockCodec {
+ public:
+  explicit FormattedCodec(const BlockFormat& format) : format_(format) {}
+  std::string name() const override { return std::string(format_.name); }
+  bool wants_feedback() const override { return format_.wants_feedback; }
+
+ private:
+  std::size_t block_size() const override { return format_.block_size; }
+  std::size_t block_bytes(std::size_t n) const override {
+    return format_.header_bytes + (n * format_.bits + 7) / 8;
+  }
+  void encode_block(const float* x, std::size_t n, std::uint64_t, std::byte* out) const override {
+    format_.encode(x, n, out);
+  }
+  bool decode_block(const std::byte* in, std::size_t n, std::uint64_t, float* y) const override {
+    format_.decode(in, n, y);
+    return true;
+  }
+
+  BlockFormat format_;
+};
+
+}  // namespace
+
+std::unique_ptr<Codec> block_codec(const BlockFormat& format) {
+  return std::make_unique<FormattedCodec>(format);
+}
+
 }  // namespace gradwire::codec

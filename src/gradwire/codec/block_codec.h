@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "gradwire/codec/codec.h"
 
@@ -67,5 +68,19 @@ class BlockCodec : public Codec {
   Status check_size(ConstBytes encoded, std::size_t count) const;
   Status damaged(std::size_t block) const;
 };
+
+/// A codec whose blocks have a header and a number of bits per value, without random numbers.
+struct BlockFormat {
+  std::string_view name;
+  std::size_t block_size = 1024;
+  std::size_t header_bytes = 0;
+  std::size_t bits = 8;  ///< Per value.
+  bool wants_feedback = true;
+  /// As BlockCodec::encode_block() and decode_block().
+  void (*encode)(const float* x, std::size_t n, std::byte* encoded) = nullptr;
+  void (*decode)(const std::byte* encoded, std::size_t n, float* y) = nullptr;
+};
+
+std::unique_ptr<Codec> block_codec(const BlockFormat& format);
 
 }  // namespace gradwire::codec

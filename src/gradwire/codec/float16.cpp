@@ -26,27 +26,16 @@ void from_bf16_codes(const std::byte* __restrict encoded, std::size_t n, float* 
   for (std::size_t i = 0; i < n; ++i) y[i] = from_bf16(codes[i].value);
 }
 
-class Bf16 final : public BlockCodec {
- public:
-  std::string name() const override { return "bf16"; }
-  bool wants_feedback() const override { return false; }
-
- private:
-  std::size_t block_size() const override { return 1024; }
-  std::size_t block_bytes(std::size_t n) const override { return 2 * n; }
-  void encode_block(const float* x, std::size_t n, std::uint64_t, std::byte* out) const override {
-    to_bf16_codes(x, n, out);
-  }
-  bool decode_block(const std::byte* in, std::size_t n, std::uint64_t, float* y) const override {
-    from_bf16_codes(in, n, y);
-    return true;
-  }
-};
-
 }  // namespace
 
 std::unique_ptr<Codec> bf16_codec() {
-  return std::make_unique<Bf16>();
+  return block_codec({.name = "bf16",
+                      .block_size = 1024,
+                      .header_bytes = 0,
+                      .bits = 16,
+                      .wants_feedback = false,
+                      .encode = to_bf16_codes,
+                      .decode = from_bf16_codes});
 }
 
 }  // namespace gradwire::codec
@@ -56,8 +45,6 @@ std::unique_ptr<Codec> bf16_codec() {
 // maximum underflow (loss scaling as in Micikevicius et al., "Mixed precision training", ICLR 2018,
 // 3.2, but per block instead of per model). The error is at most 2^-11 of the value. Block format:
 // one byte, the exponent of the maximum magnitude, then the halves.
-
-#include <string>
 
 namespace gradwire::codec {
 namespace {
@@ -111,27 +98,16 @@ void from_fp16_codes(const std::byte* __restrict encoded, std::size_t n, float* 
   }
 }
 
-class Fp16 final : public BlockCodec {
- public:
-  std::string name() const override { return "fp16"; }
-  bool wants_feedback() const override { return false; }
-
- private:
-  std::size_t block_size() const override { return 1024; }
-  std::size_t block_bytes(std::size_t n) const override { return 1 + 2 * n; }
-  void encode_block(const float* x, std::size_t n, std::uint64_t, std::byte* out) const override {
-    to_fp16_codes(x, n, out);
-  }
-  bool decode_block(const std::byte* in, std::size_t n, std::uint64_t, float* y) const override {
-    from_fp16_codes(in, n, y);
-    return true;
-  }
-};
-
 }  // namespace
 
 std::unique_ptr<Codec> fp16_codec() {
-  return std::make_unique<Fp16>();
+  return block_codec({.name = "fp16",
+                      .block_size = 1024,
+                      .header_bytes = 1,
+                      .bits = 16,
+                      .wants_feedback = false,
+                      .encode = to_fp16_codes,
+                      .decode = from_fp16_codes});
 }
 
 }  // namespace gradwire::codec

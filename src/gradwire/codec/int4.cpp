@@ -35,27 +35,16 @@ void from_codes(const std::byte* __restrict encoded, std::size_t n, float* __res
   unpack<4>(encoded + kHeader, n, value, y);
 }
 
-class Int4 final : public BlockCodec {
- public:
-  std::string name() const override { return "int4"; }
-  bool wants_feedback() const override { return true; }
-
- private:
-  std::size_t block_size() const override { return 256; }
-  std::size_t block_bytes(std::size_t n) const override { return kHeader + packed_bytes(n, 2); }
-  void encode_block(const float* x, std::size_t n, std::uint64_t, std::byte* out) const override {
-    to_codes(x, n, out);
-  }
-  bool decode_block(const std::byte* in, std::size_t n, std::uint64_t, float* y) const override {
-    from_codes(in, n, y);
-    return true;
-  }
-};
-
 }  // namespace
 
 std::unique_ptr<Codec> int4_codec() {
-  return std::make_unique<Int4>();
+  return block_codec({.name = "int4",
+                      .block_size = 256,
+                      .header_bytes = kHeader,
+                      .bits = 4,
+                      .wants_feedback = true,
+                      .encode = to_codes,
+                      .decode = from_codes});
 }
 
 }  // namespace gradwire::codec

@@ -33,27 +33,16 @@ void from_codes(const std::byte* __restrict encoded, std::size_t n, float* __res
   for (std::size_t i = 0; i < n; ++i) y[i] = static_cast<float>(codes[i]) * step;
 }
 
-class Int8 final : public BlockCodec {
- public:
-  std::string name() const override { return "int8"; }
-  bool wants_feedback() const override { return true; }
-
- private:
-  std::size_t block_size() const override { return 1024; }
-  std::size_t block_bytes(std::size_t n) const override { return kHeader + n; }
-  void encode_block(const float* x, std::size_t n, std::uint64_t, std::byte* out) const override {
-    to_codes(x, n, out);
-  }
-  bool decode_block(const std::byte* in, std::size_t n, std::uint64_t, float* y) const override {
-    from_codes(in, n, y);
-    return true;
-  }
-};
-
 }  // namespace
 
 std::unique_ptr<Codec> int8_codec() {
-  return std::make_unique<Int8>();
+  return block_codec({.name = "int8",
+                      .block_size = 1024,
+                      .header_bytes = kHeader,
+                      .bits = 8,
+                      .wants_feedback = true,
+                      .encode = to_codes,
+                      .decode = from_codes});
 }
 
 }  // namespace gradwire::codec

@@ -43,27 +43,16 @@ void from_codes(const std::byte* __restrict encoded, std::size_t n, float* __res
   unpack<1>(encoded + kHeader, n, value, y);
 }
 
-class OneBit final : public BlockCodec {
- public:
-  std::string name() const override { return "one_bit"; }
-  bool wants_feedback() const override { return true; }
-
- private:
-  std::size_t block_size() const override { return 256; }
-  std::size_t block_bytes(std::size_t n) const override { return kHeader + packed_bytes(n, 8); }
-  void encode_block(const float* x, std::size_t n, std::uint64_t, std::byte* out) const override {
-    to_codes(x, n, out);
-  }
-  bool decode_block(const std::byte* in, std::size_t n, std::uint64_t, float* y) const override {
-    from_codes(in, n, y);
-    return true;
-  }
-};
-
 }  // namespace
 
 std::unique_ptr<Codec> one_bit_codec() {
-  return std::make_unique<OneBit>();
+  return block_codec({.name = "one_bit",
+                      .block_size = 256,
+                      .header_bytes = kHeader,
+                      .bits = 1,
+                      .wants_feedback = true,
+                      .encode = to_codes,
+                      .decode = from_codes});
 }
 
 }  // namespace gradwire::codec

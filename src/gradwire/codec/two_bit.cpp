@@ -57,27 +57,16 @@ void from_codes(const std::byte* __restrict encoded, std::size_t n, float* __res
   unpack<2>(encoded + kHeader, n, value, y);
 }
 
-class TwoBit final : public BlockCodec {
- public:
-  std::string name() const override { return "two_bit"; }
-  bool wants_feedback() const override { return true; }
-
- private:
-  std::size_t block_size() const override { return 512; }
-  std::size_t block_bytes(std::size_t n) const override { return kHeader + packed_bytes(n, 4); }
-  void encode_block(const float* x, std::size_t n, std::uint64_t, std::byte* out) const override {
-    to_codes(x, n, out);
-  }
-  bool decode_block(const std::byte* in, std::size_t n, std::uint64_t, float* y) const override {
-    from_codes(in, n, y);
-    return true;
-  }
-};
-
 }  // namespace
 
 std::unique_ptr<Codec> two_bit_codec() {
-  return std::make_unique<TwoBit>();
+  return block_codec({.name = "two_bit",
+                      .block_size = 512,
+                      .header_bytes = kHeader,
+                      .bits = 2,
+                      .wants_feedback = true,
+                      .encode = to_codes,
+                      .decode = from_codes});
 }
 
 }  // namespace gradwire::codec

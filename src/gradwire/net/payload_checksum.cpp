@@ -6,6 +6,9 @@
 #include <openssl/kdf.h>
 #include <openssl/params.h>
 #include <xxhash.h>
+#if defined(__x86_64__) && __has_include(<xxh_x86dispatch.h>)
+#include <xxh_x86dispatch.h>  // Selects the vector width at run time.
+#endif
 
 #include "gradwire/base/check.h"
 
@@ -39,14 +42,6 @@ SessionKey derive_session_key(std::string_view secret, ConstBytes transcript) {
                                 key.size(), parameters) == 1);
   return key;
 }
-
-}  // namespace gradwire::net
-
-#if defined(__x86_64__) && __has_include(<xxh_x86dispatch.h>)
-#include <xxh_x86dispatch.h>  // Selects the vector width at run time.
-#endif
-
-namespace gradwire::net {
 
 std::uint32_t payload_checksum(ConstBytes payload) {
   return static_cast<std::uint32_t>(XXH3_64bits(payload.data(), payload.size()));

@@ -312,13 +312,3 @@ void linger(std::vector<pollfd> streams, Deadline deadline) {
 }
 
 }  // namespace gradwire::net
-
-// The kernel's header: glibc's lacks part of the structure, and the two are mutually exclusive.
-
-#include <cstdint>
-#include <limits>
-
-#include <netinet/in.h>
-#include <sys/socket.h>
-
-namespace gradwire::net {}  // namespace gradwire::net

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gradwire/base/file.h"
+#include "gradwire/base/json_fields.h"
 #include "gradwire/base/refuse.h"
 #include "gradwire/codec/catalogue.h"
 
@@ -25,26 +26,26 @@ double usual_rate(const std::string& name) {
   return 0.05;
 }
 
-void read_moments(JsonObject& json, OptimizerConfig& optimizer) {
+void read_moments(JsonFields& json, OptimizerConfig& optimizer) {
   if (optimizer.name == "lamb") optimizer.epsilon = 1e-6;
-  optimizer.beta1 = json.number("beta1", optimizer.beta1, 0, 1);
-  optimizer.beta2 = json.number("beta2", optimizer.beta2, 0, 1);
-  optimizer.epsilon = json.number("epsilon", optimizer.epsilon, 0, 1);
+  optimizer.beta1 = json.number_or("beta1", optimizer.beta1, 0, 1);
+  optimizer.beta2 = json.number_or("beta2", optimizer.beta2, 0, 1);
+  optimizer.epsilon = json.number_or("epsilon", optimizer.epsilon, 0, 1);
 }
 
-void read_momentum(JsonObject& json, OptimizerConfig& optimizer) {
-  optimizer.momentum = json.number("momentum", optimizer.momentum, 0, 1);
-  if (optimizer.name == "sgd") optimizer.nesterov = json.flag("nesterov", optimizer.nesterov);
+void read_momentum(JsonFields& json, OptimizerConfig& optimizer) {
+  optimizer.momentum = json.number_or("momentum", optimizer.momentum, 0, 1);
+  if (optimizer.name == "sgd") optimizer.nesterov = json.flag_or("nesterov", optimizer.nesterov);
   if (optimizer.name != "lars") return;
   optimizer.trust_coefficient =
-      json.number("trust_coefficient", optimizer.trust_coefficient, 1e-12, 1e6);
+      json.number_or("trust_coefficient", optimizer.trust_coefficient, 1e-12, 1e6);
 }
 
-void read_scaling(JsonObject& json, OptimizerConfig& optimizer) {
+void read_scaling(JsonFields& json, OptimizerConfig& optimizer) {
   optimizer.scaling =
-      json.choice("learning_rate_scaling", optimizer.scaling, {"none", "linear", "sqrt"});
+      json.choice_or("learning_rate_scaling", optimizer.scaling, {"none", "linear", "sqrt"});
   if (optimizer.scaling == "none") return;
-  optimizer.base_batch_size = json.integer("base_batch_size", 0, 0, kMaxSamples);
+  optimizer.base_batch_size = json.integer_or("base_batch_size", 0, 0, kMaxSamples);
   if (optimizer.base_batch_size > 0) return;
   refuse(
       "optimizer.learning_rate_scaling needs optimizer.base_batch_size: the batch size "
@@ -53,31 +54,31 @@ void read_scaling(JsonObject& json, OptimizerConfig& optimizer) {
 
 }  // namespace
 
-OptimizerConfig read_optimizer(JsonObject json) {
+OptimizerConfig read_optimizer(JsonFields json) {
   OptimizerConfig optimizer;
-  optimizer.name = json.choice("name", optimizer.name, {"sgd", "adam", "lars", "lamb"});
-  optimizer.learning_rate = json.number("learning_rate", usual_rate(optimizer.name), 0, 1e6);
+  optimizer.name = json.choice_or("name", optimizer.name, {"sgd", "adam", "lars", "lamb"});
+  optimizer.learning_rate = json.number_or("learning_rate", usual_rate(optimizer.name), 0, 1e6);
   if (optimizer.name == "adam" || optimizer.name == "lamb") {
     read_moments(json, optimizer);
   } else {
     read_momentum(json, optimizer);
   }
-  optimizer.weight_decay = json.number("weight_decay", optimizer.weight_decay, 0, 1e6);
+  optimizer.weight_decay = json.number_or("weight_decay", optimizer.weight_decay, 0, 1e6);
   read_scaling(json, optimizer);
-  json.refuse_unknown();
+  json.refuse_others();
   return optimizer;
 }
 
-step::LocalStepsConfig read_local_steps(JsonObject json) {
+step::LocalStepsConfig read_local_steps(JsonFields json) {
   step::LocalStepsConfig config;
-  config.steps = json.integer("steps", 0, 0, kMany);  // 0: the key is absent.
-  config.outer_learning_rate = json.number("outer_learning_rate", 1, 0, 1e6);
-  config.outer_momentum = json.number("outer_momentum", 0, 0, 1);
-  config.fragments = json.integer("fragments", 1, 1, kMany);
-  config.overlap_steps = json.integer("overlap_steps", 0, 0, kMany);
-  config.mixing = json.number("mixing", config.overlap_steps > 0 ? 0.5 : 0, 0, 1);
-  config.codec = json.text("codec", config.codec);
-  json.refuse_unknown();
+  config.steps = json.integer_or("steps", 0, 0, kMany);  // 0: the key is absent.
+  config.outer_learning_rate = json.number_or("outer_learning_rate", 1, 0, 1e6);
+  config.outer_momentum = json.number_or("outer_momentum", 0, 0, 1);
+  config.fragments = json.integer_or("fragments", 1, 1, kMany);
+  config.overlap_steps = json.integer_or("overlap_steps", 0, 0, kMany);
+  config.mixing = json.number_or("mixing", config.overlap_steps > 0 ? 0.5 : 0, 0, 1);
+  config.codec = json.text_or("codec", config.codec);
+  json.refuse_others();
   config.enabled = config.steps > 0;
   if (!config.enabled) {
     config.steps = 1;
@@ -91,10 +92,10 @@ step::LocalStepsConfig read_local_steps(JsonObject json) {
 
 namespace {
 
-void read_offload(JsonObject json, ZeroConfig& zero) {
-  zero.offload_device = json.choice("device", "none", {"none", "nvme"});
-  zero.offload_path = json.text("nvme_path", "");
-  json.refuse_unknown();
+void read_offload(JsonFields json, ZeroConfig& zero) {
+  zero.offload_device = json.choice_or("device", "none", {"none", "nvme"});
+  zero.offload_path = json.text_or("nvme_path", "");
+  json.refuse_others();
   if ((zero.offload_device == "nvme") == zero.offload_path.empty()) {
     refuse(
         "zero.offload_optimizer needs both \"device\": \"nvme\" and \"nvme_path\", a "
@@ -104,20 +105,20 @@ void read_offload(JsonObject json, ZeroConfig& zero) {
 
 }  // namespace
 
-ZeroConfig read_zero(JsonObject json) {
+ZeroConfig read_zero(JsonFields json) {
   constexpr std::int64_t kManyElements = 1'000'000'000'000;
   ZeroConfig zero;
-  zero.stage = json.integer("stage", zero.stage, 0, 3);
+  zero.stage = json.integer_or("stage", zero.stage, 0, 3);
   zero.reduce_bucket_size =
-      json.integer("reduce_bucket_size", zero.reduce_bucket_size, 0, kManyElements);
-  zero.overlap_comm = json.flag("overlap_comm", zero.overlap_comm);
-  zero.stage3_prefetch_bucket_size = json.integer(
+      json.integer_or("reduce_bucket_size", zero.reduce_bucket_size, 0, kManyElements);
+  zero.overlap_comm = json.flag_or("overlap_comm", zero.overlap_comm);
+  zero.stage3_prefetch_bucket_size = json.integer_or(
       "stage3_prefetch_bucket_size", zero.stage3_prefetch_bucket_size, 0, kManyElements);
   zero.stage3_param_persistence_threshold =
-      json.integer("stage3_param_persistence_threshold", zero.stage3_param_persistence_threshold, 0,
-                   kManyElements);
-  read_offload(json.object("offload_optimizer"), zero);
-  json.refuse_unknown();
+      json.integer_or("stage3_param_persistence_threshold", zero.stage3_param_persistence_threshold,
+                      0, kManyElements);
+  read_offload(json.object_or_empty("offload_optimizer"), zero);
+  json.refuse_others();
   return zero;
 }
 
@@ -135,15 +136,15 @@ void check_enabled(bool enabled, Precision computing) {
                  : "fp16.enabled is false but precision is \"fp16\"; leave one of them out");
 }
 
-void read_dynamic(JsonObject& json, LossScalerOptions& options) {
+void read_dynamic(JsonFields& json, LossScalerOptions& options) {
   const auto usual = static_cast<std::int64_t>(std::log2(options.scale));
-  options.scale = std::exp2(json.integer("initial_scale_power", usual, 0, 40));
+  options.scale = std::exp2(json.integer_or("initial_scale_power", usual, 0, 40));
   options.growth_interval =
-      json.integer("loss_scale_window", options.growth_interval, 1, 1'000'000'000);
-  options.hysteresis = json.integer("hysteresis", options.hysteresis, 1, 1'000'000);
+      json.integer_or("loss_scale_window", options.growth_interval, 1, 1'000'000'000);
+  options.hysteresis = json.integer_or("hysteresis", options.hysteresis, 1, 1'000'000);
   options.consecutive_hysteresis =
-      json.flag("consecutive_hysteresis", options.consecutive_hysteresis);
-  options.min_scale = json.number("min_loss_scale", options.min_scale, kMinScale, kMaxScale);
+      json.flag_or("consecutive_hysteresis", options.consecutive_hysteresis);
+  options.min_scale = json.number_or("min_loss_scale", options.min_scale, kMinScale, kMaxScale);
   if (options.min_scale <= options.scale) return;
   refuse(
       "fp16.min_loss_scale is {}, above the initial scale {}: 2 to the power of "
@@ -151,7 +152,7 @@ void read_dynamic(JsonObject& json, LossScalerOptions& options) {
       options.min_scale, options.scale);
 }
 
-void refuse_dynamic(const JsonObject& json, double scale) {
+void refuse_dynamic(const JsonFields& json, double scale) {
   for (const auto* key : {"initial_scale_power", "loss_scale_window", "hysteresis",
                           "consecutive_hysteresis", "min_loss_scale"}) {
     if (!json.has(key)) continue;
@@ -164,19 +165,19 @@ void refuse_dynamic(const JsonObject& json, double scale) {
 
 }  // namespace
 
-LossScalerOptions read_loss_scaling(JsonObject json, Precision computing) {
+LossScalerOptions read_loss_scaling(JsonFields json, Precision computing) {
   if (computing != Precision::fp16 && !json.empty() && !json.has("enabled")) {
     refuse(
         "fp16 configures loss scaling of precision \"fp16\", but precision is \"{}\"; "
         "leave one of them out",
         name_of(computing));
   }
-  check_enabled(json.flag("enabled", computing == Precision::fp16), computing);
+  check_enabled(json.flag_or("enabled", computing == Precision::fp16), computing);
   LossScalerOptions options;
-  const double fixed = json.number("loss_scale", 0, 0, kMaxScale);
+  const double fixed = json.number_or("loss_scale", 0, 0, kMaxScale);
   if (fixed > 0) refuse_dynamic(json, fixed);
   read_dynamic(json, options);
-  json.refuse_unknown();
+  json.refuse_others();
   if (fixed == 0) return options;
   if (fixed < kMinScale) {
     refuse("fp16.loss_scale is {}; it must be 0 (dynamic) or at least {}", fixed, kMinScale);
@@ -188,24 +189,24 @@ LossScalerOptions read_loss_scaling(JsonObject json, Precision computing) {
 
 namespace {
 
-void read_transformer(JsonObject& json, ModelConfig& model) {
-  model.width = json.integer("width", model.width, 1, 1 << 16);
-  model.layers = json.integer("layers", model.layers, 1, 1000);
-  model.heads = json.integer("heads", model.heads, 1, 1 << 16);
+void read_transformer(JsonFields& json, ModelConfig& model) {
+  model.width = json.integer_or("width", model.width, 1, 1 << 16);
+  model.layers = json.integer_or("layers", model.layers, 1, 1000);
+  model.heads = json.integer_or("heads", model.heads, 1, 1 << 16);
   if (model.name == "gpt") {
-    model.vocabulary = json.integer("vocabulary", model.vocabulary, 256, 1 << 24);
-    model.dropout = json.number("dropout", model.dropout, 0, 0.99);
+    model.vocabulary = json.integer_or("vocabulary", model.vocabulary, 256, 1 << 24);
+    model.dropout = json.number_or("dropout", model.dropout, 0, 0.99);
   }
-  json.refuse_unknown();
+  json.refuse_others();
   if (model.width % model.heads == 0) return;
   refuse("model.width {} is not divisible by model.heads {}", model.width, model.heads);
 }
 
-void read_resnet(JsonObject& json, ModelConfig& model) {
-  model.channels = json.integer("channels", model.channels, 1, 4096);
-  model.blocks = json.integer("blocks", model.blocks, 1, 1000);
-  model.groups = json.integer("groups", model.groups, 1, 4096);
-  json.refuse_unknown();
+void read_resnet(JsonFields& json, ModelConfig& model) {
+  model.channels = json.integer_or("channels", model.channels, 1, 4096);
+  model.blocks = json.integer_or("blocks", model.blocks, 1, 1000);
+  model.groups = json.integer_or("groups", model.groups, 1, 4096);
+  json.refuse_others();
   if (model.channels % model.groups == 0) return;
   refuse("model.channels {} is not divisible by model.groups {}", model.channels, model.groups);
 }
@@ -216,26 +217,26 @@ std::int64_t blocks_of(const ModelConfig& model) {
   return model.name == "transformer" || model.name == "gpt" ? model.layers : 0;
 }
 
-void read_activation_checkpointing(JsonObject json, ModelConfig& model) {
-  model.checkpoints = json.integer("number_checkpoints", 0, 0, kMany);
-  if (json.flag("partition_activations", false)) {
+void read_activation_checkpointing(JsonFields json, ModelConfig& model) {
+  model.checkpoints = json.integer_or("number_checkpoints", 0, 0, kMany);
+  if (json.flag_or("partition_activations", false)) {
     refuse(
         "activation_checkpointing.partition_activations requires ranks that compute the same "
         "activations (tensor parallelism); data-parallel ranks have different batches. In your own "
         "program use ActivationCheckpointOptions::partition_group");
   }
-  json.refuse_unknown();
+  json.refuse_others();
   if (model.checkpoints <= blocks_of(model)) return;
   refuse("activation_checkpointing.number_checkpoints is {}; model \"{}\" has {} blocks",
          model.checkpoints, model.name, blocks_of(model));
 }
 
 /// `data` selects the kind of model, and so its default name.
-ModelConfig read_model(JsonObject json, const DataConfig& data) {
+ModelConfig read_model(JsonFields json, const DataConfig& data) {
   ModelConfig model;
   const bool text = data.name == "text";
-  model.name = text ? json.choice("name", "transformer", {"transformer", "gpt"})
-                    : json.choice("name", model.name, {"convnet", "mlp", "resnet"});
+  model.name = text ? json.choice_or("name", "transformer", {"transformer", "gpt"})
+                    : json.choice_or("name", model.name, {"convnet", "mlp", "resnet"});
   if (text) {
     read_transformer(json, model);
     model.context = data.context;
@@ -245,48 +246,49 @@ ModelConfig read_model(JsonObject json, const DataConfig& data) {
     read_resnet(json, model);
     return model;
   }
-  if (model.name == "convnet") model.channels = json.integer("channels", model.channels, 1, 4096);
-  model.hidden = json.integer("hidden", model.hidden, 1, 1 << 20);
-  model.dropout = json.number("dropout", model.dropout, 0, 0.99);
-  json.refuse_unknown();
+  if (model.name == "convnet")
+    model.channels = json.integer_or("channels", model.channels, 1, 4096);
+  model.hidden = json.integer_or("hidden", model.hidden, 1, 1 << 20);
+  model.dropout = json.number_or("dropout", model.dropout, 0, 0.99);
+  json.refuse_others();
   return model;
 }
 
-DataConfig read_data(JsonObject json) {
+DataConfig read_data(JsonFields json) {
   DataConfig data;
-  data.name = json.choice("name", data.name, {"fashion_mnist", "text"});
-  if (data.name == "text") data.context = json.integer("context", data.context, 1, 1 << 16);
-  data.path = json.text("path", data.path);
-  data.limit = json.integer("limit", data.limit, 0, kMany);
-  data.uneven = json.choice("uneven", "drop", {"drop", "pad"}) == "pad" ? UnevenBatch::pad
-                                                                        : UnevenBatch::drop;
-  data.prefetch = json.integer("prefetch", data.prefetch, 1, 1024);
-  json.refuse_unknown();
+  data.name = json.choice_or("name", data.name, {"fashion_mnist", "text"});
+  if (data.name == "text") data.context = json.integer_or("context", data.context, 1, 1 << 16);
+  data.path = json.text_or("path", data.path);
+  data.limit = json.integer_or("limit", data.limit, 0, kMany);
+  data.uneven = json.choice_or("uneven", "drop", {"drop", "pad"}) == "pad" ? UnevenBatch::pad
+                                                                           : UnevenBatch::drop;
+  data.prefetch = json.integer_or("prefetch", data.prefetch, 1, 1024);
+  json.refuse_others();
   return data;
 }
 
-ScheduleConfig read_schedule(JsonObject json) {
+ScheduleConfig read_schedule(JsonFields json) {
   ScheduleConfig schedule;
-  schedule.warmup_epochs = json.number("warmup_epochs", schedule.warmup_epochs, 0, 1e6);
-  schedule.decay = json.choice("decay", schedule.decay, {"constant", "cosine"});
+  schedule.warmup_epochs = json.number_or("warmup_epochs", schedule.warmup_epochs, 0, 1e6);
+  schedule.decay = json.choice_or("decay", schedule.decay, {"constant", "cosine"});
   if (schedule.decay == "cosine") {
-    schedule.final_fraction = json.number("final_fraction", schedule.final_fraction, 0, 1);
+    schedule.final_fraction = json.number_or("final_fraction", schedule.final_fraction, 0, 1);
   }
-  json.refuse_unknown();
+  json.refuse_others();
   return schedule;
 }
 
 /// Returns the index in `names` of the string at `key`.
 template <class Names>
-std::size_t read_name(JsonObject& json, std::string_view key, std::string_view otherwise,
+std::size_t read_name(JsonFields& json, std::string_view key, std::string_view otherwise,
                       const Names& names) {
   const auto chosen =
-      json.choice(key, std::string(otherwise), {std::begin(names), std::end(names)});
+      json.choice_or(key, std::string(otherwise), {std::begin(names), std::end(names)});
   return static_cast<std::size_t>(std::ranges::find(names, chosen) - std::begin(names));
 }
 
 /// Returns the alias in `names` that the configuration uses; the first, gradwire's own, if none.
-std::string_view name_used(const nlohmann::json& json,
+std::string_view name_used(const nlohmann::ordered_json& json,
                            std::initializer_list<std::string_view> names) {
   std::string_view used;
   for (const auto name : names) {
@@ -298,50 +300,51 @@ std::string_view name_used(const nlohmann::json& json,
 }
 
 /// "codec" in `root` (JSON: `whole`) is short for the one in `json`.
-void read_codec(JsonObject& root, const nlohmann::json& whole, JsonObject& json,
+void read_codec(JsonFields& root, const nlohmann::ordered_json& whole, JsonFields& json,
                 ParallelConfig& parallel) {
   const bool is_short = whole.contains("codec");
   if (is_short && whole.contains("parallel") && whole["parallel"].contains("codec")) {
     refuse("codec and parallel.codec are the same; leave one out");
   }
-  parallel.codec = (is_short ? root : json).text("codec", parallel.codec);
+  parallel.codec = (is_short ? root : json).text_or("codec", parallel.codec);
   const auto known = codec::check_codec(parallel.codec);
   if (!known) refuse((is_short ? "codec: " : "parallel.codec: ") + known.error().message);
   parallel.codec_min_elements =
-      json.integer("codec_min_elements", parallel.codec_min_elements, 0, kMany);
-  parallel.codec_warmup_steps = json.integer("codec_warmup_steps", 0, 0, kMany);
+      json.integer_or("codec_min_elements", parallel.codec_min_elements, 0, kMany);
+  parallel.codec_warmup_steps = json.integer_or("codec_warmup_steps", 0, 0, kMany);
 }
 
 /// `usual`: default overlap.
-ParallelConfig read_parallel(JsonObject& root, const nlohmann::json& whole, step::Overlap usual) {
-  auto json = root.object("parallel");
+ParallelConfig read_parallel(JsonFields& root, const nlohmann::ordered_json& whole,
+                             step::Overlap usual) {
+  auto json = root.object_or_empty("parallel");
   ParallelConfig parallel;
-  parallel.bucket_cap_mb = json.number("bucket_cap_mb", parallel.bucket_cap_mb, 1e-6, 1e6);
-  parallel.broadcast_buffers = json.flag("broadcast_buffers", parallel.broadcast_buffers);
+  parallel.bucket_cap_mb = json.number_or("bucket_cap_mb", parallel.bucket_cap_mb, 1e-6, 1e6);
+  parallel.broadcast_buffers = json.flag_or("broadcast_buffers", parallel.broadcast_buffers);
   parallel.find_unused_parameters =
-      json.flag("find_unused_parameters", parallel.find_unused_parameters);
+      json.flag_or("find_unused_parameters", parallel.find_unused_parameters);
   parallel.overlap =
       static_cast<step::Overlap>(read_name(json, "overlap", name_of(usual), step::kOverlapNames));
   read_codec(root, whole, json, parallel);
-  parallel.check_finite = json.flag("check_finite", parallel.check_finite);
-  json.refuse_unknown();
+  parallel.check_finite = json.flag_or("check_finite", parallel.check_finite);
+  json.refuse_others();
   return parallel;
 }
 
 /// `precision` is a string (of the computation), or an object that also sets the parameters'
 /// precision.
-void read_precision(JsonObject& root, const nlohmann::json& json, TrainConfig& config) {
-  const auto read = [](JsonObject& from, std::string_view key, std::string_view usual) {
+void read_precision(JsonFields& root, const nlohmann::ordered_json& json, TrainConfig& config) {
+  const auto read = [](JsonFields& from, std::string_view key, std::string_view usual) {
     return static_cast<Precision>(read_name(from, key, usual, kPrecisionNames));
   };
   if (!json.contains("precision") || !json["precision"].is_object()) {
     config.precision = read(root, "precision", "fp32");
     return;
   }
-  auto precision = root.object("precision");
+  auto precision = root.object_or_empty("precision");
   config.parameters = read(precision, "parameters", "fp32");
   config.precision = read(precision, "compute", name_of(config.parameters));
-  precision.refuse_unknown();
+  precision.refuse_others();
   if (config.parameters == Precision::fp32 || config.parameters == config.precision) return;
   refuse("precision.parameters \"{}\" needs precision.compute \"{}\", not \"{}\"",
          name_of(config.parameters), name_of(config.parameters), name_of(config.precision));
@@ -440,23 +443,23 @@ void check_together(const TrainConfig& config) {
   }
 }
 
-/// A path from the command line may not be UTF-8, which JSON requires.
-std::string text_of(const nlohmann::json& json) {
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+/// Keys are sorted. A path from the command line may not be UTF-8, which JSON requires.
+std::string text_of(const nlohmann::ordered_json& json) {
+  return nlohmann::json(json).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-nlohmann::json read_json(const std::filesystem::path& path) {
+nlohmann::ordered_json read_json(const std::filesystem::path& path) {
   const auto text = read_file(path);
   if (!text) refuse("the configuration: {}", text.error().message);
   try {
-    return nlohmann::json::parse(*text, nullptr, true, /*ignore_comments=*/true);
-  } catch (const nlohmann::json::parse_error& error) {
+    return nlohmann::ordered_json::parse(*text, nullptr, true, /*ignore_comments=*/true);
+  } catch (const nlohmann::ordered_json::parse_error& error) {
     refuse("{} is not JSON: {}", path.string(), error.what());
   }
 }
 
-nlohmann::json read_settled(const std::filesystem::path& path,
-                            const std::vector<std::string>& settings) {
+nlohmann::ordered_json read_settled(const std::filesystem::path& path,
+                                    const std::vector<std::string>& settings) {
   auto json = read_json(path);
   for (const auto& setting : settings) apply_setting(json, setting);
   return json;
@@ -464,36 +467,55 @@ nlohmann::json read_settled(const std::filesystem::path& path,
 
 }  // namespace
 
-TrainConfig parse_train_config(const nlohmann::json& json) {
-  JsonObject root(json, "");
+void apply_setting(nlohmann::ordered_json& config, std::string_view setting) {
+  const auto equals = setting.find('=');
+  if (equals == std::string_view::npos || equals == 0) {
+    refuse("setting '{}' is not of the form key.sub=value", setting);
+  }
+  const auto value = nlohmann::ordered_json::parse(setting.substr(equals + 1), nullptr, false);
+  auto* place = &config;
+  for (auto keys = setting.substr(0, equals); !keys.empty();) {
+    if (!place->is_object()) {
+      refuse("setting '{}': found {} where an object is expected", setting, text_of(*place));
+    }
+    const auto dot = std::min(keys.find('.'), keys.size());
+    place = &(*place)[std::string(keys.substr(0, dot))];
+    if (place->is_null() && dot < keys.size()) *place = nlohmann::ordered_json::object();
+    keys.remove_prefix(std::min(dot + 1, keys.size()));
+  }
+  *place = value.is_discarded() ? nlohmann::ordered_json(setting.substr(equals + 1)) : value;
+}
+
+TrainConfig parse_train_config(const nlohmann::ordered_json& json) {
+  JsonFields root(json, "", "the configuration");
   TrainConfig config;
-  config.data = read_data(root.object("data"));
-  config.model = read_model(root.object("model"), config.data);
-  read_activation_checkpointing(root.object("activation_checkpointing"), config.model);
-  config.optimizer = read_optimizer(root.object("optimizer"));
-  config.schedule = read_schedule(root.object("schedule"));
+  config.data = read_data(root.object_or_empty("data"));
+  config.model = read_model(root.object_or_empty("model"), config.data);
+  read_activation_checkpointing(root.object_or_empty("activation_checkpointing"), config.model);
+  config.optimizer = read_optimizer(root.object_or_empty("optimizer"));
+  config.schedule = read_schedule(root.object_or_empty("schedule"));
   read_precision(root, json, config);
-  config.loss_scaling = read_loss_scaling(root.object("fp16"), config.precision);
-  config.zero = read_zero(root.object(name_used(json, {"zero", "zero_optimization"})));
-  config.gradient_clipping = root.number("gradient_clipping", 0, 0, 1e30);
+  config.loss_scaling = read_loss_scaling(root.object_or_empty("fp16"), config.precision);
+  config.zero = read_zero(root.object_or_empty(name_used(json, {"zero", "zero_optimization"})));
+  config.gradient_clipping = root.number_or("gradient_clipping", 0, 0, 1e30);
   const bool wait = config.zero.stage == 0 && looks_at_all_gradients(config);
   config.parallel = read_parallel(root, json, wait ? step::Overlap::backward : step::Overlap::full);
-  config.local_steps = read_local_steps(root.object("local_steps"));
-  config.epochs = root.integer("epochs", config.epochs, 1, 1'000'000);
-  config.batch_size = root.integer("batch_size", config.batch_size, 1, kMany);
-  config.accumulation_steps = root.integer(
+  config.local_steps = read_local_steps(root.object_or_empty("local_steps"));
+  config.epochs = root.integer_or("epochs", config.epochs, 1, 1'000'000);
+  config.batch_size = root.integer_or("batch_size", config.batch_size, 1, kMany);
+  config.accumulation_steps = root.integer_or(
       name_used(json,
                 {"accumulation_steps", "gradient_accumulation_steps", "gradient_accumulation"}),
       1, 1, kMany);
-  config.seed = static_cast<std::uint64_t>(root.integer("seed", 1, 0));
-  config.checkpoint = root.text("checkpoint", config.checkpoint);
-  config.checkpoint_every = root.integer("checkpoint_every", 0, 0, kMany);
-  config.checkpoint_folder = root.text("checkpoint_folder", config.checkpoint_folder);
-  config.checkpoint_keep = root.integer("checkpoint_keep", config.checkpoint_keep, 0, kMany);
-  config.resume = root.text("resume", config.resume);
-  config.trace = root.text("trace", config.trace);
-  root.refuse_unknown();
-  config.model_text = text_of(json.value("model", nlohmann::json::object()));
+  config.seed = static_cast<std::uint64_t>(root.integer_or("seed", 1, 0));
+  config.checkpoint = root.text_or("checkpoint", config.checkpoint);
+  config.checkpoint_every = root.integer_or("checkpoint_every", 0, 0, kMany);
+  config.checkpoint_folder = root.text_or("checkpoint_folder", config.checkpoint_folder);
+  config.checkpoint_keep = root.integer_or("checkpoint_keep", config.checkpoint_keep, 0, kMany);
+  config.resume = root.text_or("resume", config.resume);
+  config.trace = root.text_or("trace", config.trace);
+  root.refuse_others();
+  config.model_text = text_of(json.value("model", nlohmann::ordered_json::object()));
   check_together(config);
   return config;
 }

@@ -9,7 +9,6 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "gradwire/data/sampler.h"
-#include "gradwire/recipe/json_object.h"
 #include "gradwire/step/bucket_plan.h"
 #include "gradwire/step/local_steps.h"
 #include "gradwire/step/overlap.h"
@@ -34,13 +33,6 @@ struct OptimizerConfig {
   std::int64_t base_batch_size = 0;
 };
 
-/// Throws Exception(invalid_argument) that names the key, also for keys of another optimizer.
-OptimizerConfig read_optimizer(JsonObject json);
-
-/// Reads the object "local_steps" of a configuration. Throws Exception(invalid_argument) that names
-/// the key, or what check_local_steps() throws.
-step::LocalStepsConfig read_local_steps(JsonObject json);
-
 /// ZeRO in a configuration; docs/zero.md explains the keys, which have the names and meanings of
 /// DeepSpeed's "zero_optimization".
 struct ZeroConfig {
@@ -54,14 +46,6 @@ struct ZeroConfig {
   std::string offload_device = "none";
   std::string offload_path;
 };
-
-/// Throws Exception(invalid_argument) that names the key.
-ZeroConfig read_zero(JsonObject json);
-
-/// Reads "fp16", the settings of loss scaling, with DeepSpeed's keys. `computing` is the value of
-/// "precision": unless it is fp16, the object must be empty or disabled. Throws
-/// Exception(invalid_argument) that names the key.
-LossScalerOptions read_loss_scaling(JsonObject json, Precision computing);
 
 /// The model in a training configuration; docs/training.md explains all keys.
 struct ModelConfig {
@@ -145,7 +129,12 @@ struct TrainConfig {
 
 /// Throws Exception(invalid_argument) that names the key if it is unknown (with the nearest known
 /// one), of the wrong type, or out of range.
-TrainConfig parse_train_config(const nlohmann::json& json);
+TrainConfig parse_train_config(const nlohmann::ordered_json& json);
+
+/// Applies a "key.sub=value" setting to a configuration. The value is JSON if it parses ("0.1",
+/// "true", "[1]"), otherwise a string. Throws Exception(invalid_argument) if "=" is missing or if
+/// the key is inside a value that is not an object.
+void apply_setting(nlohmann::ordered_json& config, std::string_view setting);
 
 /// Reads the file (C++ comments are allowed), applies the settings ("key.sub=value") in order and
 /// parses the result. Throws Exception(invalid_argument); for a JSON syntax error with the line.

@@ -20,8 +20,9 @@ namespace {
 /// Maximum size of a secret, which is passed in an environment variable and keys a hash.
 constexpr std::size_t kMaxBytes = 4096;
 
-}  // namespace
-
+/// Returns the secret in the file of --secret-file, without trailing white space. Throws
+/// Exception(invalid_argument), naming option and file, if there is no file, if other users can
+/// access it (base/file.h), or if it is longer than the maximum.
 std::string read_secret_file(const std::string& path) {
   const auto file = read_private_file(path, kMaxBytes + 1);
   if (!file) refuse("--secret-file {}: it {}", path, file.error().message);
@@ -42,8 +43,6 @@ std::string read_secret_file(const std::string& path) {
   }
   return secret;
 }
-
-namespace {
 
 std::string content_of(const std::string& option, const std::string& path) {
   std::ifstream file(path, std::ios::binary);

@@ -10,11 +10,6 @@
 
 namespace gradwire::cli {
 
-/// Returns the secret in the file of --secret-file, without trailing white space. Throws
-/// Exception(invalid_argument), naming option and file, if there is no file, if other users can
-/// access it (base/file.h), or if it is longer than the maximum.
-std::string read_secret_file(const std::string& path);
-
 /// The options, unparsed, of every command that starts ranks: number of ranks, hosts, network.
 struct LaunchArguments {
   int ranks = 0;

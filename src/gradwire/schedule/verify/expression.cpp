@@ -30,10 +30,6 @@ bool stays_in_place(const Schedule& schedule, Rank rank, const Op& op, Aliasing 
          place_of(schedule, rank, op.src, aliasing) == place_of(schedule, rank, op.dst, aliasing);
 }
 
-}  // namespace gradwire::schedule::proof
-
-namespace gradwire::schedule::proof {
-
 ExpressionId ExpressionPool::leaf(Rank rank, std::uint32_t chunk) {
   return intern(ExpressionKind::leaf, static_cast<std::uint32_t>(rank), chunk);
 }

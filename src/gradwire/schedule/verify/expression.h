@@ -23,10 +23,6 @@ Slice place_of(const Schedule& schedule, Rank rank, const Slice& slice, Aliasing
 /// Returns true if an op copies a slice onto itself, which does nothing.
 bool stays_in_place(const Schedule& schedule, Rank rank, const Op& op, Aliasing aliasing);
 
-}  // namespace gradwire::schedule::proof
-
-namespace gradwire::schedule::proof {
-
 /// Index of an expression in its pool. Equal expressions have equal ids, so comparing whole trees
 /// means comparing two integers.
 using ExpressionId = std::uint32_t;

@@ -46,9 +46,6 @@ bool Precedence::any(NodeId later) const {
   return std::ranges::any_of(words, [](std::uint64_t word) { return word != 0; });
 }
 
-}  // namespace gradwire::schedule::proof
-
-namespace gradwire::schedule::proof {
 namespace {
 
 struct Access {

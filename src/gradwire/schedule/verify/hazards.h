@@ -56,10 +56,6 @@ class Precedence {
   std::vector<std::uint64_t> bits_;
 };
 
-}  // namespace gradwire::schedule::proof
-
-namespace gradwire::schedule::proof {
-
 /// Checks that any two ops of the rank that access the same memory, at least one of them writing,
 /// are ordered.
 MaybeViolation check_races(const ProgramSet& programs, const Precedence& precedence, Rank rank);

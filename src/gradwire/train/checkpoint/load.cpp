@@ -56,8 +56,9 @@ std::string file_of(const checkpoint::ManifestTensor& tensor,
                                : manifest.files[tensor.pieces[0].file].name;
 }
 
-}  // namespace
-
+/// Returns the stored tensor that `piece` is to be loaded from; null for an optimizer state of a
+/// parameter that has none in the checkpoint. Throws Exception(invalid_argument) that names the
+/// tensor, the file, both shapes or types, and what to do: another model, another optimizer.
 const checkpoint::ManifestTensor* source_of(
     const TensorPiece& piece, const CheckpointName& checkpoint,
     const std::map<std::string, const checkpoint::ManifestTensor*>& by_name) {
@@ -89,6 +90,7 @@ const checkpoint::ManifestTensor* source_of(
          checkpoint.path.string(), safetensors_type_name(wanted), another_model(checkpoint));
 }
 
+/// Throws Exception(invalid_argument) for a tensor of the checkpoint that no rank has.
 void refuse_unused(const checkpoint::ManifestTensor& tensor, const CheckpointName& checkpoint) {
   const auto where = (checkpoint.path / file_of(tensor, checkpoint.manifest)).string();
   if (tensor.name.starts_with(checkpoint::kOptimizerPrefix)) {
@@ -98,8 +100,6 @@ void refuse_unused(const checkpoint::ManifestTensor& tensor, const CheckpointNam
   refuse("'{}' [{}] in {} is not in this run's model; {}", tensor.name,
          fmt::join(tensor.shape, ", "), where, another_model(checkpoint));
 }
-
-namespace {
 
 constexpr std::int64_t kChunkElements = 1 << 20;
 

@@ -21,17 +21,6 @@ struct CheckpointName {
   const checkpoint::Manifest& manifest;
 };
 
-/// Returns the stored tensor that `piece` is to be loaded from; null for an optimizer state of a
-/// parameter that has none in the checkpoint. Throws Exception(invalid_argument) that names the
-/// tensor, the file, both shapes or types, and what to do: another model, another optimizer.
-const checkpoint::ManifestTensor* source_of(
-    const TensorPiece& piece, const CheckpointName& checkpoint,
-    const std::map<std::string, const checkpoint::ManifestTensor*>& by_name);
-
-/// Throws Exception(invalid_argument) for a tensor of the checkpoint that no rank has.
-[[noreturn]] void refuse_unused(const checkpoint::ManifestTensor& tensor,
-                                const CheckpointName& checkpoint);
-
 /// Reads a checkpoint on all ranks of a group; each rank reads the parts it needs. The number of
 /// ranks may differ from that at saving. If not all ranks see a file (each host has the files of
 /// its own ranks), one that does reads it and broadcasts. All calls are collective. Errors are

@@ -20,6 +20,16 @@
 namespace gradwire {
 namespace {
 
+/// A tensor, and which rank writes which of its elements.
+struct PlannedTensor {
+  std::string name;
+  std::string type;
+  std::vector<std::int64_t> shape;
+  std::vector<checkpoint::HeldPiece> pieces;  ///< In element order.
+};
+
+using SavePlan = std::vector<PlannedTensor>;
+
 using nlohmann::json;
 
 /// A tensor as described by the ranks.
@@ -104,8 +114,7 @@ std::string written_text(const checkpoint::ManifestFile& file,
       .dump();
 }
 
-}  // namespace
-
+/// Describes a rank's pieces to the other ranks.
 json describe_pieces(const std::vector<TensorPiece>& pieces) {
   json list = json::array();
   for (const auto& piece : pieces) {
@@ -115,6 +124,9 @@ json describe_pieces(const std::vector<TensorPiece>& pieces) {
   return list;
 }
 
+/// Plans which rank writes what, from all ranks' descriptions; the same on all ranks. Throws
+/// Exception(invalid_argument) that names a tensor whose shape or type differs between ranks, or
+/// that has an element on no rank.
 SavePlan plan_save(const std::vector<json>& described) {
   std::vector<Described> tensors;
   std::unordered_map<std::string, std::size_t> by_name;
@@ -133,6 +145,7 @@ SavePlan plan_save(const std::vector<json>& described) {
   return plan;
 }
 
+/// Writes a rank's file. Returns the file's entries in the manifest, for add_shard().
 std::string write_my_shard(checkpoint::Disk& disk, const std::filesystem::path& path,
                            const SavePlan& plan, const CheckpointContent& content, int rank) {
   const auto tensors = my_tensors(plan, content, rank);
@@ -152,6 +165,7 @@ std::string write_my_shard(checkpoint::Disk& disk, const std::filesystem::path& 
   return written_text(file, header);
 }
 
+/// Adds the file that rank `rank` wrote to the manifest. Call for one rank after the other.
 void add_shard(checkpoint::Manifest& manifest, const SavePlan& plan, std::size_t rank,
                const std::string& written) {
   const auto text = json::parse(written);
@@ -178,8 +192,6 @@ void add_shard(checkpoint::Manifest& manifest, const SavePlan& plan, std::size_t
     }
   }
 }
-
-namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
