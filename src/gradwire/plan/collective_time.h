@@ -33,7 +33,7 @@ class CollectiveTimes {
   CollectiveTime of(schedule::Collective collective, const std::string& algorithm, int nodes,
                     double bytes, const Network& network);
 
-  /// Returns the time to reduce encoded gradients (ARCHITECTURE.md): an all-to-all of
+  /// Returns the time to reduce encoded gradients (docs/decisions.md): an all-to-all of
   /// `contribution` bytes per node, after which each node has the part that it reduces.
   CollectiveTime coded_reduction(int nodes, double contribution, const Network& network);
   /// Returns the time of the all-gather of `mean` bytes that follows.
