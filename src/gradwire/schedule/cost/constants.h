@@ -29,10 +29,12 @@ inline constexpr double kIncastDirect = 0.015;
 inline constexpr double kIncastForwarding = 0.065;
 /// Streams beyond this number do not lose more. Assumed: the grid ends at seven.
 inline constexpr std::size_t kIncastMaxStreams = 8;
-/// Share lost through shared memory, where concurrent senders evict each other from the caches.
-/// Four ranks on two cores, 2026-11-25: direct takes 1.33 times as long as ring for 16 MiB, and
-/// 1.15 times for 100 MB. The value makes the tuner choose ring from 16 MiB on.
-inline constexpr double kIncastInside = 0.07;
+/// Share lost through shared memory, where concurrent senders evict each other's messages from the
+/// caches, and the shortest message that they evict. Four and eight ranks on two cores, 2026-11:
+/// with messages of 2 MiB and more direct takes 1.1 to 1.5 times as long as ring, with 1 MiB and
+/// less at most as long. The value makes the tuner choose ring from 2 MiB on.
+inline constexpr double kIncastInside = 0.3;
+inline constexpr double kIncastInsideBytes = 2 << 20;
 
 /// Share of a device's peak that matrix products reach in training: half, by the rule of the
 /// cluster article (8 A100 at 50 % of 300 TFLOP/s). Moving activations through memory comes on top.

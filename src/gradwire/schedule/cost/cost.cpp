@@ -116,7 +116,8 @@ CostOptions executor_costs(std::size_t max_segment_bytes, int segments) {
           .reduce_bytes_per_second = fitted::kReduceRate,
           .incast = {.direct = fitted::kIncastDirect,
                      .forwarding = fitted::kIncastForwarding,
-                     .inside = fitted::kIncastInside}};
+                     .inside = fitted::kIncastInside,
+                     .inside_bytes = fitted::kIncastInsideBytes}};
 }
 
 ScheduleCost::ScheduleCost(const Schedule& schedule)

@@ -16,9 +16,10 @@ namespace gradwire::schedule {
 
 /// Shares of a port's rate that concurrent senders to one rank lose (incast); 0: none.
 struct IncastCosts {
-  double direct = 0;      ///< Per stream beyond two, where no rank forwards data.
-  double forwarding = 0;  ///< Per stream beyond two, where ranks forward data, as in trees.
-  double inside = 0;      ///< Between ranks of one host, whatever their number.
+  double direct = 0;        ///< Per stream beyond two, where no rank forwards data.
+  double forwarding = 0;    ///< Per stream beyond two, where ranks forward data, as in trees.
+  double inside = 0;        ///< Between ranks of one host, whatever their number,
+  double inside_bytes = 0;  ///< if a message has at least these bytes.
 };
 
 /// Assumptions about the machines that the topology does not hold. The default has links only;

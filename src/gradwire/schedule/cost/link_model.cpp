@@ -331,8 +331,12 @@ void add_incast(const MessageGraph& graph, int ranks, const IncastCosts& costs, 
         [](const Stream& stream) { return std::tuple(stream.rank, stream.port); });
     const auto senders = static_cast<std::size_t>(last - first);
     if (senders <= rounds) continue;
-    links.ops[op].incast =
-        own.port >= links.hosts ? 1 + costs.inside : factor_between_hosts(senders, forwards, costs);
+    OpLoad& load = links.ops[op];
+    if (own.port < links.hosts) {
+      load.incast = factor_between_hosts(senders, forwards, costs);
+    } else if (load.bytes >= costs.inside_bytes) {
+      load.incast = 1 + costs.inside;
+    }
   }
 }
 

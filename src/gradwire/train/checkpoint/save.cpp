@@ -156,11 +156,11 @@ std::string write_my_shard(checkpoint::Disk& disk, const std::filesystem::path& 
                       .shape = tensor.sizes().vec()});
   }
   const auto header = checkpoint::lay_out_safetensors(std::move(stored), {{"format", "pt"}});
-  torch::Tensor current;  // At most one copy at a time.
+  torch::Tensor copied;  // At most one copy at a time.
   const auto file =
       checkpoint::write_shard(disk, path, header, [&](const std::string& name) -> ConstBytes {
-        current = tensors.at(name).detach().to(torch::kCPU).contiguous();
-        return bytes_of(current);
+        copied = tensors.at(name).detach().to(torch::kCPU).contiguous();
+        return bytes_of(copied);
       });
   return written_text(file, header);
 }
