@@ -26,6 +26,11 @@ int checkpoint_command(int argc, char** argv);  ///< checkpoint_command.cpp
 int train_command(int argc, char** argv);        ///< train_command.cpp
 int torch_bench_command(int argc, char** argv);  ///< torch_bench.cpp
 
+/// `gradwire schedule` of a pipeline. Returns true if the arguments, of which the first is skipped,
+/// are for it: they name a pipeline schedule, or have one of its options.
+bool is_pipeline(int argc, char** argv);
+int pipeline_command(int argc, char** argv);  ///< pipeline_command.cpp
+
 /// `gradwire bench codec`: measures speed and error of codecs. argv[0] is "codec"; returns the exit
 /// status.
 int bench_codec_command(int argc, char** argv);

@@ -14,6 +14,7 @@
 #include "gradwire/cli/commands.h"
 #include "gradwire/cli/schedule_links.h"
 #include "gradwire/engine/simulation.h"
+#include "gradwire/pipeline/catalogue.h"
 #include "gradwire/schedule/catalogue.h"
 #include "gradwire/schedule/cost/cost.h"
 #include "gradwire/schedule/describe.h"
@@ -39,7 +40,9 @@ struct Options {
 };
 
 void declare_options(CLI::App& app, Options& options) {
-  app.add_option("name", options.name, "ring, direct, tree, ...; default: list all algorithms");
+  app.add_option(
+      "name", options.name,
+      "ring, direct, tree, ..., or a pipeline schedule: 1f1b, gpipe, ...; default: list all");
   app.add_option("-n,--ranks", options.links.ranks, "number of ranks; default: 4")
       ->check(CLI::Range(1, kMaxRanks));
   app.add_option("--collective", options.collective, "all_reduce, broadcast, all_gather, ...")
@@ -114,6 +117,9 @@ int list_algorithms() {
   for (const schedule::Algorithm& algorithm : schedule::algorithm_catalogue()) {
     fmt::print("{:<15} {:<19} {}\n", name_of(algorithm.collective), algorithm.name,
                algorithm.summary);
+  }
+  for (const pipeline::Generator& generator : pipeline::generators()) {
+    fmt::print("{:<15} {:<19} {}\n", "pipeline", generator.name, generator.summary);
   }
   return 0;
 }
@@ -219,6 +225,7 @@ int show(const Options& options) {
 }  // namespace
 
 int schedule_command(int argc, char** argv) {
+  if (is_pipeline(argc, argv)) return pipeline_command(argc, argv);
   CLI::App app("Shows a collective algorithm: its cost, its correctness, its execution",
                "gradwire schedule");
   Options options;

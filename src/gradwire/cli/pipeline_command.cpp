@@ -1,0 +1,198 @@
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "gradwire/base/file.h"
+#include "gradwire/base/refuse.h"
+#include "gradwire/base/units.h"
+#include "gradwire/cli/command_line.h"
+#include "gradwire/cli/commands.h"
+#include "gradwire/pipeline/catalogue.h"
+#include "gradwire/pipeline/verifier.h"
+
+namespace gradwire::cli {
+namespace {
+
+struct PipelineArguments {
+  std::string name;
+  std::string from;
+  int stages = 4;
+  int micro_batches = 16;
+  int chunks = 2;
+  int kept = 0;
+  std::string compute = "20ms,20ms,20ms";
+  std::string message = "0";
+  std::string bandwidth = "1Gb/s";
+  std::string latency = "0";
+  int steps = 1;
+  bool barrier = false;
+  bool verify = false;
+  bool compare = false;
+  std::string draw;
+  std::string output;
+};
+
+void declare_options(CLI::App& app, PipelineArguments& given) {
+  app.add_option("name", given.name, "1f1b, gpipe, zero_bubble, ...; default: compare all");
+  app.add_option("--stages", given.stages, "ranks of the pipeline, with one stage each")
+      ->check(CLI::Range(1, kMaxRanks))
+      ->capture_default_str();
+  app.add_option("--micro-batches", given.micro_batches, "micro-batches of a step")
+      ->check(CLI::Range(1, 1 << 16))
+      ->capture_default_str();
+  app.add_option("--chunks", given.chunks, "interleaved: stages of each rank")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app.add_option("--kept", given.kept,
+                 "zero_bubble: micro-batches whose activations a rank may keep; default: twice the "
+                 "stages")
+      ->check(CLI::Range(0, 1 << 16));
+  app.add_option("--from", given.from, "read the schedule from a file in PyTorch's CSV format");
+  app.add_option("--compute", given.compute,
+                 "times of a micro-batch in a stage: forward, gradients of inputs, gradients of "
+                 "weights")
+      ->capture_default_str();
+  app.add_option("--message", given.message,
+                 "bytes of an activation between two stages; K, M, G are powers of two")
+      ->capture_default_str();
+  app.add_option("--bandwidth", given.bandwidth, "rate of a link in each direction")
+      ->capture_default_str();
+  app.add_option("--latency", given.latency, "one-way latency of a link")->capture_default_str();
+  app.add_option("--steps", given.steps, "steps to simulate; the mean of the second half is shown")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app.add_flag("--barrier", given.barrier, "a step begins when all ranks have ended the last one");
+  app.add_flag("--verify", given.verify, "prove that it is correct for any timing");
+  app.add_flag("--compare", given.compare, "print step time and memory of every schedule");
+  app.add_option("--draw", given.draw, "text: computations over time; csv: PyTorch's format")
+      ->check(CLI::IsMember({"text", "csv"}));
+  app.add_option("-o,--output", given.output, "file for the drawing; default: standard output");
+}
+
+pipeline::PipelineCosts costs_of(const PipelineArguments& given, int stages) {
+  std::vector<double> seconds;
+  for (const std::string& part : CLI::detail::split(given.compute, ',')) {
+    seconds.push_back(std::chrono::duration<double>(value_or_throw(parse_duration(part))).count());
+  }
+  if (seconds.size() != 3) {
+    refuse("--compute {}: expected three times, as in 20ms,20ms,20ms", given.compute);
+  }
+  const pipeline::StageCosts stage{seconds[0], seconds[1], seconds[2]};
+  const auto bytes = static_cast<double>(value_or_throw(parse_bytes(given.message)));
+  const Duration latency = value_or_throw(parse_duration(given.latency));
+  return {.stages = std::vector(static_cast<std::size_t>(stages), stage),
+          .transfer = bytes / value_or_throw(parse_rate(given.bandwidth)),
+          .latency = std::chrono::duration<double>(latency).count()};
+}
+
+pipeline::PipelineSchedule schedule_of(const PipelineArguments& given, std::string_view name) {
+  if (!given.from.empty()) {
+    return value_or_throw(pipeline::from_csv(value_or_throw(read_file(given.from)), given.from));
+  }
+  const int chunks = name == "interleaved" ? given.chunks : 1;
+  pipeline::PipelineSchedule schedule = value_or_throw(
+      pipeline::make_pipeline(name, {.ranks = given.stages,
+                                     .micro_batches = given.micro_batches,
+                                     .chunks = given.chunks,
+                                     .kept = given.kept,
+                                     .costs = costs_of(given, given.stages * chunks)}));
+  schedule.barrier = given.barrier;
+  return schedule;
+}
+
+std::string milliseconds(double seconds) {
+  return fmt::format("{:.4g} ms", seconds * 1e3);
+}
+
+/// The simulated step of a schedule. Stages of one rank share its compute time.
+pipeline::Timeline timeline_of(const PipelineArguments& given,
+                               const pipeline::PipelineSchedule& schedule) {
+  pipeline::PipelineCosts costs = costs_of(given, schedule.stages());
+  const double share = static_cast<double>(schedule.ranks()) / schedule.stages();
+  for (pipeline::StageCosts& stage : costs.stages) {
+    stage = {stage.forward * share, stage.backward_input * share, stage.backward_weight * share};
+  }
+  return simulate(schedule, costs, given.steps);
+}
+
+int compare_all(const PipelineArguments& given) {
+  fmt::print("{} stages, {} micro-batches, {}\n\n{:<15} {:>12} {:>8} {:>6}\n", given.stages,
+             given.micro_batches, milliseconds(costs_of(given, 1).transfer) + " a transfer",
+             "schedule", "step", "bubble", "kept");
+  for (const pipeline::Generator& generator : pipeline::generators()) {
+    if (generator.name == "forward_only") continue;
+    if (generator.name == "interleaved" && given.micro_batches % given.stages != 0) continue;
+    const pipeline::PipelineSchedule schedule = schedule_of(given, generator.name);
+    const pipeline::Timeline timeline = timeline_of(given, schedule);
+    fmt::print("{:<15} {:>12} {:>6.1f} % {:>6}\n", generator.name,
+               milliseconds(timeline.step_seconds), 100 * timeline.bubble,
+               std::ranges::max(kept_by_rank(schedule)));
+  }
+  return 0;
+}
+
+/// Returns false if the schedule is wrong.
+bool report_verification(std::FILE* out, const pipeline::PipelineSchedule& schedule) {
+  const auto found = pipeline::find_fault(schedule);
+  if (found) {
+    fmt::print(stderr, "gradwire schedule: {}: {}\n", name_of(found->fault), found->message);
+    return false;
+  }
+  fmt::print(out,
+             "verified  no deadlock, every computation once and after what it needs, sums in "
+             "the order of one process\n");
+  return true;
+}
+
+void draw(const PipelineArguments& given, const std::string& text) {
+  if (given.output.empty()) {
+    fmt::print("\n{}", text);
+  } else {
+    write_file(given.output, text);
+  }
+}
+
+int show(const PipelineArguments& given) {
+  const pipeline::PipelineSchedule schedule = schedule_of(given, given.name);
+  fmt::print("{} of {} stages on {} ranks, {} micro-batches\n", schedule.name, schedule.stages(),
+             schedule.ranks(), schedule.micro_batches);
+  // A schedule from a file may be wrong: then it cannot be simulated.
+  if ((given.verify || !given.from.empty()) && !report_verification(stdout, schedule)) return 1;
+  const pipeline::Timeline timeline = timeline_of(given, schedule);
+  fmt::print("step      {}\nbubble    {:.1f} %\nkept      {} micro-batches, by rank\n",
+             milliseconds(timeline.step_seconds), 100 * timeline.bubble,
+             fmt::join(kept_by_rank(schedule), ", "));
+  if (given.draw == "csv") draw(given, to_csv(schedule));
+  if (given.draw == "text") draw(given, draw_text(schedule, timeline));
+  return 0;
+}
+
+}  // namespace
+
+bool is_pipeline(int argc, char** argv) {
+  const auto begins = [](std::string_view word) {
+    return word == "pipeline" || word.starts_with("--stages") ||
+           word.starts_with("--micro-batches") || word.starts_with("--from") ||
+           std::ranges::count(pipeline::generators(), word, &pipeline::Generator::name) > 0;
+  };
+  return std::any_of(argv + std::min(argc, 1), argv + argc, begins);
+}
+
+int pipeline_command(int argc, char** argv) {
+  CLI::App app("Pipeline schedules: draw, verify and simulate them", "gradwire schedule");
+  PipelineArguments given;
+  declare_options(app, given);
+  if (const auto status = parse_command_line(app, argc, argv)) return *status;
+  if (given.name == "pipeline") given.name.clear();
+  return read_arguments([&] {
+    return given.compare || (given.name.empty() && given.from.empty()) ? compare_all(given)
+                                                                       : show(given);
+  });
+}
+
+}  // namespace gradwire::cli

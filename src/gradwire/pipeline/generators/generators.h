@@ -1,0 +1,39 @@
+#pragma once
+
+#include "gradwire/pipeline/catalogue.h"
+#include "gradwire/pipeline/pipeline_schedule.h"
+
+/// The generators of pipeline schedules, one file each; catalogue.h lists them. `options` is valid
+/// (make_pipeline() checks it).
+namespace gradwire::pipeline {
+
+/// GPipe (Huang et al., NeurIPS 2019): all forwards, then all backwards, in the order of the
+/// micro-batches.
+PipelineSchedule gpipe(const PipelineOptions& options);
+
+/// 1F1B (Narayanan et al., "PipeDream", SOSP 2019; with one flush per step: arXiv:2006.09503):
+/// after a warm-up of forwards, a backward and a forward in turn. With transfers of c seconds the
+/// warm-up of stage s of p is 1 + (p-1-s) (1 + ceil(2c / (F+B))) forwards, which covers the round trip to
+/// the last stage; p - s, as in the paper, for c = 0.
+PipelineSchedule one_f_one_b(const PipelineOptions& options);
+
+/// Interleaved 1F1B (Narayanan et al., SC 2021, section 2.2): rank r has the stages r, r + p, ...
+/// Micro-batches must be a multiple of the ranks.
+PipelineSchedule interleaved(const PipelineOptions& options);
+
+/// ZB-H1 (Qi et al., arXiv:2401.10241): 1F1B whose weight gradients are computed s micro-batches
+/// later on stage s, in place of idle time. Every rank keeps at most p micro-batches.
+PipelineSchedule zero_bubble_h1(const PipelineOptions& options);
+
+/// Greedy zero bubble: each rank computes the gradients of inputs if it can, else a forward, unless
+/// it keeps `options.kept` micro-batches already, else gradients of weights. Times are those of
+/// `options.costs`.
+PipelineSchedule zero_bubble(const PipelineOptions& options);
+
+/// Forwards only, for evaluation.
+PipelineSchedule forward_only(const PipelineOptions& options);
+
+/// A schedule of a chain with `chunks` stages on each rank, dealt out in turn, without an order.
+PipelineSchedule without_order(const PipelineOptions& options, int chunks = 1);
+
+}  // namespace gradwire::pipeline

@@ -1,0 +1,37 @@
+#include <algorithm>
+#include <cmath>
+
+#include "gradwire/pipeline/generators/generators.h"
+
+namespace gradwire::pipeline {
+namespace {
+
+/// Forwards before the first backward of a stage.
+int warm_up_of(const PipelineOptions& options, Stage stage) {
+  const StageCosts costs = options.costs.of(stage);
+  const double compute = costs.forward + costs.of(Compute::backward);
+  const double transfer = options.costs.transfer + options.costs.latency;
+  // A hair less, so that rounding does not add a forward.
+  const int covered = static_cast<int>(std::ceil(2 * transfer / compute - 1e-9));
+  const int later = options.ranks - 1 - stage;
+  return std::min(1 + later * (1 + covered), options.micro_batches);
+}
+
+}  // namespace
+
+PipelineSchedule one_f_one_b(const PipelineOptions& options) {
+  PipelineSchedule schedule = without_order(options);
+  for (Stage stage = 0; stage < options.ranks; ++stage) {
+    auto& order = schedule.order[static_cast<std::size_t>(stage)];
+    MicroBatch next = 0;
+    const auto forward = [&] { order.push_back({Compute::forward, stage, next++}); };
+    while (next < warm_up_of(options, stage)) forward();
+    for (MicroBatch i = 0; i < options.micro_batches; ++i) {
+      order.push_back({Compute::backward, stage, i});
+      if (next < options.micro_batches) forward();
+    }
+  }
+  return schedule;
+}
+
+}  // namespace gradwire::pipeline

@@ -1,0 +1,135 @@
+#include "gradwire/pipeline/pipeline_schedule.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+#include <fmt/format.h>
+
+namespace gradwire::pipeline {
+namespace {
+
+constexpr std::string_view kLetters = "FBIW";
+
+std::optional<int> number_in(std::string_view text) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || value < 0) return std::nullopt;
+  return value;
+}
+
+std::optional<Task> task_in(std::string_view cell) {
+  const auto letter = cell.find_first_of(kLetters);
+  if (letter == std::string_view::npos) return std::nullopt;
+  const auto stage = number_in(cell.substr(0, letter));
+  const auto micro_batch = number_in(cell.substr(letter + 1));
+  if (!stage || !micro_batch || *stage >= kMaxRanks) return std::nullopt;
+  return Task{static_cast<Compute>(kLetters.find(cell[letter])), *stage, *micro_batch};
+}
+
+/// Splits at a separator, and drops blanks around the parts.
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  while (true) {
+    const auto end = std::min(text.find(separator), text.size());
+    std::string_view part = text.substr(0, end);
+    const auto begin = part.find_first_not_of(" \t\r");
+    part = begin == std::string_view::npos ? std::string_view{} : part.substr(begin);
+    parts.push_back(part.substr(0, part.find_last_not_of(" \t\r") + 1));
+    if (end == text.size()) return parts;
+    text.remove_prefix(end + 1);
+  }
+}
+
+Result<std::vector<Task>> read_line(std::string_view line, std::size_t number) {
+  std::vector<Task> tasks;
+  for (const std::string_view cell : split(line, ',')) {
+    if (cell.empty()) continue;
+    const auto task = task_in(cell);
+    if (!task) {
+      return failure(ErrorKind::invalid_argument,
+                     fmt::format("line {}: \"{}\" is not a computation; expected stage, F, B, I or "
+                                 "W, and micro-batch, as in 2F0",
+                                 number, cell));
+    }
+    tasks.push_back(*task);
+  }
+  return tasks;
+}
+
+/// Derives what the order implies: which rank has which stage, and the number of micro-batches.
+Status complete(PipelineSchedule& schedule) {
+  for (Rank rank = 0; rank < schedule.ranks(); ++rank) {
+    for (const Task& task : schedule.order[static_cast<std::size_t>(rank)]) {
+      const auto stage = static_cast<std::size_t>(task.stage);
+      if (stage >= schedule.rank_of.size()) schedule.rank_of.resize(stage + 1, -1);
+      schedule.rank_of[stage] = rank;
+      schedule.micro_batches = std::max(schedule.micro_batches, task.micro_batch + 1);
+      if (task.compute != Compute::forward) schedule.trains = true;
+    }
+  }
+  const auto missing = std::ranges::find(schedule.rank_of, -1);
+  if (missing != schedule.rank_of.end()) {
+    return failure(ErrorKind::invalid_argument,
+                   fmt::format("no rank has stage {}", missing - schedule.rank_of.begin()));
+  }
+  if (schedule.rank_of.empty()) return failure(ErrorKind::invalid_argument, "no computations");
+  schedule.edges = chain_of(schedule.stages());
+  return {};
+}
+
+}  // namespace
+
+std::string name_of(const Task& task) {
+  return fmt::format("{}{}{}", task.stage, kLetters[static_cast<std::size_t>(task.compute)],
+                     task.micro_batch);
+}
+
+std::vector<Edge> chain_of(int stages) {
+  std::vector<Edge> edges;
+  for (Stage stage = 1; stage < stages; ++stage) edges.push_back({stage - 1, stage});
+  return edges;
+}
+
+std::vector<int> kept_by_rank(const PipelineSchedule& schedule) {
+  std::vector<int> most;
+  for (const std::vector<Task>& tasks : schedule.order) {
+    int kept = 0;
+    int max = 0;
+    for (const Task& task : tasks) {
+      if (task.compute == Compute::forward) max = std::max(max, ++kept);
+      if (!schedule.trains || task.compute == Compute::backward ||
+          task.compute == Compute::backward_weight) {
+        --kept;
+      }
+    }
+    most.push_back(max);
+  }
+  return most;
+}
+
+std::string to_csv(const PipelineSchedule& schedule) {
+  std::string text;
+  for (const std::vector<Task>& tasks : schedule.order) {
+    for (std::size_t i = 0; i < tasks.size(); ++i) {
+      if (i > 0) text += ',';
+      text += name_of(tasks[i]);
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+Result<PipelineSchedule> from_csv(std::string_view text, const std::string& name) {
+  PipelineSchedule schedule{.name = name, .trains = false};
+  while (!text.empty() && text.back() == '\n') text.remove_suffix(1);
+  std::size_t number = 0;
+  for (const std::string_view line : split(text, '\n')) {
+    GRADWIRE_ASSIGN_OR_RETURN(auto tasks, read_line(line, ++number));
+    schedule.order.push_back(std::move(tasks));
+  }
+  GRADWIRE_RETURN_IF_ERROR(complete(schedule));
+  return schedule;
+}
+
+}  // namespace gradwire::pipeline

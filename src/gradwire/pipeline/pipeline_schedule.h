@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gradwire/base/error.h"
+#include "gradwire/base/types.h"
+
+/// Pipeline parallelism as data: a schedule of a training step's computations is a value that is
+/// verified, simulated and drawn.
+namespace gradwire::pipeline {
+
+using Stage = int;  ///< Position along the model, from 0. A rank may have several.
+using MicroBatch = int;
+
+/// A computation of one micro-batch in one stage, as in PyTorch's pipelining runtime.
+enum class Compute : std::uint8_t {
+  forward,          ///< F
+  backward,         ///< B: gradients of the inputs and of the weights.
+  backward_input,   ///< I: gradients of the inputs.
+  backward_weight,  ///< W: gradients of the weights; some time after I.
+};
+
+struct Task {
+  Compute compute = Compute::forward;
+  Stage stage = 0;
+  MicroBatch micro_batch = 0;
+  bool operator==(const Task&) const = default;
+};
+
+/// "2F0": the forward of micro-batch 0 in stage 2, in PyTorch's notation.
+std::string name_of(const Task& task);
+
+/// Activations flow from one stage to a later one, and their gradients back.
+struct Edge {
+  Stage from = 0;
+  Stage to = 0;
+};
+
+inline constexpr int kUnlimited = std::numeric_limits<int>::max();
+
+/// One training step of a pipeline. Steps follow each other without a barrier, unless `barrier`: a
+/// rank begins the next step when its own work on this one is done.
+struct PipelineSchedule {
+  std::string name;
+  int micro_batches = 1;
+  std::vector<Rank> rank_of;             ///< By stage.
+  std::vector<Edge> edges;               ///< A chain, and one more for each skip connection.
+  std::vector<std::vector<Task>> order;  ///< By rank: computations, one after the other.
+  bool trains = true;                    ///< False: forward only.
+  bool barrier = false;                  ///< A step begins when all ranks have ended the last one.
+  /// Outputs of one edge and direction that may wait for the network; 0: a send blocks its rank.
+  int sends_in_flight = kUnlimited;
+  /// Inputs of one edge and direction that may arrive before the one whose task comes next; 0: a
+  /// receive is posted when its task comes next.
+  int receives_ahead = kUnlimited;
+  /// Maximum number of micro-batches, over a rank's stages, whose activations the rank keeps;
+  /// 0: undeclared.
+  int kept = 0;
+
+  int stages() const { return static_cast<int>(rank_of.size()); }
+  int ranks() const { return static_cast<int>(order.size()); }
+};
+
+/// Edges of a model without skip connections.
+std::vector<Edge> chain_of(int stages);
+
+/// Returns, by rank, the maximum number of micro-batches whose activations the rank keeps: from
+/// their forward to their backward or backward_weight. Requires tasks in range.
+std::vector<int> kept_by_rank(const PipelineSchedule& schedule);
+
+/// Writes the order as PyTorch's CSV: a line per rank, "0F0,0F1,0B0,0B1".
+std::string to_csv(const PipelineSchedule& schedule);
+
+/// Reads PyTorch's CSV. Empty cells, which stand for idle time, are skipped. Fails with
+/// invalid_argument that names line and cell. The result is not verified.
+Result<PipelineSchedule> from_csv(std::string_view text, const std::string& name);
+
+}  // namespace gradwire::pipeline

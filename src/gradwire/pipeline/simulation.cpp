@@ -1,0 +1,140 @@
+#include "gradwire/pipeline/simulation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <queue>
+#include <tuple>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "gradwire/pipeline/dependencies.h"
+
+namespace gradwire::pipeline {
+namespace {
+
+class Simulation {
+ public:
+  Simulation(const PipelineSchedule& schedule, const PipelineCosts& costs, int steps)
+      : costs_(costs), nodes_(dependencies_of(schedule, steps)) {
+    waits_.reserve(nodes_.size());
+    for (const Node& node : nodes_) waits_.push_back(node.waits_for);
+  }
+
+  std::vector<TimedTask> run() {
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      if (waits_[i] == 0) begin(i, 0);
+    }
+    while (!ends_.empty()) {
+      const auto [now, node] = ends_.top();
+      ends_.pop();
+      for (const std::size_t next : nodes_[node].next) {
+        if (--waits_[next] == 0) begin(next, now);
+      }
+    }
+    return std::move(tasks_);
+  }
+
+ private:
+  void begin(std::size_t index, double now) {
+    const Node& node = nodes_[index];
+    double end = now;
+    if (node.kind == Node::Kind::task) {
+      end += costs_.of(node.task.stage).of(node.task.compute);
+      tasks_.push_back({node.rank, node.step, node.task, now, end});
+    } else if (node.kind == Node::Kind::transfer) {
+      double& free_at = link_free_[{node.rank, node.to_rank}];
+      free_at = std::max(free_at, now) + costs_.transfer;
+      end = free_at + costs_.latency;
+    }
+    ends_.emplace(end, index);
+  }
+
+  using End = std::pair<double, std::size_t>;
+  const PipelineCosts& costs_;
+  std::vector<Node> nodes_;
+  std::vector<int> waits_;
+  std::priority_queue<End, std::vector<End>, std::greater<>> ends_;
+  std::map<std::pair<Rank, Rank>, double> link_free_;
+  std::vector<TimedTask> tasks_;
+};
+
+/// Time at which all tasks of the first `steps` steps are done.
+double end_of(const std::vector<TimedTask>& tasks, int steps) {
+  double end = 0;
+  for (const TimedTask& task : tasks) {
+    if (task.step < steps) end = std::max(end, task.end);
+  }
+  return end;
+}
+
+double seconds_of_step(const std::vector<TimedTask>& tasks, int step) {
+  double sum = 0;
+  for (const TimedTask& task : tasks) sum += task.step == step ? task.end - task.begin : 0;
+  return sum;
+}
+
+}  // namespace
+
+double StageCosts::of(Compute compute) const {
+  switch (compute) {
+    case Compute::forward:
+      return forward;
+    case Compute::backward_input:
+      return backward_input;
+    case Compute::backward_weight:
+      return backward_weight;
+    case Compute::backward:
+      break;
+  }
+  return backward_input + backward_weight;
+}
+
+Timeline simulate(const PipelineSchedule& schedule, const PipelineCosts& costs, int steps) {
+  Timeline timeline{.tasks = Simulation(schedule, costs, steps).run()};
+  std::ranges::stable_sort(timeline.tasks, {}, &TimedTask::begin);
+  const int before = steps / 2;
+  timeline.step_seconds =
+      (end_of(timeline.tasks, steps) - end_of(timeline.tasks, before)) / (steps - before);
+  const double busy = seconds_of_step(timeline.tasks, 0);
+  timeline.bubble = std::max(0.0, 1 - busy / (schedule.ranks() * timeline.step_seconds));
+  return timeline;
+}
+
+std::string draw_text(const PipelineSchedule& schedule, const Timeline& timeline, int columns) {
+  double unit = std::numeric_limits<double>::max();
+  double end = 0;
+  std::size_t width = 0;
+  const bool one_stage = schedule.stages() == schedule.ranks();
+  const auto label = [&](const Task& task) {
+    const std::string text = name_of(task);
+    return one_stage ? text.substr(text.find_first_of("FBIW")) : text;
+  };
+  for (const TimedTask& task : timeline.tasks) {
+    if (task.end > task.begin) unit = std::min(unit, task.end - task.begin);
+    end = std::max(end, task.end);
+    width = std::max(width, label(task.task).size() + 1);
+  }
+  // A unit is as wide as a label, if the whole fits.
+  const double scale =
+      std::min(static_cast<double>(width) / unit, static_cast<double>(columns) / end);
+  std::vector<std::string> lines(schedule.order.size());
+  for (const TimedTask& task : timeline.tasks) {
+    std::string& line = lines[static_cast<std::size_t>(task.rank)];
+    const auto from = static_cast<std::size_t>(std::lround(task.begin * scale));
+    const auto to = static_cast<std::size_t>(std::lround(task.end * scale));
+    line.resize(std::max(line.size(), from), '.');
+    line += fmt::format("{:<{}}", label(task.task).substr(0, to - from), to - from);
+  }
+  std::string text;
+  for (std::size_t rank = 0; rank < lines.size(); ++rank) {
+    std::string& line = lines[rank];
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += fmt::format("rank {:<3} {}\n", rank, line);
+  }
+  return text;
+}
+
+}  // namespace gradwire::pipeline

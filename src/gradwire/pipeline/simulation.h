@@ -1,0 +1,56 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "gradwire/pipeline/pipeline_schedule.h"
+
+namespace gradwire::pipeline {
+
+/// Compute times of one micro-batch in one stage, in seconds. A backward takes the sum of the other
+/// two.
+struct StageCosts {
+  double forward = 1;
+  double backward_input = 1;
+  double backward_weight = 1;
+
+  double of(Compute compute) const;
+};
+
+struct PipelineCosts {
+  std::vector<StageCosts> stages;  ///< By stage; empty: the defaults.
+  /// Seconds for which an activation, or its gradient, occupies the link of two ranks. Each
+  /// direction carries one transfer at a time.
+  double transfer = 0;
+  double latency = 0;  ///< Seconds from the end of a transfer to its arrival.
+
+  StageCosts of(Stage stage) const {
+    return stages.empty() ? StageCosts{} : stages[static_cast<std::size_t>(stage)];
+  }
+};
+
+/// A computation and its time, in seconds since the first step began.
+struct TimedTask {
+  Rank rank = 0;
+  int step = 0;
+  Task task;
+  double begin = 0;
+  double end = 0;
+};
+
+struct Timeline {
+  std::vector<TimedTask> tasks;  ///< In the order of their begin.
+  double step_seconds = 0;       ///< Without a barrier: of a step between others.
+  double bubble = 0;             ///< Share of the ranks' time in which they compute nothing.
+};
+
+/// Runs `steps` steps in virtual time. Without a barrier, `step_seconds` is the mean of the second
+/// half of the steps. Requires a schedule without faults, and costs for all of its stages.
+Timeline simulate(const PipelineSchedule& schedule, const PipelineCosts& costs, int steps = 1);
+
+/// Draws the ranks' computations over time for terminals: one line per rank, one column per unit of
+/// time (the shortest computation, unless lines would be longer than `columns`).
+std::string draw_text(const PipelineSchedule& schedule, const Timeline& timeline,
+                      int columns = 160);
+
+}  // namespace gradwire::pipeline

@@ -1,0 +1,89 @@
+#include <algorithm>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gradwire/pipeline/verifier.h"
+#include "tests/pipeline/schedules.h"
+
+namespace gradwire::pipeline {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string fault_of(const PipelineSchedule& schedule) {
+  const auto found = find_fault(schedule);
+  return found ? std::string(name_of(found->fault)) + ": " + found->message : "";
+}
+
+TEST(PipelineGenerators, AreCorrectForAllSizes) {
+  for (const Generator& generator : generators()) {
+    for (const int ranks : {1, 2, 3, 4, 8}) {
+      for (const int micro_batches : {1, 2, 3, 4, 7, 16, 24}) {
+        for (const double transfer : {0.0, 0.3, 1.0, 3.0}) {
+          const auto made =
+              make_pipeline(generator.name, options_of(ranks, micro_batches, transfer));
+          if (generator.name == "interleaved" && micro_batches % ranks != 0) {
+            ASSERT_FALSE(made);
+            continue;
+          }
+          ASSERT_TRUE(made) << made.error().message;
+          EXPECT_EQ(fault_of(*made), "")
+              << generator.name << ' ' << ranks << ' ' << micro_batches << ' ' << transfer;
+        }
+      }
+    }
+  }
+}
+
+TEST(PipelineGenerators, WorkWithBlockingSendsOrASmallBuffer) {
+  for (const std::string_view name : {"gpipe", "1f1b", "forward_only"}) {
+    PipelineSchedule schedule = made(name, options_of(4, 8));
+    schedule.receives_ahead = 1;
+    EXPECT_EQ(fault_of(schedule), "") << name;
+    schedule.sends_in_flight = 1;
+    EXPECT_EQ(fault_of(schedule), "") << name;
+  }
+}
+
+TEST(PipelineGenerators, KeepWhatTheirPapersSay) {
+  EXPECT_THAT(kept_by_rank(made("gpipe", options_of(4, 16))), ElementsAre(16, 16, 16, 16));
+  EXPECT_THAT(kept_by_rank(made("1f1b", options_of(4, 16))), ElementsAre(4, 3, 2, 1));
+  // 1 + (p-1-s) (1 + ceil(2c / (F+B))) for c = F/2.
+  EXPECT_THAT(kept_by_rank(made("1f1b", options_of(4, 16, 0.5))), ElementsAre(7, 5, 3, 1));
+  EXPECT_THAT(kept_by_rank(made("zero_bubble_h1", options_of(4, 16))), ElementsAre(4, 4, 4, 4));
+  EXPECT_LE(std::ranges::max(kept_by_rank(made("zero_bubble", options_of(4, 16, 0.5)))), 8);
+}
+
+TEST(PipelineGenerators, WriteAndReadPyTorchsCsv) {
+  for (const Generator& generator : generators()) {
+    const PipelineSchedule schedule = made(generator.name, options_of(4, 8));
+    const auto read = from_csv(to_csv(schedule), schedule.name);
+    ASSERT_TRUE(read) << read.error().message;
+    EXPECT_EQ(read->order, schedule.order);
+    EXPECT_EQ(read->rank_of, schedule.rank_of);
+    EXPECT_EQ(read->trains, schedule.trains);
+    EXPECT_EQ(fault_of(*read), "");
+  }
+  // With idle time, as PyTorch writes it.
+  const auto idle = from_csv("0F0,0F1,,,0B0,0B1\n,1F0,1B0,1F1,1B1,\n", "torch");
+  ASSERT_TRUE(idle) << idle.error().message;
+  EXPECT_EQ(fault_of(*idle), "");
+  EXPECT_EQ(idle->order[1].size(), 4u);
+}
+
+TEST(PipelineGenerators, RefuseBadInput) {
+  const auto error = [](const auto& result) { return result ? "" : result.error().message; };
+  EXPECT_THAT(error(make_pipeline("1f1", options_of(4, 8))), HasSubstr("did you mean \"1f1b\"?"));
+  EXPECT_THAT(error(make_pipeline("gpipe", options_of(0, 8))), HasSubstr("0 ranks"));
+  EXPECT_THAT(error(make_pipeline("interleaved", options_of(4, 6))),
+              HasSubstr("6 micro-batches are not a multiple of 4 ranks"));
+  EXPECT_THAT(error(from_csv("0F0,0X1", "a")), HasSubstr("line 1: \"0X1\" is not a computation"));
+  EXPECT_THAT(error(from_csv("0F0,\n2F0", "a")), HasSubstr("no rank has stage 1"));
+  EXPECT_THAT(error(from_csv("", "a")), HasSubstr("no computations"));
+  EXPECT_THAT(error(from_csv("0F99999999999999", "a")), HasSubstr("is not a computation"));
+}
+
+}  // namespace
+}  // namespace gradwire::pipeline
