@@ -13,8 +13,8 @@ PipelineSchedule gpipe(const PipelineOptions& options);
 
 /// 1F1B (Narayanan et al., "PipeDream", SOSP 2019; with one flush per step: arXiv:2006.09503):
 /// after a warm-up of forwards, a backward and a forward in turn. With transfers of c seconds the
-/// warm-up of stage s of p is 1 + (p-1-s) (1 + ceil(2c / (F+B))) forwards, which covers the round trip to
-/// the last stage; p - s, as in the paper, for c = 0.
+/// warm-up of stage s of p is 1 + (p-1-s) (1 + ceil(2c / (F+B))) forwards, which covers the round
+/// trip to the last stage; p - s, as in the paper, for c = 0.
 PipelineSchedule one_f_one_b(const PipelineOptions& options);
 
 /// Interleaved 1F1B (Narayanan et al., SC 2021, section 2.2): rank r has the stages r, r + p, ...
