@@ -55,4 +55,7 @@ int bench_with_store(int argc, char** argv, const StoreOpener& open_store);
 /// `gradwire bench step` (bench_step_command.cpp); argv[0] is "step".
 int bench_step_with_store(int argc, char** argv, const StoreOpener& open_store);
 
+/// `gradwire bench pipeline` (bench_pipeline_command.cpp); argv[0] is "pipeline".
+int bench_pipeline_with_store(int argc, char** argv, const StoreOpener& open_store);
+
 }  // namespace gradwire::cli

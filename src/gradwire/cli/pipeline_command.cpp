@@ -48,9 +48,10 @@ void declare_options(CLI::App& app, PipelineArguments& given) {
   app.add_option("--chunks", given.chunks, "interleaved: stages of each rank")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
-  app.add_option("--kept", given.kept,
-                 "zero_bubble: micro-batches whose activations a rank may keep; default: twice the "
-                 "stages")
+  app.add_option(
+         "--kept", given.kept,
+         "zero_bubble, 1f1b: micro-batches whose activations a rank may keep; default: twice "
+         "the stages; as many as hide the transfers")
       ->check(CLI::Range(0, 1 << 16));
   app.add_option("--from", given.from, "read the schedule from a file in PyTorch's CSV format");
   app.add_option("--compute", given.compute,
@@ -94,13 +95,12 @@ pipeline::PipelineSchedule schedule_of(const PipelineArguments& given, std::stri
   if (!given.from.empty()) {
     return value_or_throw(pipeline::from_csv(value_or_throw(read_file(given.from)), given.from));
   }
-  const int chunks = name == "interleaved" ? given.chunks : 1;
-  pipeline::PipelineSchedule schedule = value_or_throw(
-      pipeline::make_pipeline(name, {.ranks = given.stages,
-                                     .micro_batches = given.micro_batches,
-                                     .chunks = given.chunks,
-                                     .kept = given.kept,
-                                     .costs = costs_of(given, given.stages * chunks)}));
+  pipeline::PipelineOptions options{.ranks = given.stages,
+                                    .micro_batches = given.micro_batches,
+                                    .chunks = given.chunks,
+                                    .kept = given.kept};
+  options.costs = costs_of(given, given.stages * chunks_of(name, options));
+  pipeline::PipelineSchedule schedule = value_or_throw(make_pipeline(name, options));
   schedule.barrier = given.barrier;
   return schedule;
 }
@@ -178,7 +178,8 @@ bool is_pipeline(int argc, char** argv) {
   const auto begins = [](std::string_view word) {
     return word == "pipeline" || word.starts_with("--stages") ||
            word.starts_with("--micro-batches") || word.starts_with("--from") ||
-           std::ranges::count(pipeline::generators(), word, &pipeline::Generator::name) > 0;
+           std::ranges::count(pipeline::generators(), word.substr(0, word.find(':')),
+                              &pipeline::Generator::name) > 0;
   };
   return std::any_of(argv + std::min(argc, 1), argv + argc, begins);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 
 #include <fmt/format.h>
 
@@ -11,7 +12,7 @@
 namespace gradwire::pipeline {
 namespace {
 
-constexpr std::array<Generator, 6> kGenerators{{
+constexpr std::array<Generator, 7> kGenerators{{
     {"gpipe", "all forwards, then all backwards; keeps every micro-batch", gpipe},
     {"1f1b", "forwards and backwards in turn, with the warm-up that the transfers need",
      one_f_one_b},
@@ -21,8 +22,30 @@ constexpr std::array<Generator, 6> kGenerators{{
      zero_bubble_h1},
     {"zero_bubble", "weight gradients in all idle time, with the memory of --kept micro-batches",
      zero_bubble},
+    {"zero_bubble_v", "zero_bubble with the first and the last stage on one rank, memory as 1f1b",
+     zero_bubble_v},
     {"forward_only", "for evaluation", forward_only},
 }};
+
+/// A name and the number after its colon; 0: none.
+struct Spec {
+  std::string_view name;
+  int number = 0;
+};
+
+Result<Spec> parse_spec(std::string_view text) {
+  const std::size_t colon = text.find(':');
+  if (colon == std::string_view::npos) return Spec{text};
+  Spec spec{text.substr(0, colon)};
+  const std::string_view digits = text.substr(colon + 1);
+  const auto [end, error] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), spec.number);
+  if (error == std::errc{} && end == digits.data() + digits.size() && spec.number > 0) return spec;
+  return failure(ErrorKind::invalid_argument,
+                 fmt::format("pipeline schedule {}: expected a number above 0 after the colon, as "
+                             "in zero_bubble:8",
+                             text));
+}
 
 Status check(const Generator& generator, const PipelineOptions& options) {
   const bool sizes = options.ranks >= 1 && options.ranks <= kMaxRanks &&
@@ -40,8 +63,7 @@ Status check(const Generator& generator, const PipelineOptions& options) {
                                "choose such a number, or 1f1b",
                                options.micro_batches, options.ranks));
   }
-  const auto stages = static_cast<std::size_t>(
-      options.ranks * (generator.make == interleaved ? options.chunks : 1));
+  const auto stages = static_cast<std::size_t>(options.ranks * chunks_of(generator.name, options));
   if (options.costs.stages.empty() || options.costs.stages.size() == stages) return {};
   return failure(ErrorKind::invalid_argument,
                  fmt::format("{} has {} stages, but there are costs of {}", generator.name, stages,
@@ -54,18 +76,28 @@ std::span<const Generator> generators() {
   return kGenerators;
 }
 
-Result<PipelineSchedule> make_pipeline(std::string_view name, PipelineOptions options) {
-  const auto found = std::ranges::find(kGenerators, name, &Generator::name);
+Result<PipelineSchedule> make_pipeline(std::string_view text, PipelineOptions options) {
+  GRADWIRE_ASSIGN_OR_RETURN(const Spec spec, parse_spec(text));
+  const auto found = std::ranges::find(kGenerators, spec.name, &Generator::name);
   if (found == kGenerators.end()) {
     std::vector<std::string_view> known;
     for (const Generator& each : kGenerators) known.push_back(each.name);
-    return failure(ErrorKind::invalid_argument, unknown_name("pipeline schedule", name, known));
+    return failure(ErrorKind::invalid_argument,
+                   unknown_name("pipeline schedule", spec.name, known));
   }
+  if (spec.number > 0) (found->make == interleaved ? options.chunks : options.kept) = spec.number;
   GRADWIRE_RETURN_IF_ERROR(check(*found, options));
-  if (options.kept == 0) options.kept = 2 * options.ranks;
   PipelineSchedule schedule = found->make(options);
-  schedule.name = name;
+  schedule.name = text;
   return schedule;
+}
+
+int chunks_of(std::string_view text, const PipelineOptions& options) {
+  const auto spec = parse_spec(text);
+  if (!spec) return 1;
+  if (spec->name == "zero_bubble_v") return 2;
+  if (spec->name != "interleaved") return 1;
+  return spec->number > 0 ? spec->number : options.chunks;
 }
 
 PipelineSchedule without_order(const PipelineOptions& options, int chunks) {

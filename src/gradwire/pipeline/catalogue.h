@@ -14,7 +14,9 @@ struct PipelineOptions {
   int ranks = 4;
   int micro_batches = 8;
   int chunks = 2;  ///< interleaved: stages per rank.
-  int kept = 0;    ///< zero_bubble: micro-batches that a rank may keep; 0: twice the ranks.
+  /// Micro-batches that a rank may keep. 0: in 1f1b as many as hide the transfers, in zero_bubble
+  /// twice the ranks, in zero_bubble_v as many as ranks.
+  int kept = 0;
   PipelineCosts costs;
 };
 
@@ -27,8 +29,13 @@ struct Generator {
 /// All generators.
 std::span<const Generator> generators();
 
-/// Generates a schedule by name ("1f1b"). Fails with invalid_argument for an unknown name, with the
-/// nearest known one, and for options that the generator does not support.
+/// Generates a schedule by name ("1f1b"), which may end in a number: of chunks ("interleaved:4"),
+/// else of micro-batches that a rank may keep ("zero_bubble:12", "1f1b:4"). Fails with
+/// invalid_argument for an unknown name, with the nearest known one, and for options that the
+/// generator does not support.
 Result<PipelineSchedule> make_pipeline(std::string_view name, PipelineOptions options);
+
+/// Returns the number of chunks of make_pipeline()'s schedule: its stages per rank.
+int chunks_of(std::string_view name, const PipelineOptions& options);
 
 }  // namespace gradwire::pipeline

@@ -91,6 +91,32 @@ std::vector<Edge> chain_of(int stages) {
   return edges;
 }
 
+std::vector<Message> inputs_of(const PipelineSchedule& schedule, const Task& task) {
+  std::vector<Message> messages;
+  if (task.compute == Compute::backward_weight) return messages;
+  for (const auto& [from, to] : schedule.edges) {
+    if (task.compute == Compute::forward) {
+      if (to == task.stage) messages.push_back({from, to, task.micro_batch});
+    } else if (from == task.stage) {
+      messages.push_back({to, from, task.micro_batch});
+    }
+  }
+  return messages;
+}
+
+std::vector<Message> outputs_of(const PipelineSchedule& schedule, const Task& task) {
+  std::vector<Message> messages;
+  if (task.compute == Compute::backward_weight) return messages;
+  for (const auto& [from, to] : schedule.edges) {
+    if (task.compute == Compute::forward) {
+      if (from == task.stage) messages.push_back({from, to, task.micro_batch});
+    } else if (to == task.stage) {
+      messages.push_back({to, from, task.micro_batch});
+    }
+  }
+  return messages;
+}
+
 std::vector<int> kept_by_rank(const PipelineSchedule& schedule) {
   std::vector<int> most;
   for (const std::vector<Task>& tasks : schedule.order) {

@@ -40,6 +40,17 @@ struct Edge {
   Stage to = 0;
 };
 
+/// What one computation sends to another: an activation, to a later stage, or the gradient of one,
+/// back to the stage that produced it.
+struct Message {
+  Stage from = 0;
+  Stage to = 0;
+  MicroBatch micro_batch = 0;
+
+  bool is_gradient() const { return to < from; }
+  auto operator<=>(const Message&) const = default;
+};
+
 inline constexpr int kUnlimited = std::numeric_limits<int>::max();
 
 /// One training step of a pipeline. Steps follow each other without a barrier, unless `barrier`: a
@@ -67,6 +78,11 @@ struct PipelineSchedule {
 
 /// Edges of a model without skip connections.
 std::vector<Edge> chain_of(int stages);
+
+/// Return what a computation receives from, or sends to, other stages, those of the same rank
+/// included.
+std::vector<Message> inputs_of(const PipelineSchedule& schedule, const Task& task);
+std::vector<Message> outputs_of(const PipelineSchedule& schedule, const Task& task);
 
 /// Returns, by rank, the maximum number of micro-batches whose activations the rank keeps: from
 /// their forward to their backward or backward_weight. Requires tasks in range.

@@ -122,6 +122,8 @@ std::optional<LaunchOptions> checked(const BenchOptions& options, const bootstra
 int bench_with_store(int argc, char** argv, const StoreOpener& open_store) {
   if (argc > 1 && std::string(argv[1]) == "step")
     return bench_step_with_store(argc - 1, argv + 1, open_store);
+  if (argc > 1 && std::string(argv[1]) == "pipeline")
+    return bench_pipeline_with_store(argc - 1, argv + 1, open_store);
   const bootstrap::Environment environment = bootstrap::process_environment();
   BenchOptions options;
   CLI::App app("Measures collective operations, like nccl-tests", "gradwire bench");

@@ -203,6 +203,18 @@ Result<Rows> run_peer(const Words& command, const Cases& cases, Duration limit) 
   return parse_rows(ended->out, cases);
 }
 
+std::string why_missing(const std::string& python, std::string_view backend) {
+  const bool gloo = backend == "gloo";
+  const char* const check =
+      gloo ? "import sys, torch.distributed as d; sys.exit(not d.is_gloo_available())"
+           : "import gradwire";
+  const auto tried = run_captured({python, "-c", check}, std::chrono::minutes(2));
+  if (!tried) return tried.error().message;
+  if (tried->status == 0) return "";
+  return fmt::format("{} has no PyTorch with {}; name a Python that has it with --python", python,
+                     gloo ? "Gloo" : "the package gradwire");
+}
+
 Words gradwire_command(const BenchOptions& options, const Cases& cases,
                        const std::string& program) {
   Words sizes;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gradwire/base/error.h"
@@ -44,6 +45,9 @@ void add_launch(Words& words, const LaunchArguments& launch);
 /// Returns the value of GLOO_SOCKET_IFNAME, which must be a whole interface name; empty: unset.
 /// Without it Gloo uses the address of the host's name, which other hosts may not reach.
 std::string gloo_interface(const LaunchArguments& launch);
+
+/// Returns "" or why `python` cannot run torch.distributed over `backend` ("gloo", "gradwire").
+std::string why_missing(const std::string& python, std::string_view backend);
 
 /// Command of `gradwire bench`. `program`: its path, the same on every host.
 Words gradwire_command(const BenchOptions& options, const Cases& cases, const std::string& program);

@@ -46,12 +46,9 @@ std::string ddp_job(const StepOptions& options, const emulation::StepCase& what,
 struct Peer {
   std::string_view system;   ///< Its name in --compare and in rows.
   std::string_view backend;  ///< Its name in ddp_step.py.
-  const char* check;         ///< Python code that fails if it is not installed.
 };
 
-constexpr Peer kPeers[] = {
-    {"ddp", "gloo", "import sys, torch.distributed as d; sys.exit(not d.is_gloo_available())"},
-    {"ddp-gradwire", "gradwire", "import gradwire"}};
+constexpr Peer kPeers[] = {{"ddp", "gloo"}, {"ddp-gradwire", "gradwire"}};
 
 const Peer& peer_named(const std::string& system) {
   const auto found = std::ranges::find(kPeers, system, &Peer::system);
@@ -61,22 +58,12 @@ const Peer& peer_named(const std::string& system) {
   throw UsageError(unknown_name("system to compare with", system, known));
 }
 
-/// Returns "" or why the peer cannot be measured.
-std::string missing(const StepOptions& options, const Peer& peer) {
-  const auto tried =
-      run_captured({options.python, "-c", std::string(peer.check)}, std::chrono::minutes(2));
-  if (!tried) return tried.error().message;
-  if (tried->status == 0) return "";
-  return fmt::format("{} has no PyTorch with {}; name a Python that has it with --python",
-                     options.python, peer.backend == "gloo" ? "Gloo" : "the package gradwire");
-}
-
 /// Returns the peers of --compare that are installed.
 std::vector<Peer> peers_of(const StepOptions& options) {
   std::vector<Peer> wanted;
   for (const std::string& system : options.compare) wanted.push_back(peer_named(system));
   std::erase_if(wanted, [&](const Peer& peer) {
-    const std::string why = missing(options, peer);
+    const std::string why = why_missing(options.python, peer.backend);
     if (!why.empty()) {
       fmt::print(stderr, "gradwire bench step: {} is skipped: {}\n", peer.system, why);
     }

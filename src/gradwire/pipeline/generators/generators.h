@@ -14,7 +14,8 @@ PipelineSchedule gpipe(const PipelineOptions& options);
 /// 1F1B (Narayanan et al., "PipeDream", SOSP 2019; with one flush per step: arXiv:2006.09503):
 /// after a warm-up of forwards, a backward and a forward in turn. With transfers of c seconds the
 /// warm-up of stage s of p is 1 + (p-1-s) (1 + ceil(2c / (F+B))) forwards, which covers the round
-/// trip to the last stage; p - s, as in the paper, for c = 0.
+/// trip to the last stage; p - s, as in the paper, for c = 0, and where 2c < (F+B) / 100. If
+/// `options.kept` is K, at most K - s.
 PipelineSchedule one_f_one_b(const PipelineOptions& options);
 
 /// Interleaved 1F1B (Narayanan et al., SC 2021, section 2.2): rank r has the stages r, r + p, ...
@@ -25,10 +26,14 @@ PipelineSchedule interleaved(const PipelineOptions& options);
 /// later on stage s, in place of idle time. Every rank keeps at most p micro-batches.
 PipelineSchedule zero_bubble_h1(const PipelineOptions& options);
 
-/// Greedy zero bubble: each rank computes the gradients of inputs if it can, else a forward, unless
-/// it keeps `options.kept` micro-batches already, else gradients of weights. Times are those of
-/// `options.costs`.
+/// Greedy zero bubble: gradients of weights in all idle time that order_greedily() finds, with the
+/// memory of `options.kept` micro-batches, or twice the ranks.
 PipelineSchedule zero_bubble(const PipelineOptions& options);
+
+/// ZB-V (Qi et al., arXiv:2401.10241, section 6): rank r has the stages r and 2p-1-r, so that the
+/// first rank also has the last stage. Ordered greedily. A rank keeps `options.kept` micro-batches,
+/// or as many as ranks, of both stages together: the paper's memory is that of 1F1B.
+PipelineSchedule zero_bubble_v(const PipelineOptions& options);
 
 /// Forwards only, for evaluation.
 PipelineSchedule forward_only(const PipelineOptions& options);

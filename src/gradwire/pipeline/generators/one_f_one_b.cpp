@@ -11,10 +11,11 @@ int warm_up_of(const PipelineOptions& options, Stage stage) {
   const StageCosts costs = options.costs.of(stage);
   const double compute = costs.forward + costs.of(Compute::backward);
   const double transfer = options.costs.transfer + options.costs.latency;
-  // A hair less, so that rounding does not add a forward.
-  const int covered = static_cast<int>(std::ceil(2 * transfer / compute - 1e-9));
+  // Transfers that would take less than a hundredth of the step are not worth the memory.
+  const int covered = static_cast<int>(std::ceil(2 * transfer / compute - 0.01));
   const int later = options.ranks - 1 - stage;
-  return std::min(1 + later * (1 + covered), options.micro_batches);
+  const int warm_up = std::min(1 + later * (1 + covered), options.micro_batches);
+  return options.kept > 0 ? std::clamp(options.kept - stage, 1, warm_up) : warm_up;
 }
 
 }  // namespace
@@ -31,6 +32,7 @@ PipelineSchedule one_f_one_b(const PipelineOptions& options) {
       if (next < options.micro_batches) forward();
     }
   }
+  schedule.kept = options.kept;
   return schedule;
 }
 

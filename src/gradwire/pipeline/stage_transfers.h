@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "gradwire/comm/communicator.h"
+#include "gradwire/pipeline/pipeline_schedule.h"
+
+namespace gradwire::pipeline {
+
+/// A message in flight. Its memory is lent until wait() has returned or thrown, or done() has
+/// returned true.
+class Transfer {
+ public:
+  virtual ~Transfer() = default;
+
+  /// Returns true if wait() would return or throw at once.
+  virtual bool done() = 0;
+  /// Blocks until the message has arrived, or been sent. Throws Exception if the group failed.
+  virtual void wait() = 0;
+};
+
+/// Carries messages between the ranks of a pipeline. Both ends start the transfers of one message
+/// in the order of their steps; messages with other stages or micro-batches are independent.
+/// Starting a transfer does not block on the network. Used by one thread. All throw Exception.
+class StageTransfers {
+ public:
+  virtual ~StageTransfers() = default;
+
+  virtual std::unique_ptr<Transfer> send(const Message& message, Rank to, LentConstSpan data) = 0;
+  virtual std::unique_ptr<Transfer> receive(const Message& message, Rank from, LentSpan data) = 0;
+  /// Returns when all ranks of the pipeline have called it.
+  virtual void barrier() = 0;
+};
+
+/// Priorities of messages between stages, above those of reductions (step/step_host.h): a rank
+/// waits for them sooner. Gradients overtake activations, because they end the life of activations.
+inline constexpr int kActivationPriority = 1 << 24;
+inline constexpr int kGradientPriority = kActivationPriority + 1;
+
+inline int priority_of(const Message& message) {
+  return message.is_gradient() ? kGradientPriority : kActivationPriority;
+}
+
+/// Returns the tag of a message between two ranks, in the upper half of the tags; evaluation and
+/// training use different ones. Throws Exception(invalid_argument) if the schedule has more
+/// messages than tags.
+int tag_of(const PipelineSchedule& schedule, const Message& message);
+
+/// Sends the messages of `schedule` over a communicator, in which stages have the ranks that the
+/// schedule says. Both must outlive it.
+std::unique_ptr<StageTransfers> communicator_transfers(Communicator& communicator,
+                                                       const PipelineSchedule& schedule);
+
+}  // namespace gradwire::pipeline

@@ -1,0 +1,48 @@
+"""`gradwire bench pipeline` between hosts: bubbles of schedules, and their prediction."""
+
+import json
+import os
+import pathlib
+import tempfile
+import unittest
+
+from harness import RSH, Hosts
+
+GRADWIRE = pathlib.Path(os.environ["GRADWIRE_BIN"]) / "gradwire"
+
+
+def bench(hosts, *options):
+    """Returns the rows by schedule, and the output."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = pathlib.Path(folder) / "rows.json"
+        job = hosts.start(0, [GRADWIRE, "bench", "pipeline", *options, "--hosts",
+                              ",".join(hosts.names), "--rsh", RSH, "--interface", "gw0",
+                              "--json", report])
+        if job.wait(150) != 0:
+            raise AssertionError(job.output())
+        rows = json.loads(report.read_text())["rows"]
+        return {row["schedule"]: row for row in rows}, job.output()
+
+
+class Pipeline(unittest.TestCase):
+    def test_runs_as_simulated(self):
+        """1 MiB takes 9 ms of 1 Gb/s, half of a forward."""
+        with Hosts(4, "1gbit") as hosts:
+            rows, output = bench(hosts, "--stages", "4", "--micro-batches", "16", "--message-bytes",
+                                 "1M", "--steps", "6", "--schedule",
+                                 "gpipe,1f1b,1f1b:4,zero_bubble:12")
+        for row in rows.values():
+            self.assertAlmostEqual(row["ideal_ms"], 960)
+            self.assertAlmostEqual(row["bubble"], 1 - 960 / row["step_ms"], places=6)
+            # A sleep never ends early, but may end late on a busy machine.
+            self.assertGreater(row["step_ms"], 0.98 * row["predicted_ms"], output)
+            self.assertLess(row["step_ms"], 1.08 * row["predicted_ms"], output)
+        kept = {name: row["kept"] for name, row in rows.items()}
+        self.assertEqual(kept, {"gpipe": 16, "1f1b": 7, "1f1b:4": 4, "zero_bubble:12": 12})
+        # The warm-up that the network needs, and weight gradients in idle time.
+        self.assertLess(rows["1f1b"]["step_ms"], rows["1f1b:4"]["step_ms"] - 100)
+        self.assertLess(rows["zero_bubble:12"]["step_ms"], rows["1f1b"]["step_ms"] - 100)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
