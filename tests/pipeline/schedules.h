@@ -9,9 +9,11 @@
 
 namespace gradwire::pipeline {
 
-/// Compute times equal on all stages, F = I = W = 1, and a transfer.
+/// Compute times equal on all stages, F = I = W = 1, and transfers over a link for each pair.
 inline PipelineOptions options_of(int ranks, int micro_batches, double transfer = 0) {
-  return {.ranks = ranks, .micro_batches = micro_batches, .costs = {.transfer = transfer}};
+  return {.ranks = ranks,
+          .micro_batches = micro_batches,
+          .costs = {.transfer = transfer, .shares_ports = false}};
 }
 
 inline PipelineSchedule made(std::string_view name, const PipelineOptions& options) {

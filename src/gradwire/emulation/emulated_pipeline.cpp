@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <functional>
 
 #include <fmt/format.h>
 
@@ -40,35 +39,60 @@ std::int64_t stamp_of(const pipeline::PipelineSchedule& schedule, const Message&
   return step * schedule.stages() * schedule.stages() * schedule.micro_batches + in_step;
 }
 
-/// Sends `count` messages from one rank to another and a word back. Returns the seconds until
-/// then, on the sender; 0 on the others.
-double time_of_messages(Communicator& communicator, Rank from, Rank to, int count,
-                        std::vector<char>& buffer, Alarm& alarm) {
-  char word = 0;
-  const Time begin = alarm.now();
-  std::vector<Work> all;
-  if (communicator.rank() == from) {
-    for (int i = 0; i < count; ++i) {
-      all.push_back(communicator.send({buffer.data(), buffer.size(), DataType::uint8}, to));
+/// Measures messages between neighbours. Collective: every rank calls the same members.
+class TransferMeasurement {
+ public:
+  TransferMeasurement(Communicator& communicator, std::size_t bytes, Alarm& alarm)
+      : communicator_(communicator), alarm_(alarm), buffer_(std::max<std::size_t>(bytes, 1)) {}
+
+  TransferTime measure() {
+    TransferTime slowest;
+    for (Rank to = 1; to < communicator_.size(); ++to) {
+      median_seconds(to, 1);  // The first messages are slower.
+      const double one = median_seconds(to, 1);
+      const double many = median_seconds(to, 1 + kMessages);
+      slowest.transfer = std::max(slowest.transfer, (many - one) / kMessages);
+      slowest.latency = std::max(slowest.latency, one - (many - one) / kMessages);
+    }
+    // The word that starts the sender takes about as long as the latency of a message.
+    return {max_over_ranks(communicator_, slowest.transfer),
+            max_over_ranks(communicator_, slowest.latency / 2)};
+  }
+
+ private:
+  static constexpr int kRounds = 5;
+  static constexpr int kMessages = 8;
+
+  /// Median of the seconds in which rank `to` receives `count` messages from the rank before, which
+  /// starts when it says so; 0 on the other ranks.
+  double median_seconds(Rank to, int count) {
+    communicator_.barrier().wait();
+    std::vector<double> times;
+    for (int round = 0; round < kRounds; ++round) times.push_back(run(to, count));
+    return median(std::move(times));
+  }
+
+  double run(Rank to, int count) {
+    char word = 0;
+    std::vector<Work> all;
+    const Time begin = alarm_.now();
+    if (communicator_.rank() + 1 == to) {
+      communicator_.recv({&word, 1, DataType::uint8, nullptr}, to).wait();
+      for (int i = 0; i < count; ++i) all.push_back(communicator_.send(lend(), to));
+    } else if (communicator_.rank() == to) {
+      all.push_back(communicator_.send({&word, 1, DataType::uint8}, to - 1));
+      for (int i = 0; i < count; ++i) all.push_back(communicator_.recv(lend(), to - 1));
     }
     for (const Work& work : all) work.wait();
-    communicator.recv({&word, 1, DataType::uint8, nullptr}, to).wait();
-    return seconds(alarm.now() - begin);
+    return communicator_.rank() == to ? seconds(alarm_.now() - begin) : 0;
   }
-  if (communicator.rank() == to) {
-    for (int i = 0; i < count; ++i) {
-      communicator.recv({buffer.data(), buffer.size(), DataType::uint8, nullptr}, from).wait();
-    }
-    communicator.send({&word, 1, DataType::uint8}, from).wait();
-  }
-  return 0;
-}
 
-double median_time(int rounds, const std::function<double()>& measure) {
-  std::vector<double> times;
-  for (int i = 0; i < rounds; ++i) times.push_back(measure());
-  return median(std::move(times));
-}
+  LentSpan lend() { return {buffer_.data(), buffer_.size(), DataType::uint8, nullptr}; }
+
+  Communicator& communicator_;
+  Alarm& alarm_;
+  std::vector<char> buffer_;
+};
 
 }  // namespace
 
@@ -123,26 +147,7 @@ void EmulatedStages::sent(const Message& message, std::int64_t step) {
 }
 
 TransferTime measure_transfer(Communicator& communicator, std::size_t bytes, Alarm& alarm) {
-  constexpr int kRounds = 5;
-  constexpr int kMessages = 8;
-  std::vector<char> buffer(std::max<std::size_t>(bytes, 1));
-  TransferTime slowest;
-  for (Rank rank = 0; rank + 1 < communicator.size(); ++rank) {
-    const auto measure = [&](int count) {
-      communicator.barrier().wait();
-      return median_time(kRounds, [&] {
-        return time_of_messages(communicator, rank, rank + 1, count, buffer, alarm);
-      });
-    };
-    measure(1);  // The first messages are slower.
-    const double one = measure(1);
-    const double many = measure(1 + kMessages);
-    slowest.transfer = std::max(slowest.transfer, (many - one) / kMessages);
-    slowest.latency = std::max(slowest.latency, one - (many - one) / kMessages);
-  }
-  // A word back takes about as long as the latency of the message.
-  return {max_over_ranks(communicator, slowest.transfer),
-          max_over_ranks(communicator, slowest.latency / 2)};
+  return TransferMeasurement(communicator, bytes, alarm).measure();
 }
 
 pipeline::PipelineCosts costs_of_stages(int ranks, int stages, const pipeline::StageCosts& rank,

@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <map>
 #include <queue>
-#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "gradwire/pipeline/dependencies.h"
+#include "gradwire/pipeline/simulated_network.h"
 
 namespace gradwire::pipeline {
 namespace {
@@ -18,7 +17,7 @@ namespace {
 class Simulation {
  public:
   Simulation(const PipelineSchedule& schedule, const PipelineCosts& costs, int steps)
-      : costs_(costs), nodes_(dependencies_of(schedule, steps)) {
+      : costs_(costs), nodes_(dependencies_of(schedule, steps)), network_(costs.shares_ports) {
     waits_.reserve(nodes_.size());
     for (const Node& node : nodes_) waits_.push_back(node.waits_for);
   }
@@ -27,37 +26,48 @@ class Simulation {
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
       if (waits_[i] == 0) begin(i, 0);
     }
-    while (!ends_.empty()) {
-      const auto [now, node] = ends_.top();
-      ends_.pop();
-      for (const std::size_t next : nodes_[node].next) {
-        if (--waits_[next] == 0) begin(next, now);
+    while (true) {
+      const double sent = network_.next_end();
+      const double next = ends_.empty() ? SimulatedNetwork::kNever : ends_.top().first;
+      if (std::min(sent, next) == SimulatedNetwork::kNever) return std::move(tasks_);
+      if (sent < next) {
+        ends_.emplace(sent + costs_.latency, network_.end_next());
+      } else {
+        const auto [now, node] = ends_.top();
+        ends_.pop();
+        end(node, now);
       }
     }
-    return std::move(tasks_);
   }
 
  private:
   void begin(std::size_t index, double now) {
     const Node& node = nodes_[index];
+    if (node.kind == Node::Kind::transfer) {
+      const bool gradient = node.task.compute != Compute::forward;
+      network_.send({index, node.rank, node.to_rank, gradient ? 1 : 0, costs_.transfer}, now);
+      return;
+    }
     double end = now;
     if (node.kind == Node::Kind::task) {
       end += costs_.of(node.task.stage).of(node.task.compute);
       tasks_.push_back({node.rank, node.step, node.task, now, end});
-    } else if (node.kind == Node::Kind::transfer) {
-      double& free_at = link_free_[{node.rank, node.to_rank}];
-      free_at = std::max(free_at, now) + costs_.transfer;
-      end = free_at + costs_.latency;
     }
     ends_.emplace(end, index);
+  }
+
+  void end(std::size_t index, double now) {
+    for (const std::size_t next : nodes_[index].next) {
+      if (--waits_[next] == 0) begin(next, now);
+    }
   }
 
   using End = std::pair<double, std::size_t>;
   const PipelineCosts& costs_;
   std::vector<Node> nodes_;
   std::vector<int> waits_;
+  SimulatedNetwork network_;
   std::priority_queue<End, std::vector<End>, std::greater<>> ends_;
-  std::map<std::pair<Rank, Rank>, double> link_free_;
   std::vector<TimedTask> tasks_;
 };
 
@@ -126,7 +136,9 @@ std::string draw_text(const PipelineSchedule& schedule, const Timeline& timeline
     const auto from = static_cast<std::size_t>(std::lround(task.begin * scale));
     const auto to = static_cast<std::size_t>(std::lround(task.end * scale));
     line.resize(std::max(line.size(), from), '.');
-    line += fmt::format("{:<{}}", label(task.task).substr(0, to - from), to - from);
+    std::string text = label(task.task);
+    if (text.size() > to - from) text = text[text.find_first_of("FBIW")];  // No room for the rest.
+    line += fmt::format("{:<{}}", text.substr(0, to - from), to - from);
   }
   std::string text;
   for (std::size_t rank = 0; rank < lines.size(); ++rank) {

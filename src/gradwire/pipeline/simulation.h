@@ -19,10 +19,12 @@ struct StageCosts {
 
 struct PipelineCosts {
   std::vector<StageCosts> stages;  ///< By stage; empty: the defaults.
-  /// Seconds for which an activation, or its gradient, occupies the link of two ranks. Each
-  /// direction carries one transfer at a time.
+  /// Seconds for which an activation, or its gradient, occupies the ports of its sender and its
+  /// receiver. Each direction carries one transfer at a time.
   double transfer = 0;
   double latency = 0;  ///< Seconds from the end of a transfer to its arrival.
+  /// A rank has one port for all of its connections. False: one for each.
+  bool shares_ports = true;
 
   StageCosts of(Stage stage) const {
     return stages.empty() ? StageCosts{} : stages[static_cast<std::size_t>(stage)];

@@ -138,7 +138,7 @@ class Greedy {
 
   double arrival(Stage from, Stage to, double now) {
     if (rank_of(from) == rank_of(to)) return now;
-    double& free_at = links_[{rank_of(from), rank_of(to)}];
+    double& free_at = ports_[{rank_of(from), costs_.shares_ports ? rank_of(from) : rank_of(to)}];
     free_at = std::max(free_at, now) + costs_.transfer;
     return free_at + costs_.latency;
   }
@@ -148,7 +148,7 @@ class Greedy {
   int kept_;
   std::vector<Progress> stages_;
   std::vector<Worker> workers_;
-  std::map<std::pair<Rank, Rank>, double> links_;  ///< When a link is free.
+  std::map<std::pair<Rank, Rank>, double> ports_;  ///< When a port is free.
 };
 
 }  // namespace
