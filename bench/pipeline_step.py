@@ -33,7 +33,8 @@ class Sleep(torch.autograd.Function):
     @staticmethod
     def backward(context, gradient):
         time.sleep(context.module.input_seconds)
-        return gradient, context.module.gradient, None
+        # Gloo sends contiguous tensors only; that of a sum is expanded.
+        return gradient.contiguous(), context.module.gradient, None
 
 
 class Computation(torch.nn.Module):

@@ -6,7 +6,7 @@ include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
 set(GRADWIRE_CORE_LAYERS base topology schedule codec net engine bootstrap comm trace report
-    checkpoint workload exchange step)
+    pipeline checkpoint workload exchange step)
 set(GRADWIRE_TORCH_LAYERS torch data train)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/gradwire)
 
@@ -16,6 +16,9 @@ set(GRADWIRE_CORE_HEADERS
   comm/communicator.h
   engine/simulation.h
   exchange/make_exchange.h
+  pipeline/catalogue.h
+  pipeline/simulation.h
+  pipeline/verifier.h
   schedule/catalogue.h
   schedule/cost/cost.h
   schedule/draw/drawing.h
@@ -39,6 +42,7 @@ set(GRADWIRE_TORCH_HEADERS
   train/memory/mapped_tensor.h
   train/memory/memory_tracker.h
   train/optim/layerwise.h
+  train/pipeline/pipeline.h
   train/zero/zero.h)
 
 # gradwire_component(TARGET PUBLIC_NAME EXPORT HEADERS LAYER...): one target for several layers.

@@ -101,6 +101,11 @@ class IntegerStages : public StageWork {
   std::map<std::pair<Stage, Stage>, int> waiting_;
 };
 
+/// The communicator of a job, which outlives what uses it here.
+std::shared_ptr<Communicator> borrowed(Communicator& communicator) {
+  return {std::shared_ptr<void>(), &communicator};
+}
+
 /// All computations of one micro-batch after the other, on one rank.
 PipelineSchedule on_one_rank(const PipelineSchedule& schedule) {
   PipelineSchedule alone = schedule;
@@ -141,7 +146,7 @@ void expect_as_one_process(const PipelineSchedule& schedule, test::LocalJob& job
   const std::vector<int> kept = kept_by_rank(schedule);
   const auto errors = job.run([&](Rank rank, Communicator& communicator) {
     IntegerStages stages(schedule, kSteps);
-    const auto transfers = communicator_transfers(communicator, schedule);
+    const auto transfers = communicator_transfers(borrowed(communicator), schedule);
     PipelineRunner runner(schedule, rank, stages, *transfers);
     for (int i = 0; i < kSteps; ++i) runner.step();
     runner.finish();
@@ -258,7 +263,7 @@ TEST(PipelineRunner, SaysWhichTaskWaitsForWhatWhenARankFails) {
   test::LocalJob job(3);
   const auto errors = job.run([&](Rank rank, Communicator& communicator) {
     IntegerStages stages(schedule, 2);
-    const auto transfers = communicator_transfers(communicator, schedule);
+    const auto transfers = communicator_transfers(borrowed(communicator), schedule);
     PipelineRunner runner(schedule, rank, stages, *transfers);
     runner.step();
     runner.finish();

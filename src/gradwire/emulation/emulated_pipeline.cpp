@@ -160,7 +160,7 @@ pipeline::PipelineCosts costs_of_stages(int ranks, int stages, const pipeline::S
   return costs;
 }
 
-PipelineFigures measure_pipeline(Communicator& communicator,
+PipelineFigures measure_pipeline(const std::shared_ptr<Communicator>& communicator,
                                  const pipeline::PipelineSchedule& schedule,
                                  const PipelineMeasurementOptions& options,
                                  const TransferTime& transfer, Alarm& alarm) {
@@ -169,8 +169,8 @@ PipelineFigures measure_pipeline(Communicator& communicator,
   const int steps = options.warmup + options.steps;
   EmulatedStages stages(schedule, costs, options.message_bytes, steps, alarm);
   const auto transfers = pipeline::communicator_transfers(communicator, schedule);
-  pipeline::PipelineRunner runner(schedule, communicator.rank(), stages, *transfers);
-  communicator.barrier().wait();
+  pipeline::PipelineRunner runner(schedule, communicator->rank(), stages, *transfers);
+  communicator->barrier().wait();
   std::vector<double> durations;
   Time before = alarm.now();
   for (int i = 0; i < steps; ++i) {
@@ -181,8 +181,8 @@ PipelineFigures measure_pipeline(Communicator& communicator,
   }
   runner.finish();
   PipelineFigures figures;
-  figures.step = max_over_ranks(communicator, median(std::move(durations)));
-  figures.kept = static_cast<int>(max_over_ranks(communicator, stages.most_kept()));
+  figures.step = max_over_ranks(*communicator, median(std::move(durations)));
+  figures.kept = static_cast<int>(max_over_ranks(*communicator, stages.most_kept()));
   const pipeline::StageCosts& each = options.compute;
   figures.ideal =
       schedule.micro_batches * (each.forward + (schedule.trains ? each.of(Compute::backward) : 0));

@@ -80,7 +80,7 @@ pipeline::PipelineCosts costs_of_stages(int ranks, int stages, const pipeline::S
 
 /// Runs a schedule with as many ranks as the communicator. Collective; the result is the same on
 /// all ranks. Throws what PipelineRunner throws.
-PipelineFigures measure_pipeline(Communicator& communicator,
+PipelineFigures measure_pipeline(const std::shared_ptr<Communicator>& communicator,
                                  const pipeline::PipelineSchedule& schedule,
                                  const PipelineMeasurementOptions& options,
                                  const TransferTime& transfer, Alarm& alarm);

@@ -55,6 +55,8 @@ class PipelineRunner {
   void finish();
 
   const PipelineSchedule& schedule() const { return schedule_; }
+  /// The number of steps so far.
+  std::int64_t steps() const { return step_; }
 
  private:
   /// The messages of one pair of stages that this rank receives, or sends.

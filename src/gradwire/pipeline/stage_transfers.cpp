@@ -19,21 +19,22 @@ class CommunicatorTransfer final : public Transfer {
 
 class CommunicatorTransfers final : public StageTransfers {
  public:
-  CommunicatorTransfers(Communicator& communicator, const PipelineSchedule& schedule)
-      : communicator_(communicator), schedule_(schedule) {}
+  CommunicatorTransfers(std::shared_ptr<Communicator> communicator,
+                        const PipelineSchedule& schedule)
+      : communicator_(std::move(communicator)), schedule_(schedule) {}
 
   std::unique_ptr<Transfer> send(const Message& message, Rank to, LentConstSpan data) override {
-    return std::make_unique<CommunicatorTransfer>(communicator_.send(
+    return std::make_unique<CommunicatorTransfer>(communicator_->send(
         std::move(data), to, tag_of(schedule_, message), {.priority = priority_of(message)}));
   }
   std::unique_ptr<Transfer> receive(const Message& message, Rank from, LentSpan data) override {
-    return std::make_unique<CommunicatorTransfer>(communicator_.recv(
+    return std::make_unique<CommunicatorTransfer>(communicator_->recv(
         std::move(data), from, tag_of(schedule_, message), {.priority = priority_of(message)}));
   }
-  void barrier() override { communicator_.barrier().wait(); }
+  void barrier() override { communicator_->barrier().wait(); }
 
  private:
-  Communicator& communicator_;
+  std::shared_ptr<Communicator> communicator_;
   const PipelineSchedule& schedule_;
 };
 
@@ -53,9 +54,9 @@ int tag_of(const PipelineSchedule& schedule, const Message& message) {
   return static_cast<int>((schedule.trains ? kTraining : kEvaluation) + place);
 }
 
-std::unique_ptr<StageTransfers> communicator_transfers(Communicator& communicator,
+std::unique_ptr<StageTransfers> communicator_transfers(std::shared_ptr<Communicator> communicator,
                                                        const PipelineSchedule& schedule) {
-  return std::make_unique<CommunicatorTransfers>(communicator, schedule);
+  return std::make_unique<CommunicatorTransfers>(std::move(communicator), schedule);
 }
 
 }  // namespace gradwire::pipeline

@@ -48,8 +48,8 @@ inline int priority_of(const Message& message) {
 int tag_of(const PipelineSchedule& schedule, const Message& message);
 
 /// Sends the messages of `schedule` over a communicator, in which stages have the ranks that the
-/// schedule says. Both must outlive it.
-std::unique_ptr<StageTransfers> communicator_transfers(Communicator& communicator,
+/// schedule says. `schedule` must outlive it.
+std::unique_ptr<StageTransfers> communicator_transfers(std::shared_ptr<Communicator> communicator,
                                                        const PipelineSchedule& schedule);
 
 }  // namespace gradwire::pipeline

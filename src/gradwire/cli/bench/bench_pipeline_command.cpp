@@ -1,4 +1,5 @@
 #include <cstdio>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,27 +30,28 @@ void write_report(const PipelineBenchOptions& options, const std::vector<Pipelin
   }
 }
 
-int measure_all(Communicator& communicator, const PipelineBenchOptions& options) {
+int measure_all(const std::shared_ptr<Communicator>& communicator,
+                const PipelineBenchOptions& options) {
   const emulation::PipelineMeasurementOptions how = measurement_options(options);
-  const bool prints = communicator.rank() == 0 && options.json != "-";
+  const bool prints = communicator->rank() == 0 && options.json != "-";
   emulation::SteadyAlarm alarm;
   const emulation::TransferTime transfer =
-      emulation::measure_transfer(communicator, how.message_bytes, alarm);
+      emulation::measure_transfer(*communicator, how.message_bytes, alarm);
   if (prints) {
     fmt::print("# a transfer: {:.3f} ms and {:.3f} ms of latency\n{}", 1e3 * transfer.transfer,
-               1e3 * transfer.latency, pipeline_head(communicator.size(), options.micro_batches));
+               1e3 * transfer.latency, pipeline_head(communicator->size(), options.micro_batches));
   }
   std::vector<PipelineRow> rows;
   for (const std::string& name : options.schedules) {
     const pipeline::PipelineSchedule schedule =
-        schedule_named(name, options, communicator.size(), transfer);
+        schedule_named(name, options, communicator->size(), transfer);
     rows.push_back({.schedule = name, .barrier = options.barrier});
     rows.back().figures = emulation::measure_pipeline(communicator, schedule, how, transfer, alarm);
     if (!prints) continue;
     fmt::print("{}", pipeline_line(rows.back()));
     std::fflush(stdout);
   }
-  if (communicator.rank() == 0) write_report(options, rows);
+  if (communicator->rank() == 0) write_report(options, rows);
   return 0;
 }
 
@@ -103,7 +105,7 @@ int bench_pipeline_with_store(int argc, char** argv, const StoreOpener& open_sto
     return run_self(words, *launch);
   }
   const auto communicator = Communicator::connect(job, {}, open_store(job));
-  return measure_all(*communicator, options);
+  return measure_all(communicator, options);
 }
 
 }  // namespace gradwire::cli

@@ -1,12 +1,8 @@
 #include "gradwire/train/checkpoint/replicated.h"
 
 #include <algorithm>
-#include <unordered_map>
-
-#include <fmt/format.h>
 
 #include "gradwire/base/refuse.h"
-#include "gradwire/train/checkpoint/optimizer_state.h"
 
 namespace gradwire {
 
@@ -39,51 +35,24 @@ std::string broadcast_text(c10d::ProcessGroup& group, const std::string& text) {
   return {begin, begin + bytes.numel()};
 }
 
+namespace {
+
+std::vector<torch::optim::Optimizer*> optimizers_of(DataParallelCore& core,
+                                                    std::vector<torch::optim::Optimizer*> own) {
+  if (!own.empty()) return own;
+  for (const auto& optimizer : core.replicated().optimizers()) own.push_back(optimizer.get());
+  return own;
+}
+
+}  // namespace
+
 ReplicatedModel::ReplicatedModel(const torch::nn::Module& module, DataParallelCore& core,
                                  std::vector<torch::optim::Optimizer*> optimizers)
-    : module_(module), core_(core), optimizers_(std::move(optimizers)) {
-  if (!optimizers_.empty()) return;
-  for (const auto& optimizer : core_.replicated().optimizers())
-    optimizers_.push_back(optimizer.get());
-}
+    : core_(core), state_(module, optimizers_of(core, std::move(optimizers))) {}
 
-void ReplicatedModel::add(std::vector<TensorPiece>& pieces, const std::string& name,
-                          const torch::Tensor& tensor, bool common) {
-  const auto plain = tensor.detach();
-  auto flat = plain.contiguous();
-  if (!flat.is_same(plain)) copies_.emplace_back(plain, flat);
-  pieces.push_back(
-      {.name = name, .shape = plain.sizes().vec(), .data = flat.view({-1}), .common = common});
-}
-
-std::vector<TensorPiece> ReplicatedModel::pieces(bool make) {
+std::vector<TensorPiece> ReplicatedModel::pieces(bool make_states) {
   core_.finish();
-  copies_.clear();
-  std::vector<TensorPiece> pieces;
-  std::unordered_map<const void*, std::string> names;
-  for (const auto& [name, tensor] : all_parameters(module_)) {
-    add(pieces, name, tensor);
-    names[tensor.unsafeGetTensorImpl()] = name;
-  }
-  for (const auto& [name, tensor] : all_buffers(module_)) add(pieces, name, tensor, false);
-  for (auto* optimizer : optimizers_) {
-    if (make) make_states(*optimizer);
-    for (const auto& group : optimizer->param_groups()) {
-      for (const auto& parameter : group.params()) {
-        const auto& name = names.at(parameter.unsafeGetTensorImpl());
-        for (const auto& [state, tensor] : states_of(*optimizer, parameter)) {
-          add(pieces, fmt::format("optimizer.{}.{}", state, name), tensor);
-        }
-      }
-    }
-  }
-  return pieces;
-}
-
-void ReplicatedModel::loaded() {
-  const torch::NoGradGuard no_grad;
-  for (auto& [tensor, copy] : copies_) tensor.copy_(copy);
-  copies_.clear();
+  return state_.pieces(make_states);
 }
 
 }  // namespace gradwire

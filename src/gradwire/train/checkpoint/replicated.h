@@ -6,7 +6,7 @@
 
 #include <torch/torch.h>
 
-#include "gradwire/train/checkpoint/tensor_piece.h"
+#include "gradwire/train/checkpoint/module_state.h"
 #include "gradwire/train/data_parallel/data_parallel.h"
 #include "gradwire/train/group.h"
 
@@ -34,17 +34,11 @@ class ReplicatedModel final : public Checkpointable {
 
   /// Throws Exception(unsupported) for an optimizer whose states are not supported.
   std::vector<TensorPiece> pieces(bool make_states) override;
-  void loaded() override;
+  void loaded() override { state_.loaded(); }
 
  private:
-  void add(std::vector<TensorPiece>& pieces, const std::string& name, const torch::Tensor& tensor,
-           bool common = true);
-
-  const torch::nn::Module& module_;
   DataParallelCore& core_;
-  std::vector<torch::optim::Optimizer*> optimizers_;
-  /// Tensors that are not row-major in memory, and the copies returned for them.
-  std::vector<std::pair<torch::Tensor, torch::Tensor>> copies_;
+  ModuleState state_;
 };
 
 }  // namespace gradwire

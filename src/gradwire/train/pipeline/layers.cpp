@@ -1,0 +1,101 @@
+#include "gradwire/train/pipeline/layers.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "gradwire/base/refuse.h"
+
+namespace gradwire {
+namespace {
+
+/// A Sequential whose forward is no template, as AnyModule needs.
+class SequentialLayer : public torch::nn::Module {
+ public:
+  explicit SequentialLayer(torch::nn::Sequential sequential) : sequential_(std::move(sequential)) {
+    for (const auto& child : sequential_->named_children()) {
+      register_module(child.key(), child.value());
+    }
+  }
+  torch::Tensor forward(const torch::Tensor& input) { return sequential_->forward(input); }
+
+ private:
+  torch::nn::Sequential sequential_;
+};
+
+}  // namespace
+
+Layers::Layers(const torch::nn::Sequential& sequential) {
+  for (std::size_t i = 0; i < sequential->size(); ++i) {
+    const torch::nn::AnyModule layer = *(sequential->begin() + static_cast<std::ptrdiff_t>(i));
+    add_layer(std::to_string(i), [layer] { return layer; });
+  }
+}
+
+torch::nn::AnyModule Layers::as_layer(torch::nn::Sequential made) {
+  return torch::nn::AnyModule(std::make_shared<SequentialLayer>(std::move(made)));
+}
+
+Layers& Layers::add_layer(const std::string& name, MakeLayer make) {
+  if (name.empty() || name.find('.') != std::string::npos) {
+    refuse("layer \"{}\": a name must not be empty, nor have a dot", name);
+  }
+  if (std::ranges::count(layers_, name, &Layer::name) > 0) {
+    refuse("layer \"{}\" exists already; each layer needs another name", name);
+  }
+  layers_.push_back({name, std::move(make)});
+  return *this;
+}
+
+std::vector<std::size_t> balanced_cut(const std::vector<double>& weights, int stages) {
+  const std::size_t n = weights.size();
+  const auto parts = static_cast<std::size_t>(stages);
+  if (stages < 1 || parts > n) {
+    refuse("{} layers cannot be divided into {} stages: use at most as many stages as layers", n,
+           stages);
+  }
+  std::vector<double> sum(n + 1, 0);
+  std::partial_sum(weights.begin(), weights.end(), sum.begin() + 1);
+  // least[k][i]: the largest stage of the best cut of the first i layers into k stages.
+  constexpr double kImpossible = std::numeric_limits<double>::infinity();
+  std::vector least(parts + 1, std::vector<double>(n + 1, kImpossible));
+  std::vector begin(parts + 1, std::vector<std::size_t>(n + 1, 0));
+  least[0][0] = 0;
+  for (std::size_t k = 1; k <= parts; ++k) {
+    for (std::size_t i = k; i <= n; ++i) {
+      for (std::size_t j = k - 1; j < i; ++j) {
+        const double largest = std::max(least[k - 1][j], sum[i] - sum[j]);
+        if (largest >= least[k][i]) continue;
+        least[k][i] = largest;
+        begin[k][i] = j;
+      }
+    }
+  }
+  std::vector<std::size_t> counts(parts);
+  for (std::size_t k = parts, end = n; k > 0; --k) {
+    counts[k - 1] = end - begin[k][end];
+    end = begin[k][end];
+  }
+  return counts;
+}
+
+void StageModule::add(const std::string& name, torch::nn::AnyModule layer) {
+  register_module(name, layer.ptr());
+  layers_.emplace_back(name, std::move(layer));
+}
+
+torch::Tensor StageModule::forward(torch::Tensor input,
+                                   const std::function<void(std::size_t)>& before_layer) {
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    auto& [name, layer] = layers_[i];
+    before_layer(i);
+    try {
+      input = layer.forward(std::move(input));
+    } catch (const c10::Error& e) {
+      refuse("layer {}: {}", name, e.what_without_backtrace());
+    }
+  }
+  return input;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <torch/torch.h>
+
+namespace gradwire {
+
+/// A model as a list of named layers, each of which takes the tensor that the layer before returns.
+/// The layers are factories, so that a rank of a pipeline holds only those of its stages:
+///
+///     gradwire::Layers layers;
+///     layers.add("embedding", [] { return torch::nn::Embedding(256, 64); });
+///     for (int i = 0; i < 12; ++i) layers.add(fmt::format("block{}", i), [] { return Block(64); });
+///
+/// Not thread-safe.
+class Layers {
+ public:
+  using MakeLayer = std::function<torch::nn::AnyModule()>;
+
+  Layers() = default;
+  /// The children of a Sequential, which exist already on every rank.
+  explicit Layers(const torch::nn::Sequential& sequential);
+
+  /// Adds a layer. `make` returns a module holder (torch::nn::Linear, Sequential, Functional, your
+  /// own) whose forward takes a tensor and returns one. Pipeline's constructor calls it on every
+  /// rank, in the order of the layers, so that random initial values do not depend on the number of
+  /// stages. Throws Exception(invalid_argument) if the name is taken, empty, or has a dot.
+  template <class Make>
+  Layers& add(const std::string& name, Make make) {
+    return add_layer(name, [make = std::move(make)] { return as_layer(make()); });
+  }
+  Layers& add_layer(const std::string& name, MakeLayer make);
+
+  std::size_t size() const { return layers_.size(); }
+  const std::string& name(std::size_t layer) const { return layers_[layer].name; }
+  torch::nn::AnyModule make(std::size_t layer) const { return layers_[layer].make(); }
+
+ private:
+  struct Layer {
+    std::string name;
+    MakeLayer make;
+  };
+
+  template <class Holder>
+  static torch::nn::AnyModule as_layer(Holder made) {
+    return torch::nn::AnyModule(std::move(made));
+  }
+  static torch::nn::AnyModule as_layer(torch::nn::Sequential made);
+  static torch::nn::AnyModule as_layer(torch::nn::AnyModule made) { return made; }
+
+  std::vector<Layer> layers_;
+};
+
+/// Divides layers into consecutive stages so that the largest sum of weights is least, and every
+/// stage has a layer. Returns the number of layers of each stage. Throws
+/// Exception(invalid_argument) if there are fewer layers than stages.
+std::vector<std::size_t> balanced_cut(const std::vector<double>& weights, int stages);
+
+/// Consecutive layers, as a module whose children have the layers' names: parameters have the same
+/// names in every cut.
+class StageModule : public torch::nn::Module {
+ public:
+  void add(const std::string& name, torch::nn::AnyModule layer);
+
+  /// Calls `before_layer(i)` before the stage's i-th layer. Throws Exception(invalid_argument) that
+  /// names the layer if it does not take and return one tensor.
+  torch::Tensor forward(torch::Tensor input, const std::function<void(std::size_t)>& before_layer);
+
+ private:
+  std::vector<std::pair<std::string, torch::nn::AnyModule>> layers_;
+};
+
+}  // namespace gradwire

@@ -1,0 +1,334 @@
+#include "gradwire/train/pipeline/pipeline.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <sstream>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "gradwire/base/refuse.h"
+#include "gradwire/train/activation/activation_checkpoint.h"
+#include "gradwire/train/checkpoint/replicated.h"
+#include "gradwire/train/named_tensor.h"
+#include "gradwire/train/pipeline/group_transfers.h"
+
+namespace gradwire {
+namespace {
+
+/// A layer's weight in an even cut; layers without parameters count a little.
+double weight_of(const torch::nn::Module& layer) {
+  double elements = 1;
+  for (const auto& [name, tensor] : all_parameters(layer)) {
+    elements += static_cast<double>(tensor.numel());
+  }
+  return elements;
+}
+
+/// Puts modules into evaluation mode, and back.
+class EvaluationMode {
+ public:
+  explicit EvaluationMode(const std::vector<LocalStage>& stages) {
+    for (const LocalStage& stage : stages) {
+      for (const auto& module : stage.module->modules()) {
+        modes_.emplace_back(module, module->is_training());
+      }
+      stage.module->eval();
+    }
+  }
+  ~EvaluationMode() {
+    // A module's train() applies to its children, which come later.
+    for (const auto& [module, training] : modes_) module->train(training);
+  }
+  EvaluationMode(const EvaluationMode&) = delete;
+  EvaluationMode& operator=(const EvaluationMode&) = delete;
+
+ private:
+  std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>> modes_;
+};
+
+std::int64_t count_samples(const torch::Tensor& inputs, const torch::Tensor& targets,
+                           std::int64_t samples) {
+  for (const torch::Tensor& tensor : {inputs, targets}) {
+    if (!tensor.defined()) continue;
+    if (tensor.dim() == 0) refuse("a batch must have samples in its first dimension");
+    if (samples >= 0 && samples != tensor.size(0)) {
+      refuse("a batch of {} samples has a tensor with {} rows", samples, tensor.size(0));
+    }
+    samples = tensor.size(0);
+  }
+  if (samples < 1) {
+    refuse("the number of samples is {}: give a tensor of the batch, or the number of its samples",
+           samples < 0 ? "unknown" : std::to_string(samples));
+  }
+  return samples;
+}
+
+/// A shape as text, for other ranks: "5 32 768 float32" with the type's number.
+std::string text_of(const BoundaryShape& shape) {
+  return fmt::format("{} {}", static_cast<int>(shape.type), fmt::join(shape.sizes, " "));
+}
+
+BoundaryShape shape_in(const std::string& text) {
+  std::istringstream words(text);
+  int type = 0;
+  words >> type;
+  BoundaryShape shape{.type = static_cast<torch::ScalarType>(type)};
+  for (std::int64_t size = 0; words >> size;) shape.sizes.push_back(size);
+  return shape;
+}
+
+BoundaryShape shape_of(const torch::Tensor& output, std::int64_t samples, pipeline::Stage stage) {
+  if (output.dim() == 0 || output.size(0) != samples) {
+    refuse(
+        "the last layer of stage {} returned a tensor of {} rows for {} samples: what passes "
+        "between stages must have the samples in its first dimension",
+        stage, output.dim() == 0 ? 0 : output.size(0), samples);
+  }
+  if (!output.is_floating_point()) {
+    refuse(
+        "the last layer of stage {} returned {}: what passes between stages must be of a "
+        "floating-point type, because gradients pass back; cut elsewhere",
+        stage, c10::toString(output.scalar_type()));
+  }
+  return {output.sizes().slice(1).vec(), output.scalar_type()};
+}
+
+}  // namespace
+
+Pipeline::Pipeline(const Layers& layers, Options options) : options_(std::move(options)) {
+  if (!options_.process_group) refuse("Pipeline needs a process group: gradwire::init() makes one");
+  if (!options_.optimizer) refuse("Pipeline needs an optimizer factory, which makes a stage's");
+  if (!options_.loss.sum) refuse("Pipeline needs a loss, such as cross_entropy_sum()");
+  rank_ = options_.process_group->getRank();
+  ranks_ = options_.process_group->getSize();
+  check_agreement(layers);
+  run_or_abort(*options_.process_group, [&] { make_stages(layers); });
+}
+
+/// All ranks must have the same layers and options, or they would wait for each other for ever.
+void Pipeline::check_agreement(const Layers& layers) const {
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < layers.size(); ++i) names.push_back(layers.name(i));
+  const auto texts = collective_try(*options_.process_group, [&] {
+    const pipeline::PipelineSchedule schedule = schedule_for(options_.micro_batches, true);
+    cut_of(layers, schedule.stages());
+    return fmt::format("layers {}; schedule {}; {} micro-batches; cut {}; seed {}; clip {}\n{}",
+                       fmt::join(names, " "), options_.schedule, options_.micro_batches,
+                       fmt::join(options_.cut, " "), options_.seed, options_.clip_norm.value_or(0),
+                       to_csv(schedule));
+  });
+  const auto other = std::ranges::find_if(texts, [&](const auto& t) { return t != texts[0]; });
+  if (other == texts.end()) return;
+  refuse("rank {} has another pipeline than rank 0: {} against {}", other - texts.begin(),
+         other->substr(0, other->find('\n')), texts[0].substr(0, texts[0].find('\n')));
+}
+
+pipeline::PipelineSchedule Pipeline::schedule_for(int micro_batches, bool trains) const {
+  pipeline::PipelineSchedule schedule = value_or_throw(pipeline::make_pipeline(
+      options_.schedule,
+      {.ranks = ranks_, .micro_batches = micro_batches, .costs = options_.costs}));
+  if (!schedule.trains) refuse("{} does not train: use 1f1b, zero_bubble, ...", options_.schedule);
+  if (trains) return schedule;
+  schedule.trains = false;
+  schedule.kept = 0;
+  for (auto& order : schedule.order) {
+    std::erase_if(order, [](const auto& t) { return t.compute != pipeline::Compute::forward; });
+  }
+  return schedule;
+}
+
+/// Returns the number of layers of each stage; empty if they are to be balanced.
+std::vector<std::size_t> Pipeline::cut_of(const Layers& layers, int stages) const {
+  if (layers.size() < static_cast<std::size_t>(stages)) {
+    refuse("{} layers cannot be divided into {} stages: use at most as many stages as layers",
+           layers.size(), stages);
+  }
+  if (options_.cut.empty()) return {};
+  const std::size_t sum = std::accumulate(options_.cut.begin(), options_.cut.end(), std::size_t{0});
+  const bool fits = options_.cut.size() == static_cast<std::size_t>(stages) &&
+                    sum == layers.size() && std::ranges::count(options_.cut, 0U) == 0;
+  if (!fits) {
+    refuse("cut {}: expected the number of layers of each of {} stages, {} in all",
+           fmt::join(options_.cut, ", "), stages, layers.size());
+  }
+  return options_.cut;
+}
+
+void Pipeline::make_stages(const Layers& layers) {
+  const pipeline::PipelineSchedule schedule = schedule_for(options_.micro_batches, true);
+  cut_ = cut_of(layers, schedule.stages());
+  if (cut_.empty()) {
+    // Weighs each layer before it is known which are this rank's; made again below.
+    const torch::Tensor random = random_state();
+    std::vector<double> weights;
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      weights.push_back(weight_of(*layers.make(i).ptr()));
+    }
+    set_random_state(random);
+    cut_ = balanced_cut(weights, schedule.stages());
+  }
+  std::size_t layer = 0;
+  for (pipeline::Stage s = 0; s < schedule.stages(); ++s) {
+    const Rank owner = schedule.rank_of[static_cast<std::size_t>(s)];
+    LocalStage stage{.stage = s, .first_layer = layer, .module = std::make_shared<StageModule>()};
+    const std::size_t first_parameter = all_parameters_;
+    double elements = 0;
+    for (std::size_t i = 0; i < cut_[static_cast<std::size_t>(s)]; ++i, ++layer) {
+      torch::nn::AnyModule made = layers.make(layer);
+      all_parameters_ += trainable_parameters(*made.ptr()).size();
+      elements += weight_of(*made.ptr()) - 1;
+      if (owner == rank_) stage.module->add(layers.name(layer), std::move(made));
+    }
+    description_ += fmt::format("stage {} on rank {}: {} to {}, {:.0f} parameters\n", s, owner,
+                                layers.name(stage.first_layer), layers.name(layer - 1), elements);
+    if (owner != rank_) continue;
+    std::vector<torch::Tensor> parameters;
+    for (const auto& [name, tensor] : trainable_parameters(*stage.module)) {
+      parameters.push_back(tensor);
+    }
+    if (!parameters.empty()) stage.optimizer = options_.optimizer(std::move(parameters));
+    first_parameter_.push_back(first_parameter);
+    stages_.push_back(std::move(stage));
+  }
+}
+
+bool Pipeline::has_last_stage() const {
+  return stages_.back().stage + 1 == static_cast<pipeline::Stage>(cut_.size());
+}
+
+Pipeline::Run& Pipeline::run_for(std::int64_t samples, bool trains) {
+  const int parts = static_cast<int>(std::min<std::int64_t>(options_.micro_batches, samples));
+  Run& run = runs_[{parts, trains}];
+  if (!run.runner) {
+    run.schedule = schedule_for(parts, trains);
+    run.transfers = group_transfers(options_.process_group, run.schedule);
+    run.runner =
+        std::make_unique<pipeline::PipelineRunner>(run.schedule, rank_, *work_, *run.transfers);
+  }
+  // Messages of two schedules must not meet.
+  if (last_run_ && last_run_ != &run) last_run_->runner->finish();
+  last_run_ = &run;
+  return run;
+}
+
+void Pipeline::run_step(Run& run, MicroBatches batch) {
+  work_->begin(*run.runner, std::move(batch), steps_);
+  run.runner->step();
+}
+
+LossSum Pipeline::train_step(const torch::Tensor& inputs, const torch::Tensor& targets,
+                             std::int64_t samples) {
+  LossSum loss;
+  run_or_abort(*options_.process_group, [&] {
+    samples = count_samples(inputs, targets, samples);
+    if (has_first_stage() && !inputs.defined()) refuse("rank {} needs the inputs", rank_);
+    if (has_last_stage() && !targets.defined()) refuse("rank {} needs the targets", rank_);
+    if (boundaries_.empty()) find_boundaries(inputs);
+    Run& run = run_for(samples, /*trains=*/true);
+    if (options_.before_step) {
+      for (LocalStage& stage : stages_) {
+        if (stage.optimizer) options_.before_step(*stage.optimizer);
+      }
+    }
+    run_step(run, micro_batches_of(samples, run.schedule.micro_batches, inputs, targets));
+    if (options_.clip_norm) clip_and_step();
+    loss = work_->loss();
+    ++steps_;
+  });
+  return loss;
+}
+
+torch::Tensor Pipeline::evaluate(const torch::Tensor& inputs, std::int64_t samples) {
+  torch::Tensor result;
+  run_or_abort(*options_.process_group, [&] {
+    samples = count_samples(inputs, {}, samples);
+    if (has_first_stage() && !inputs.defined()) refuse("rank {} needs the inputs", rank_);
+    if (boundaries_.empty()) find_boundaries(inputs);
+    const EvaluationMode evaluation(stages_);
+    Run& run = run_for(samples, /*trains=*/false);
+    run_step(run, micro_batches_of(samples, run.schedule.micro_batches, inputs, {}));
+    if (has_last_stage()) result = torch::cat(work_->outputs());
+  });
+  return result;
+}
+
+/// Runs two samples through all stages, one after the other, and tells all ranks what passes
+/// between them. Neither random numbers nor running statistics change.
+void Pipeline::find_boundaries(const torch::Tensor& inputs) {
+  constexpr std::int64_t kSamples = 2;
+  const pipeline::PipelineSchedule schedule = schedule_for(1, true);
+  const int stages = schedule.stages();
+  const bool steps_at_once = !options_.clip_norm;
+  work_ = std::make_unique<PipelineStages>(
+      stages_, boundaries_, stages,
+      PipelineStages::Options{options_.loss, options_.seed, steps_at_once});
+  const EvaluationMode evaluation(stages_);
+  const torch::NoGradGuard no_grad;
+  std::vector<BoundaryShape> shapes(1);
+  for (pipeline::Stage s = 0; s + 1 < stages; ++s) {
+    const auto local = std::ranges::find(stages_, s, &LocalStage::stage);
+    const auto texts = collective_try(*options_.process_group, [&]() -> std::string {
+      if (local == stages_.end()) return "";
+      const torch::Tensor example =
+          s == 0 ? torch::cat({inputs.narrow(0, 0, 1), inputs.narrow(0, 0, 1)})
+                 : shapes.back().empty(kSamples).zero_();
+      return text_of(shape_of(work_->forward(*local, example, 0), kSamples, s));
+    });
+    shapes.push_back(
+        shape_in(texts[static_cast<std::size_t>(schedule.rank_of[static_cast<std::size_t>(s)])]));
+  }
+  boundaries_ = std::move(shapes);
+}
+
+/// Clips by the norm of all gradients, whose squares are added in the order of the parameters, then
+/// steps.
+void Pipeline::clip_and_step() {
+  const torch::NoGradGuard no_grad;
+  std::vector<double> squares(all_parameters_, 0);
+  for (std::size_t s = 0; s < stages_.size(); ++s) {
+    std::size_t place = first_parameter_[s];
+    for (const auto& [name, tensor] : trainable_parameters(*stages_[s].module)) {
+      const torch::Tensor& gradient = tensor.grad();
+      const double norm =
+          gradient.defined()
+              ? torch::linalg_vector_norm(gradient, 2, {}, false, torch::kFloat64).item<double>()
+              : 0;
+      squares[place++] = norm * norm;
+    }
+  }
+  // Every sum has one addend that is not zero, and is exact.
+  squares = sum_over_ranks(*options_.process_group, std::move(squares));
+  const double norm = std::sqrt(std::accumulate(squares.begin(), squares.end(), 0.0));
+  const double scale = *options_.clip_norm / (norm + 1e-6);
+  for (LocalStage& stage : stages_) {
+    if (!stage.optimizer) continue;
+    for (const auto& [name, tensor] : trainable_parameters(*stage.module)) {
+      if (scale < 1 && tensor.grad().defined()) tensor.mutable_grad().mul_(scale);
+    }
+    stage.optimizer->step();
+    stage.optimizer->zero_grad();
+  }
+}
+
+std::vector<TensorPiece> Pipeline::pieces(bool make_states) {
+  states_.clear();
+  std::vector<TensorPiece> all;
+  for (const LocalStage& stage : stages_) {
+    std::vector<torch::optim::Optimizer*> optimizers;
+    if (stage.optimizer) optimizers.push_back(stage.optimizer.get());
+    states_.push_back(std::make_unique<ModuleState>(*stage.module, std::move(optimizers)));
+    auto pieces = states_.back()->pieces(make_states);
+    all.insert(all.end(), std::make_move_iterator(pieces.begin()),
+               std::make_move_iterator(pieces.end()));
+  }
+  return all;
+}
+
+void Pipeline::loaded() {
+  for (const auto& state : states_) state->loaded();
+}
+
+}  // namespace gradwire

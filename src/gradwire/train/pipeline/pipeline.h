@@ -1,0 +1,123 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include "gradwire/pipeline/catalogue.h"
+#include "gradwire/pipeline/runner.h"
+#include "gradwire/train/checkpoint/module_state.h"
+#include "gradwire/train/group.h"
+#include "gradwire/train/optim/optimizer_factory.h"
+#include "gradwire/train/pipeline/layers.h"
+#include "gradwire/train/pipeline/pipeline_loss.h"
+#include "gradwire/train/pipeline/pipeline_stages.h"
+
+namespace gradwire {
+
+/// Pipeline-parallel training: consecutive layers of a model are the stages, and each rank of the
+/// group has one, or several. A batch is cut into micro-batches, which pass through the stages one
+/// after the other while a schedule keeps all ranks busy (docs/pipeline.md).
+///
+///     gradwire::Pipeline model(layers, {.process_group = group,
+///                                       .micro_batches = 16,
+///                                       .optimizer = make_adam,
+///                                       .loss = gradwire::cross_entropy_sum()});
+///     for (const auto& batch : loader) {
+///       const gradwire::LossSum loss = model.train_step(batch.data, batch.target);
+///       if (loss.count > 0) std::cout << loss.mean() << '\n';  // the rank with the last stage
+///     }
+///
+/// Parameters after any number of steps are bitwise those of one rank with the same micro-batches,
+/// for every schedule and cut: weight gradients are added in the order of the micro-batches, norms
+/// in the order of the parameters, and random numbers belong to a sample's micro-batch and a layer.
+/// Batch norm uses the statistics of a micro-batch.
+///
+/// Tensors are on the CPU. Errors: throws Exception on all ranks; the group is unusable afterwards.
+/// Not thread-safe.
+class Pipeline final : public Checkpointable {
+ public:
+  struct Options {
+    ProcessGroup process_group;
+    int micro_batches = 8;
+    /// A schedule of `gradwire schedule pipeline` ("gpipe", "zero_bubble:8", "interleaved:2").
+    std::string schedule = "1f1b";
+    /// For schedules that depend on times; only their ratios matter. Empty: all equal, and
+    /// transfers that take no time.
+    pipeline::PipelineCosts costs;
+    /// Number of layers of each stage. Empty: stages of about equally many parameters.
+    std::vector<std::size_t> cut;
+    OptimizerFactory optimizer;
+    BeforeStep before_step;  ///< May be empty.
+    /// Clips gradients to this norm over all parameters; every step then waits for all ranks.
+    std::optional<double> clip_norm;
+    PipelineLoss loss;
+    std::uint64_t seed = 0;  ///< Of dropout.
+  };
+
+  /// Makes this rank's layers; the memory needed is that of its stages and one layer. Collective.
+  /// Throws Exception(invalid_argument), also if ranks disagree about layers or options.
+  Pipeline(const Layers& layers, Options options);
+
+  /// Runs forward and backward over a batch in micro-batches, and one step of the optimizers. The
+  /// rank with the first stage needs `inputs`, the one with the last stage `targets`; all need the
+  /// number of samples, from either tensor or from `samples`. With fewer samples than micro-batches
+  /// there are as many micro-batches as samples.
+  LossSum train_step(const torch::Tensor& inputs, const torch::Tensor& targets,
+                     std::int64_t samples = -1);
+
+  /// Returns the outputs, in evaluation mode, on the rank with the last stage; undefined elsewhere.
+  torch::Tensor evaluate(const torch::Tensor& inputs, std::int64_t samples = -1);
+
+  /// This rank's stages.
+  const std::vector<LocalStage>& stages() const { return stages_; }
+  bool has_first_stage() const { return stages_.front().stage == 0; }
+  bool has_last_stage() const;
+  std::int64_t steps() const { return steps_; }
+
+  /// A line per stage: its rank, its layers and parameters.
+  std::string describe() const { return description_; }
+
+  /// Named as in the whole model: a checkpoint can be loaded with any number of stages.
+  std::vector<TensorPiece> pieces(bool make_states) override;
+  void loaded() override;
+
+ private:
+  /// A schedule for some number of micro-batches.
+  struct Run {
+    pipeline::PipelineSchedule schedule;
+    std::unique_ptr<pipeline::StageTransfers> transfers;
+    std::unique_ptr<pipeline::PipelineRunner> runner;
+  };
+
+  pipeline::PipelineSchedule schedule_for(int micro_batches, bool trains) const;
+  void make_stages(const Layers& layers);
+  void check_agreement(const Layers& layers) const;
+  std::vector<std::size_t> cut_of(const Layers& layers, int stages) const;
+  Run& run_for(std::int64_t samples, bool trains);
+  void run_step(Run& run, MicroBatches batch);
+  void find_boundaries(const torch::Tensor& inputs);
+  void clip_and_step();
+
+  Options options_;
+  Rank rank_ = 0;
+  int ranks_ = 1;
+  std::vector<LocalStage> stages_;
+  std::vector<std::size_t> cut_;
+  std::vector<std::size_t> first_parameter_;  ///< By local stage: index in the whole model.
+  std::size_t all_parameters_ = 0;
+  std::vector<BoundaryShape> boundaries_;  ///< By stage; empty before the first batch.
+  std::unique_ptr<PipelineStages> work_;
+  std::map<std::pair<int, bool>, Run> runs_;  ///< By micro-batches, and if it trains.
+  Run* last_run_ = nullptr;
+  std::vector<std::unique_ptr<ModuleState>> states_;
+  std::string description_;
+  std::int64_t steps_ = 0;
+};
+
+}  // namespace gradwire

@@ -1,0 +1,204 @@
+#include "gradwire/train/pipeline/pipeline_stages.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "gradwire/base/refuse.h"
+#include "gradwire/torch/tensor_span.h"
+#include "gradwire/train/activation/activation_checkpoint.h"
+
+namespace gradwire {
+namespace {
+
+using pipeline::Compute;
+using pipeline::Message;
+
+/// A seed for a layer's random numbers: well mixed, equal in every cut.
+std::uint64_t seed_of(std::uint64_t seed, std::int64_t step, std::int64_t sample,
+                      std::size_t layer) {
+  std::uint64_t x = seed;
+  for (const std::uint64_t part : {static_cast<std::uint64_t>(step),
+                                   static_cast<std::uint64_t>(sample), std::uint64_t{layer}}) {
+    // splitmix64 (Steele et al., OOPSLA 2014).
+    x += part + 0x9e3779b97f4a7c15;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+    x ^= x >> 31;
+  }
+  return x;
+}
+
+/// Keeps the caller's random numbers.
+class KeepRandomState {
+ public:
+  KeepRandomState() : state_(random_state()) {}
+  ~KeepRandomState() { set_random_state(state_); }
+  KeepRandomState(const KeepRandomState&) = delete;
+  KeepRandomState& operator=(const KeepRandomState&) = delete;
+
+ private:
+  torch::Tensor state_;
+};
+
+}  // namespace
+
+torch::Tensor BoundaryShape::empty(std::int64_t samples) const {
+  std::vector<std::int64_t> all{samples};
+  all.insert(all.end(), sizes.begin(), sizes.end());
+  return torch::empty(all, type);
+}
+
+MicroBatches micro_batches_of(std::int64_t samples, int parts, const torch::Tensor& inputs,
+                              const torch::Tensor& targets) {
+  MicroBatches all;
+  std::int64_t first = 0;
+  for (int i = 0; i < parts; ++i) {
+    const std::int64_t size = samples / parts + (i < samples % parts ? 1 : 0);
+    all.samples.push_back(size);
+    all.first.push_back(first);
+    if (inputs.defined()) all.inputs.push_back(inputs.narrow(0, first, size));
+    if (targets.defined()) all.targets.push_back(targets.narrow(0, first, size));
+    first += size;
+  }
+  return all;
+}
+
+PipelineStages::PipelineStages(const std::vector<LocalStage>& stages,
+                               const std::vector<BoundaryShape>& boundaries, int all_stages,
+                               Options options)
+    : stages_(stages),
+      boundaries_(boundaries),
+      all_stages_(all_stages),
+      options_(std::move(options)) {}
+
+void PipelineStages::begin(const pipeline::PipelineRunner& runner, MicroBatches batch,
+                           std::int64_t number) {
+  schedule_ = &runner.schedule();
+  runner_step_ = runner.steps();
+  batch_ = std::move(batch);
+  number_ = number;
+  loss_ = {};
+  outputs_.clear();
+  count_ = 0;
+  if (!schedule_->trains) return;
+  for (const torch::Tensor& target : batch_.targets) count_ += options_.loss.count(target);
+}
+
+const LocalStage& PipelineStages::local(pipeline::Stage stage) const {
+  return *std::ranges::find(stages_, stage, &LocalStage::stage);
+}
+
+torch::Tensor PipelineStages::forward(const LocalStage& stage, const torch::Tensor& input,
+                                      std::int64_t first_sample) const {
+  const KeepRandomState keep;
+  return stage.module->forward(input, [&](std::size_t layer) {
+    set_random_seed(seed_of(options_.seed, number_, first_sample, stage.first_layer + layer));
+  });
+}
+
+std::optional<LentSpan> PipelineStages::receive_buffer(const Message& message, std::int64_t step) {
+  if (step != runner_step_) return std::nullopt;  // The size of the next batch is not known.
+  // A gradient has the shape of the activation.
+  const auto boundary = static_cast<std::size_t>(std::max(message.from, message.to));
+  const std::int64_t samples = batch_.samples[static_cast<std::size_t>(message.micro_batch)];
+  const torch::Tensor& tensor = put(message, boundaries_[boundary].empty(samples));
+  return lend_bytes(tensor, {.operation = "pipeline", .argument = "activation"});
+}
+
+void PipelineStages::compute(const pipeline::Task& task, std::int64_t /*step*/) {
+  if (task.compute == Compute::forward) {
+    compute_forward(task);
+  } else {
+    compute_backward(task);
+  }
+}
+
+void PipelineStages::compute_forward(const pipeline::Task& task) {
+  const auto i = static_cast<std::size_t>(task.micro_batch);
+  const bool first = task.stage == 0;
+  torch::Tensor input =
+      first ? batch_.inputs[i] : take({task.stage - 1, task.stage, task.micro_batch});
+  const bool trains = schedule_->trains;
+  if (trains && !first) input.requires_grad_();
+  const c10::AutoGradMode grad_mode(trains);
+  torch::Tensor output = forward(local(task.stage), input, batch_.first[i]);
+  if (!is_last(task.stage)) {
+    put({task.stage, task.stage + 1, task.micro_batch}, output.detach());
+  } else if (trains) {
+    output = scaled_loss(output, task.micro_batch);
+  } else {
+    outputs_.push_back(output);
+  }
+  if (!trains) return;
+  backwards_.emplace(Place{task.stage, task.micro_batch},
+                     SplitBackward(output, first ? torch::Tensor() : input));
+}
+
+/// The micro-batch's part of the mean over the batch.
+torch::Tensor PipelineStages::scaled_loss(const torch::Tensor& output,
+                                          pipeline::MicroBatch micro_batch) {
+  const torch::Tensor& target = batch_.targets[static_cast<std::size_t>(micro_batch)];
+  const torch::Tensor sum = options_.loss.sum(output, target);
+  if (sum.dim() != 0)
+    refuse("the loss must return a scalar, the sum; it has {} dimensions", sum.dim());
+  loss_.sum += sum.item<double>();
+  loss_.count = count_;
+  return sum / count_;
+}
+
+void PipelineStages::compute_backward(const pipeline::Task& task) {
+  const auto found = backwards_.find({task.stage, task.micro_batch});
+  SplitBackward& backward = found->second;
+  if (task.compute == Compute::backward_weight) {
+    backward.weights();
+    backwards_.erase(found);
+    return;
+  }
+  const torch::Tensor gradient =
+      is_last(task.stage) ? torch::ones({}) : take({task.stage + 1, task.stage, task.micro_batch});
+  const bool whole = task.compute == Compute::backward;
+  const torch::Tensor result = whole ? backward.all(gradient) : backward.inputs(gradient);
+  if (whole) backwards_.erase(found);
+  if (task.stage == 0) return;
+  const std::int64_t samples = batch_.samples[static_cast<std::size_t>(task.micro_batch)];
+  put({task.stage, task.stage - 1, task.micro_batch},
+      result.defined() ? result
+                       : boundaries_[static_cast<std::size_t>(task.stage)].empty(samples).zero_());
+}
+
+torch::Tensor& PipelineStages::put(const Message& message, const torch::Tensor& tensor) {
+  return tensors_[{message, runner_step_}] = tensor.contiguous();
+}
+
+torch::Tensor PipelineStages::take(const Message& message) {
+  return std::move(tensors_.extract({message, runner_step_}).mapped());
+}
+
+LentConstSpan PipelineStages::output(const Message& message, std::int64_t step) {
+  const torch::Tensor& tensor = tensors_.at({message, step});
+  const auto boundary = static_cast<std::size_t>(std::max(message.from, message.to));
+  const BoundaryShape& shape = boundaries_[boundary];
+  if (tensor.sizes().slice(1) != shape.sizes || tensor.scalar_type() != shape.type) {
+    refuse(
+        "stage {} sends [{}] per sample, but [{}] at first: what passes between stages must "
+        "have the same shape and type in every step",
+        message.from, fmt::join(tensor.sizes().slice(1), ", "), fmt::join(shape.sizes, ", "));
+  }
+  return lend_bytes(tensor, {.operation = "pipeline", .argument = "activation"});
+}
+
+void PipelineStages::sent(const Message& message, std::int64_t step) {
+  tensors_.erase({message, step});
+}
+
+void PipelineStages::update(pipeline::Stage stage, std::int64_t /*step*/) {
+  const LocalStage& own = local(stage);
+  if (!options_.step_at_once || !own.optimizer) return;
+  own.optimizer->step();
+  own.optimizer->zero_grad();
+}
+
+}  // namespace gradwire

@@ -1,0 +1,109 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include "gradwire/pipeline/runner.h"
+#include "gradwire/train/optim/optimizer_factory.h"
+#include "gradwire/train/pipeline/layers.h"
+#include "gradwire/train/pipeline/pipeline_loss.h"
+#include "gradwire/train/pipeline/split_backward.h"
+
+namespace gradwire {
+
+/// One stage of a rank: its layers, and their optimizer.
+struct LocalStage {
+  pipeline::Stage stage = 0;
+  std::size_t first_layer = 0;
+  std::shared_ptr<StageModule> module;
+  std::unique_ptr<torch::optim::Optimizer> optimizer;  ///< Null: no parameters.
+};
+
+/// Shape and type of what passes from one stage to the next; the first dimension is the samples.
+struct BoundaryShape {
+  std::vector<std::int64_t> sizes;  ///< Of one sample.
+  torch::ScalarType type = torch::kFloat32;
+
+  torch::Tensor empty(std::int64_t samples) const;
+};
+
+/// A batch in parts. Only the first stage uses inputs, only the last one targets.
+struct MicroBatches {
+  std::vector<std::int64_t> samples;   ///< Of each.
+  std::vector<std::int64_t> first;     ///< Index in the batch of each one's first sample.
+  std::vector<torch::Tensor> inputs;   ///< Empty if no stage of this rank uses them.
+  std::vector<torch::Tensor> targets;  ///< As above.
+};
+
+/// Cuts `samples` into `parts` that differ by at most one; the larger ones come first.
+MicroBatches micro_batches_of(std::int64_t samples, int parts, const torch::Tensor& inputs,
+                              const torch::Tensor& targets);
+
+/// A rank's stages in libtorch: forward, gradients of inputs and of weights, one micro-batch at a
+/// time. Gradients add up on the parameters. Random numbers (dropout) depend on the seed, the step,
+/// the micro-batch's first sample and the layer alone, so that they are the same in every cut.
+/// Not thread-safe.
+class PipelineStages final : public pipeline::StageWork {
+ public:
+  struct Options {
+    PipelineLoss loss;
+    std::uint64_t seed = 0;
+    bool step_at_once = true;  ///< A stage's optimizer steps when its gradients are complete.
+  };
+  /// `boundaries[s]` is what stage s receives. All references must outlive it.
+  PipelineStages(const std::vector<LocalStage>& stages,
+                 const std::vector<BoundaryShape>& boundaries, int all_stages, Options options);
+
+  /// Called before the next step of `runner`, which has run all before. With a schedule that does
+  /// not train, gradients are not computed. `number`: of the step, for random numbers.
+  void begin(const pipeline::PipelineRunner& runner, MicroBatches batch, std::int64_t number);
+  LossSum loss() const { return loss_; }
+  /// By micro-batch: outputs of the last stage, after a forward-only step.
+  std::vector<torch::Tensor> outputs() { return std::move(outputs_); }
+
+  /// Runs one stage on `input`, with the random numbers of that micro-batch.
+  torch::Tensor forward(const LocalStage& stage, const torch::Tensor& input,
+                        std::int64_t first_sample) const;
+
+  std::optional<LentSpan> receive_buffer(const pipeline::Message& message,
+                                         std::int64_t step) override;
+  void compute(const pipeline::Task& task, std::int64_t step) override;
+  LentConstSpan output(const pipeline::Message& message, std::int64_t step) override;
+  void sent(const pipeline::Message& message, std::int64_t step) override;
+  void update(pipeline::Stage stage, std::int64_t step) override;
+
+ private:
+  using Place = std::pair<pipeline::Stage, pipeline::MicroBatch>;
+  using Key = std::pair<pipeline::Message, std::int64_t>;
+
+  const LocalStage& local(pipeline::Stage stage) const;
+  bool is_last(pipeline::Stage stage) const { return stage + 1 == all_stages_; }
+  void compute_forward(const pipeline::Task& task);
+  void compute_backward(const pipeline::Task& task);
+  torch::Tensor scaled_loss(const torch::Tensor& output, pipeline::MicroBatch micro_batch);
+  torch::Tensor take(const pipeline::Message& message);
+  torch::Tensor& put(const pipeline::Message& message, const torch::Tensor& tensor);
+
+  const std::vector<LocalStage>& stages_;
+  const std::vector<BoundaryShape>& boundaries_;
+  int all_stages_;
+  Options options_;
+  const pipeline::PipelineSchedule* schedule_ = nullptr;
+  MicroBatches batch_;
+  std::int64_t number_ = 0;
+  std::int64_t runner_step_ = 0;  ///< The runner's number of the step.
+  double count_ = 0;              ///< Losses of the whole batch.
+  LossSum loss_;
+  std::vector<torch::Tensor> outputs_;
+  std::map<Place, SplitBackward> backwards_;
+  std::map<Key, torch::Tensor> tensors_;  ///< That arrive, are being sent, or go to a local stage.
+};
+
+}  // namespace gradwire

@@ -1,0 +1,388 @@
+#include "gradwire/train/pipeline/pipeline.h"
+
+#include <atomic>
+#include <mutex>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gradwire/base/error.h"
+#include "gradwire/train/checkpoint/checkpoint.h"
+#include "gradwire/train/checkpoint/load.h"
+#include "gradwire/train/checkpoint/safetensors.h"
+#include "tests/data/temporary_folder.h"
+#include "tests/torch/loopback.h"
+#include "tests/train/pipeline_model.h"
+#include "tests/train/subprocess.h"
+#include "tests/train/thread_group.h"
+
+namespace gradwire::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// What every stage's parameters and optimizer states are after some steps, from all ranks.
+class Trained {
+ public:
+  void take(const NamedValues& values) {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [name, value] : values) values_[name] = value;
+  }
+  const NamedValues& values() const { return values_; }
+
+ private:
+  std::mutex mutex_;
+  NamedValues values_;
+};
+
+struct Case {
+  std::string schedule = "1f1b";
+  int micro_batches = 4;
+  std::int64_t samples = 7;
+  int steps = 12;
+  std::optional<double> clip;
+  std::vector<std::size_t> cut;
+};
+
+/// Layers whose factories draw the same values on every thread: those of one generator, made once.
+Layers shared_layers() {
+  static const std::vector<torch::Tensor> drawn = [] {
+    torch::manual_seed(11);
+    std::vector<torch::Tensor> all;
+    const Layers layers = pipeline_layers();
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      for (const auto& [name, tensor] : all_parameters(*layers.make(i).ptr())) {
+        all.push_back(tensor.detach().clone());
+      }
+    }
+    return all;
+  }();
+  Layers shared;
+  const Layers plain = pipeline_layers();
+  std::size_t first = 0;
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    const std::size_t begin = first;
+    const auto make = [plain, i, begin] {
+      torch::nn::AnyModule layer = plain.make(i);
+      const torch::NoGradGuard no_grad;
+      std::size_t next = begin;
+      for (const auto& [name, tensor] : all_parameters(*layer.ptr())) tensor.copy_(drawn[next++]);
+      return layer;
+    };
+    first += all_parameters(*plain.make(i).ptr()).size();
+    shared.add_layer(plain.name(i), make);
+  }
+  return shared;
+}
+
+NamedValues train(int ranks, const Case& what) {
+  Trained trained;
+  run_on_loopback(ranks, [&](const ProcessGroup& group) {
+    at::set_num_threads(1);
+    auto options = pipeline_options(group, what.schedule, what.micro_batches);
+    options.clip_norm = what.clip;
+    options.cut = what.cut;
+    Pipeline model(shared_layers(), options);
+    for (int step = 0; step < what.steps; ++step) {
+      const auto batch = pipeline_batch(what.samples, step);
+      const LossSum loss = model.train_step(batch.inputs, batch.targets);
+      EXPECT_EQ(loss.count, model.has_last_stage() ? static_cast<double>(what.samples) : 0);
+    }
+    trained.take(values_of(model));
+  });
+  return trained.values();
+}
+
+void expect_same(const NamedValues& actual, const NamedValues& expected, const std::string& what) {
+  ASSERT_EQ(actual.size(), expected.size()) << what;
+  for (const auto& [name, value] : expected) {
+    ASSERT_TRUE(actual.contains(name)) << what << ": " << name;
+    EXPECT_TRUE(torch::equal(actual.at(name), value)) << what << ": " << name;
+  }
+}
+
+/// Plain libtorch: accumulates the micro-batches, each with its share of the mean.
+NamedValues train_plainly(const Case& what) {
+  at::set_num_threads(1);
+  const Layers layers = shared_layers();
+  StageModule model;
+  for (std::size_t i = 0; i < layers.size(); ++i) model.add(layers.name(i), layers.make(i));
+  const auto optimizer = pipeline_adam(model.parameters());
+  const PipelineLoss loss = cross_entropy_sum();
+  for (int step = 0; step < what.steps; ++step) {
+    const auto batch = pipeline_batch(what.samples, step);
+    const auto sizes = batch.inputs.tensor_split(what.micro_batches);
+    const auto targets = batch.targets.tensor_split(what.micro_batches);
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      const auto output = model.forward(sizes[i], [](std::size_t) {});
+      (loss.sum(output, targets[i]) / static_cast<double>(what.samples)).backward();
+    }
+    if (what.clip) {
+      double sum = 0;
+      for (const auto& [name, tensor] : trainable_parameters(model)) {
+        sum += std::pow(
+            torch::linalg_vector_norm(tensor.grad(), 2, {}, false, torch::kFloat64).item<double>(),
+            2);
+      }
+      const double scale = *what.clip / (std::sqrt(sum) + 1e-6);
+      for (const auto& [name, tensor] : trainable_parameters(model)) {
+        if (scale < 1) tensor.mutable_grad().mul_(scale);
+      }
+    }
+    optimizer->step();
+    optimizer->zero_grad();
+  }
+  NamedValues values;
+  for (const auto& [name, tensor] : trainable_parameters(model)) {
+    values[name] = tensor.detach().flatten().clone();
+  }
+  return values;
+}
+
+NamedValues parameters_in(NamedValues values) {
+  std::erase_if(values, [](const auto& each) { return each.first.starts_with("optimizer."); });
+  return values;
+}
+
+TEST(PipelineTraining, OneRankAccumulatesAsPlainTorch) {
+  for (const int micro_batches : {1, 3, 4, 7}) {
+    for (const std::optional<double> clip : {std::optional<double>(), std::optional(0.05)}) {
+      const Case what{.micro_batches = micro_batches, .steps = 50, .clip = clip};
+      expect_same(parameters_in(train(1, what)), train_plainly(what),
+                  fmt::format("{} micro-batches", micro_batches));
+    }
+  }
+}
+
+TEST(PipelineTraining, EveryScheduleHasTheBitsOfOneProcess) {
+  for (const int micro_batches : {1, 3, 4, 7}) {
+    const NamedValues alone = train(1, {.micro_batches = micro_batches});
+    for (const std::string schedule :
+         {"gpipe", "1f1b", "1f1b:2", "zero_bubble_h1", "zero_bubble", "zero_bubble_v"}) {
+      for (const int ranks : {2, 3, 4}) {
+        expect_same(train(ranks, {.schedule = schedule, .micro_batches = micro_batches}), alone,
+                    fmt::format("{}, {} ranks, {} micro-batches", schedule, ranks, micro_batches));
+      }
+    }
+  }
+  expect_same(train(2, {.schedule = "interleaved"}), train(1, {}), "interleaved");
+  expect_same(train(4, {.schedule = "interleaved"}), train(1, {}), "interleaved");
+}
+
+TEST(PipelineTraining, ClippingHasTheBitsOfOneProcess) {
+  const Case what{.schedule = "zero_bubble", .steps = 50, .clip = 0.05};
+  const NamedValues alone = train(1, what);
+  for (const int ranks : {2, 4}) expect_same(train(ranks, what), alone, std::to_string(ranks));
+}
+
+TEST(PipelineTraining, EveryCutHasTheSameBits) {
+  const NamedValues alone = train(1, {});
+  expect_same(train(2, {.cut = {1, 7}}), alone, "1, 7");
+  expect_same(train(3, {.cut = {5, 1, 2}}), alone, "5, 1, 2");
+}
+
+TEST(PipelineTraining, AShortBatchHasFewerMicroBatches) {
+  const Case what{.micro_batches = 5, .samples = 3};
+  expect_same(train(3, what), train(1, what), "3 samples in 5 micro-batches");
+}
+
+TEST(PipelineTraining, ProcessesWithDropoutHaveTheBitsOfOne) {
+  const auto programs = own_program().parent_path();
+  const auto results = [&](int ranks, const std::string& schedule) {
+    const TemporaryFolder folder;
+    const auto finished = run({programs / "gradwire", "run", "-n", std::to_string(ranks), "--",
+                               programs / "pipeline_rank", schedule, folder.path()});
+    EXPECT_EQ(finished.status, 0) << finished.output;
+    NamedValues all;
+    for (int rank = 0; rank < ranks; ++rank) {
+      for (const auto& [name, value] :
+           load_safetensors(folder / (std::to_string(rank) + ".safetensors")).tensors) {
+        all[name] = value;
+      }
+    }
+    return all;
+  };
+  const NamedValues alone = results(1, "1f1b");
+  EXPECT_FALSE(alone.empty());
+  expect_same(results(4, "1f1b"), alone, "1f1b");
+  expect_same(results(3, "zero_bubble"), alone, "zero_bubble");
+  expect_same(results(2, "zero_bubble_v"), alone, "zero_bubble_v");
+}
+
+TEST(PipelineTraining, OneRankNeedsNothingOfItsGroup) {
+  Trained trained;
+  const Case what{.steps = 3};
+  run_on_threads(1, [&](const ProcessGroup& group) {
+    Pipeline model(shared_layers(), pipeline_options(group, what.schedule, what.micro_batches));
+    for (int step = 0; step < what.steps; ++step) {
+      const auto batch = pipeline_batch(what.samples, step);
+      model.train_step(batch.inputs, batch.targets);
+    }
+    trained.take(values_of(model));
+  });
+  expect_same(trained.values(), train(2, what), "a group of one");
+}
+
+TEST(PipelineTraining, EvaluatesInTheOrderOfTheSamples) {
+  torch::Tensor expected;
+  for (const int ranks : {1, 3}) {
+    run_on_loopback(ranks, [&](const ProcessGroup& group) {
+      Pipeline model(shared_layers(), pipeline_options(group, "1f1b", 4));
+      const auto batch = pipeline_batch(7, 0);
+      model.train_step(batch.inputs, batch.targets);
+      const torch::Tensor output = model.evaluate(batch.inputs);
+      model.train_step(batch.inputs, batch.targets);
+      EXPECT_EQ(output.defined(), model.has_last_stage());
+      if (!output.defined()) return;
+      EXPECT_EQ(output.sizes(), c10::IntArrayRef({7, 3}));
+      if (ranks == 1) expected = output;
+      EXPECT_TRUE(torch::equal(output, expected));
+    });
+  }
+}
+
+TEST(PipelineTraining, OnlyTheEndsNeedTheBatch) {
+  const Case what{};
+  Trained trained;
+  run_on_loopback(3, [&](const ProcessGroup& group) {
+    Pipeline model(shared_layers(), pipeline_options(group, what.schedule, what.micro_batches));
+    for (int step = 0; step < what.steps; ++step) {
+      auto batch = pipeline_batch(what.samples, step);
+      if (!model.has_first_stage()) batch.inputs = {};
+      if (!model.has_last_stage()) batch.targets = {};
+      model.train_step(batch.inputs, batch.targets, what.samples);
+    }
+    trained.take(values_of(model));
+  });
+  expect_same(trained.values(), train(1, what), "ends");
+}
+
+TEST(PipelineCheckpoint, ContinuesWithAnotherNumberOfStages) {
+  const Case what{.steps = 8};
+  const NamedValues through = train(1, what);
+  const TemporaryFolder folder;
+  const auto run_part = [&](int ranks, const std::string& schedule, int from, int to, bool save) {
+    Trained trained;
+    run_on_loopback(ranks, [&](const ProcessGroup& group) {
+      Pipeline model(shared_layers(), pipeline_options(group, schedule, what.micro_batches));
+      if (from > 0) load_checkpoint(folder.path(), {.group = group, .model = model});
+      for (int step = from; step < to; ++step) {
+        const auto batch = pipeline_batch(what.samples, step);
+        model.train_step(batch.inputs, batch.targets);
+      }
+      if (save) {
+        save_checkpoint({.group = group, .model = model}, to, {.folder = folder.path()});
+      }
+      trained.take(values_of(model));
+    });
+    return trained.values();
+  };
+  run_part(3, "zero_bubble", 0, 4, true);
+  expect_same(run_part(1, "1f1b", 4, 8, false), through, "3 stages to 1");
+  expect_same(run_part(2, "1f1b", 4, 6, true).size() > 0 ? run_part(4, "gpipe", 6, 8, false)
+                                                         : NamedValues{},
+              through, "3 stages to 2 to 4");
+}
+
+/// A layer that counts how many of its kind exist.
+struct CountedImpl : torch::nn::Module {
+  explicit CountedImpl(std::atomic<int>& count) : count_(count) {
+    ++count_;
+    weight = register_parameter("weight", torch::ones({4}));
+  }
+  ~CountedImpl() override { --count_; }
+  CountedImpl(const CountedImpl&) = delete;
+  CountedImpl& operator=(const CountedImpl&) = delete;
+  torch::Tensor forward(const torch::Tensor& x) { return x * weight; }
+
+  torch::Tensor weight;
+
+ private:
+  std::atomic<int>& count_;
+};
+TORCH_MODULE(Counted);
+
+TEST(PipelineLayers, ARankHoldsItsStageAndOneLayerAtMost) {
+  run_on_loopback(4, [&](const ProcessGroup& group) {
+    std::atomic<int> count = 0;
+    int most = 0;
+    Layers layers;
+    for (int i = 0; i < 8; ++i) {
+      layers.add(fmt::format("layer{}", i), [&count, &most] {
+        Counted made(count);
+        most = std::max(most, count.load());
+        return made;
+      });
+    }
+    const Pipeline model(layers, pipeline_options(group, "1f1b", 2));
+    EXPECT_EQ(count, 2);
+    EXPECT_LE(most, 3);
+  });
+}
+
+std::string error_of(int ranks, const std::function<void(const ProcessGroup&)>& body) {
+  try {
+    run_on_loopback(ranks, body);
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(PipelineErrors, NameWhatIsWrongBeforeTraining) {
+  const auto with = [](const Layers& layers, const std::string& schedule,
+                       std::vector<std::size_t> cut = {}) {
+    return error_of(2, [&](const ProcessGroup& group) {
+      auto options = pipeline_options(group, schedule, 4);
+      options.cut = cut;
+      Pipeline model(layers, options);
+      const auto batch = pipeline_batch(4, 0);
+      model.train_step(batch.inputs, batch.targets);
+    });
+  };
+  Layers one;
+  one.add("only", [] { return torch::nn::Linear(5, 3); });
+  EXPECT_THAT(with(one, "1f1b"), HasSubstr("1 layers cannot be divided into 2 stages"));
+  EXPECT_THAT(with(shared_layers(), "1f1c"), HasSubstr("1f1b"));
+  EXPECT_THAT(with(shared_layers(), "forward_only"), HasSubstr("does not train"));
+  EXPECT_THAT(with(shared_layers(), "1f1b", {3, 3}), HasSubstr("8 in all"));
+  Layers folded;
+  folded.add("fold", [] {
+    return torch::nn::Functional([](const torch::Tensor& x) { return x.flatten(); });
+  });
+  folded.add("last", [] { return torch::nn::Linear(5, 3); });
+  EXPECT_THAT(with(folded, "1f1b", {1, 1}), HasSubstr("samples in its first dimension"));
+  Layers indices;
+  indices.add("argmax", [] {
+    return torch::nn::Functional([](const torch::Tensor& x) { return x.argmax(1, true); });
+  });
+  indices.add("last", [] { return torch::nn::Linear(1, 3); });
+  EXPECT_THAT(with(indices, "1f1b", {1, 1}), HasSubstr("floating-point"));
+  Layers wrong;
+  wrong.add("first", [] { return torch::nn::Linear(5, 7); });
+  wrong.add("second", [] { return torch::nn::Linear(6, 3); });
+  EXPECT_THAT(with(wrong, "1f1b", {1, 1}), HasSubstr("mat1 and mat2"));
+  EXPECT_THROW(Layers().add("a.b", [] { return torch::nn::Linear(1, 1); }), Exception);
+  EXPECT_THROW(one.add("only", [] { return torch::nn::Linear(1, 1); }), Exception);
+}
+
+TEST(PipelineErrors, RanksThatDisagreeSayHow) {
+  const std::string error = error_of(2, [](const ProcessGroup& group) {
+    const int micro_batches = group->getRank() == 0 ? 4 : 8;
+    const Pipeline model(shared_layers(), pipeline_options(group, "1f1b", micro_batches));
+  });
+  EXPECT_THAT(error, HasSubstr("rank 1 has another pipeline than rank 0"));
+  EXPECT_THAT(error, HasSubstr("8 micro-batches"));
+}
+
+TEST(PipelineErrors, ABatchOfAnotherSizeOnOneRankEndsAll) {
+  const std::string error = error_of(2, [](const ProcessGroup& group) {
+    Pipeline model(shared_layers(), pipeline_options(group, "1f1b", 2));
+    const auto batch = pipeline_batch(group->getRank() == 0 ? 4 : 6, 0);
+    model.train_step(batch.inputs, batch.targets);
+  });
+  EXPECT_THAT(error, HasSubstr("micro-batch"));
+}
+
+}  // namespace
+}  // namespace gradwire::test

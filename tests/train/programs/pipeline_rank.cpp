@@ -1,0 +1,27 @@
+// One process of a pipeline with dropout: pipeline_rank SCHEDULE FOLDER.
+#include <filesystem>
+#include <string>
+
+#include "gradwire/torch/init.h"
+#include "gradwire/train/checkpoint/safetensors.h"
+#include "tests/train/pipeline_model.h"
+
+int main(int argc, char** argv) {
+  if (argc != 3) return 2;
+  at::set_num_threads(1);
+  const auto group = gradwire::init();
+  torch::manual_seed(11);
+  gradwire::Pipeline model(gradwire::test::pipeline_layers(0.3),
+                           gradwire::test::pipeline_options(group, argv[1], 4));
+  for (int step = 0; step < 50; ++step) {
+    const auto batch = gradwire::test::pipeline_batch(7, step);
+    model.train_step(batch.inputs, batch.targets);
+  }
+  std::vector<gradwire::NamedTensor> result;
+  for (const auto& [name, tensor] : gradwire::test::values_of(model)) {
+    result.push_back({name, tensor});
+  }
+  const auto file = std::to_string(group->getRank()) + ".safetensors";
+  gradwire::save_safetensors(std::filesystem::path(argv[2]) / file, result);
+  group->barrier()->wait();
+}

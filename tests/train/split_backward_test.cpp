@@ -1,0 +1,159 @@
+#include "gradwire/train/pipeline/split_backward.h"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gradwire/base/error.h"
+#include "gradwire/train/named_tensor.h"
+#include "gradwire/train/pipeline/layers.h"
+
+namespace gradwire::test {
+namespace {
+
+struct Gradients {
+  torch::Tensor input;
+  std::vector<torch::Tensor> parameters;
+};
+
+using Net = std::function<torch::Tensor(const torch::Tensor&)>;
+
+/// Gradients after two micro-batches, in one part or in two.
+Gradients gradients(const torch::nn::Module& module, const Net& net, const torch::Tensor& example,
+                    bool split, bool expect_deferred) {
+  for (const auto& parameter : module.parameters()) parameter.mutable_grad() = {};
+  Gradients result;
+  for (int i = 0; i < 2; ++i) {
+    const auto input = (example + i).detach().requires_grad_();
+    const auto output = net(input);
+    const auto gradient = torch::cos(output.detach());
+    SplitBackward backward(output, input);
+    result.input = split ? backward.inputs(gradient) : backward.all(gradient);
+    if (split && i == 0) {
+      const bool none = std::ranges::none_of(module.parameters(),
+                                             [](const auto& p) { return p.grad().defined(); });
+      EXPECT_EQ(none, expect_deferred);
+    }
+    if (split) backward.weights();
+  }
+  for (const auto& parameter : module.parameters()) result.parameters.push_back(parameter.grad());
+  return result;
+}
+
+void expect_equal_parts(const torch::nn::Module& module, const Net& net,
+                        const torch::Tensor& example, bool deferred = true) {
+  const Gradients whole = gradients(module, net, example, false, deferred);
+  std::vector<torch::Tensor> kept;
+  for (const auto& gradient : whole.parameters) kept.push_back(gradient.clone());
+  const Gradients parts = gradients(module, net, example, true, deferred);
+  EXPECT_TRUE(torch::equal(whole.input, parts.input));
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    EXPECT_TRUE(torch::equal(kept[i], parts.parameters[i])) << i;
+  }
+}
+
+TEST(SplitBackward, HasTheBitsOfOneBackward) {
+  torch::manual_seed(1);
+  torch::nn::Sequential dense(torch::nn::Linear(6, 9), torch::nn::GELU(),
+                              torch::nn::LayerNorm(torch::nn::LayerNormOptions({9})),
+                              torch::nn::Linear(9, 4));
+  expect_equal_parts(
+      *dense, [&](const auto& x) { return dense->forward(x); }, torch::randn({5, 6}));
+  torch::nn::Sequential convolutions(
+      torch::nn::Conv2d(torch::nn::Conv2dOptions(2, 3, 3).padding(1)), torch::nn::BatchNorm2d(3),
+      torch::nn::ReLU(), torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 2, 3).stride(2)));
+  expect_equal_parts(
+      *convolutions, [&](const auto& x) { return convolutions->forward(x); },
+      torch::randn({2, 2, 8, 8}));
+}
+
+TEST(SplitBackward, FollowsResidualsAndSkipsUnusedParameters) {
+  torch::manual_seed(2);
+  torch::nn::Sequential net(torch::nn::Linear(4, 4), torch::nn::Linear(4, 4),
+                            torch::nn::Linear(4, 4));
+  const auto residual = [&](const torch::Tensor& x) {
+    const auto first = x + torch::tanh(net[0]->as<torch::nn::Linear>()->forward(x));
+    return first * net[1]->as<torch::nn::Linear>()->forward(first);
+  };
+  const auto example = torch::randn({3, 4});
+  for (const bool split : {false, true}) {
+    const Gradients found = gradients(*net, residual, example, split, true);
+    EXPECT_FALSE(net[2]->parameters()[0].grad().defined());
+    EXPECT_TRUE(found.input.defined());
+  }
+  torch::nn::Sequential used(net[0], net[1]);
+  expect_equal_parts(*used, residual, example);
+}
+
+TEST(SplitBackward, ComputesASharedParameterAtOnce) {
+  torch::manual_seed(3);
+  torch::nn::Linear shared(4, 4);
+  expect_equal_parts(
+      *shared, [&](const auto& x) { return shared(torch::tanh(shared(x))); }, torch::randn({3, 4}),
+      /*deferred=*/false);
+}
+
+TEST(SplitBackward, TheFirstStageHasNoGradientOfItsInput) {
+  torch::manual_seed(4);
+  torch::nn::Linear layer(4, 2);
+  const auto input = torch::randn({3, 4});
+  SplitBackward backward(layer(input), {});
+  EXPECT_FALSE(backward.inputs(torch::ones({3, 2})).defined());
+  EXPECT_FALSE(layer->weight.grad().defined());
+  backward.weights();
+  EXPECT_TRUE(torch::equal(layer->bias.grad(), torch::full({2}, 3.0F)));
+}
+
+TEST(SplitBackward, AnOutputThatNeedsNoGradientHasNone) {
+  SplitBackward backward(torch::ones({2}), {});
+  EXPECT_FALSE(backward.all(torch::ones({2})).defined());
+  SplitBackward split(torch::ones({2}), {});
+  EXPECT_FALSE(split.inputs(torch::ones({2})).defined());
+  split.weights();
+}
+
+/// The least largest stage over all cuts.
+double best_of_all(const std::vector<double>& weights, int stages, std::size_t begin = 0) {
+  double sum = 0;
+  if (stages == 1) {
+    for (std::size_t i = begin; i < weights.size(); ++i) sum += weights[i];
+    return sum;
+  }
+  double best = std::numeric_limits<double>::infinity();
+  for (std::size_t end = begin + 1; end + static_cast<std::size_t>(stages) <= weights.size() + 1;
+       ++end) {
+    sum += weights[end - 1];
+    best = std::min(best, std::max(sum, best_of_all(weights, stages - 1, end)));
+  }
+  return best;
+}
+
+TEST(BalancedCut, IsTheBestOfAllCuts) {
+  std::mt19937 random(5);
+  for (int i = 0; i < 300; ++i) {
+    std::vector<double> weights(1 + random() % 9);
+    for (double& weight : weights) weight = static_cast<double>(random() % 20);
+    const int stages = 1 + static_cast<int>(random() % weights.size());
+    const auto cut = balanced_cut(weights, stages);
+    ASSERT_EQ(cut.size(), static_cast<std::size_t>(stages));
+    double largest = 0;
+    std::size_t layer = 0;
+    for (const std::size_t count : cut) {
+      EXPECT_GE(count, 1U);
+      double sum = 0;
+      for (std::size_t k = 0; k < count; ++k) sum += weights[layer++];
+      largest = std::max(largest, sum);
+    }
+    EXPECT_EQ(layer, weights.size());
+    EXPECT_EQ(largest, best_of_all(weights, stages));
+  }
+  EXPECT_THROW(balanced_cut({1, 2}, 3), Exception);
+}
+
+}  // namespace
+}  // namespace gradwire::test
