@@ -60,7 +60,7 @@ inline Pipeline::Options pipeline_options(const ProcessGroup& group, const std::
 using NamedValues = std::map<std::string, torch::Tensor>;
 
 /// Copies of a rank's parameters by name, and of its optimizer states.
-inline NamedValues values_of(Pipeline& model) {
+inline NamedValues state_values(Pipeline& model) {
   NamedValues values;
   for (const TensorPiece& piece : model.pieces(false)) values[piece.name] = piece.data.clone();
   return values;

@@ -18,7 +18,7 @@ int main(int argc, char** argv) {
     model.train_step(batch.inputs, batch.targets);
   }
   std::vector<gradwire::NamedTensor> result;
-  for (const auto& [name, tensor] : gradwire::test::values_of(model)) {
+  for (const auto& [name, tensor] : gradwire::test::state_values(model)) {
     result.push_back({name, tensor});
   }
   const auto file = std::to_string(group->getRank()) + ".safetensors";

@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "gradwire/base/refuse.h"
+#include "gradwire/pipeline/generators/greedy.h"
 #include "gradwire/train/activation/activation_checkpoint.h"
 #include "gradwire/train/checkpoint/replicated.h"
 #include "gradwire/train/named_tensor.h"
@@ -126,10 +127,22 @@ void Pipeline::check_agreement(const Layers& layers) const {
          other->substr(0, other->find('\n')), texts[0].substr(0, texts[0].find('\n')));
 }
 
+/// The schedule of a batch; a smaller one than usual, whose number of micro-batches the generator
+/// may not support, is ordered greedily on the same stages.
 pipeline::PipelineSchedule Pipeline::schedule_for(int micro_batches, bool trains) const {
-  pipeline::PipelineSchedule schedule = value_or_throw(pipeline::make_pipeline(
-      options_.schedule,
-      {.ranks = ranks_, .micro_batches = micro_batches, .costs = options_.costs}));
+  pipeline::PipelineOptions how{
+      .ranks = ranks_, .micro_batches = micro_batches, .costs = options_.costs};
+  auto made = pipeline::make_pipeline(options_.schedule, how);
+  if (!made && micro_batches < options_.micro_batches) {
+    how.micro_batches = options_.micro_batches;
+    pipeline::PipelineSchedule usual =
+        value_or_throw(pipeline::make_pipeline(options_.schedule, how));
+    for (auto& order : usual.order) order.clear();
+    usual.micro_batches = micro_batches;
+    const int everything = micro_batches * usual.stages();
+    made = pipeline::order_greedily(std::move(usual), options_.costs, everything);
+  }
+  pipeline::PipelineSchedule schedule = value_or_throw(std::move(made));
   if (!schedule.trains) refuse("{} does not train: use 1f1b, zero_bubble, ...", options_.schedule);
   if (trains) return schedule;
   schedule.trains = false;
@@ -259,7 +272,7 @@ torch::Tensor Pipeline::evaluate(const torch::Tensor& inputs, std::int64_t sampl
 /// between them. Neither random numbers nor running statistics change.
 void Pipeline::find_boundaries(const torch::Tensor& inputs) {
   constexpr std::int64_t kSamples = 2;
-  const pipeline::PipelineSchedule schedule = schedule_for(1, true);
+  const pipeline::PipelineSchedule schedule = schedule_for(options_.micro_batches, true);
   const int stages = schedule.stages();
   const bool steps_at_once = !options_.clip_norm;
   work_ = std::make_unique<PipelineStages>(

@@ -18,7 +18,7 @@ using torch::autograd::edge_list;
 using torch::autograd::Node;
 using torch::autograd::variable_list;
 
-torch::autograd::Engine& engine() {
+torch::autograd::Engine& autograd_engine() {
   return torch::autograd::Engine::get_default_engine();
 }
 
@@ -106,7 +106,7 @@ torch::Tensor SplitBackward::inputs(const torch::Tensor& gradient) {
   for (const Branch& branch : branches_) {
     branch.node->add_pre_hook(std::make_unique<Capture>(branch.received));
   }
-  return engine()
+  return autograd_engine()
       .execute({root_}, {gradient}, /*keep_graph=*/true, /*create_graph=*/false,
                /*accumulate_grad=*/false, {torch::autograd::impl::gradient_edge(input_)})
       .front();
@@ -122,8 +122,8 @@ void SplitBackward::weights() {
     // A copy: the hook stores what the node receives now.
     const variable_list received = *branch.received;
     if (received.empty()) continue;
-    engine().execute(inputs_of(*branch.node), received, /*keep_graph=*/false,
-                     /*create_graph=*/false, /*accumulate_grad=*/true, branch.parameters);
+    autograd_engine().execute(inputs_of(*branch.node), received, /*keep_graph=*/false,
+                              /*create_graph=*/false, /*accumulate_grad=*/true, branch.parameters);
   }
   branches_.clear();
   root_ = {};
@@ -132,11 +132,11 @@ void SplitBackward::weights() {
 
 torch::Tensor SplitBackward::all(const torch::Tensor& gradient) {
   if (!root_.function) return {};
-  engine().execute({root_}, {gradient}, /*keep_graph=*/false, /*create_graph=*/false,
-                   /*accumulate_grad=*/true);
+  autograd_engine().execute({root_}, {gradient}, /*keep_graph=*/false, /*create_graph=*/false,
+                            /*accumulate_grad=*/true);
   root_ = {};
   branches_.clear();
-  gradient_ = {};
+  gradient_ = torch::Tensor();
   done_ = true;
   return input_.defined() ? input_.grad() : torch::Tensor();
 }
