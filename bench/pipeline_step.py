@@ -1,7 +1,6 @@
-"""Steps of torch.distributed.pipelining over Gloo or gradwire, measured as `gradwire bench pipeline`
-measures: computations sleep, and communication is real. The time is the median of the slowest rank.
-Rank 0 prints {"rows": [...]}. The device executes its queue in order and starts a computation when
-the host gets to it. There is no optimizer.
+"""Steps of torch.distributed.pipelining over Gloo or gradwire, measured as by `gradwire bench
+pipeline`: computations sleep, and communication is real. The time is the median of the slowest
+rank. Rank 0 prints {"rows": [...]}. There is no optimizer.
 
 usage: pipeline_step.py JOB [--backend gloo|gradwire]      (in torchrun's environment)
 JOB is JSON: {"schedule": "GPipe", "1F1B", "Interleaved1F1B", "InterleavedZeroBubble" or

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <random>
 #include <set>
 #include <string>
 #include <vector>
@@ -10,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "gradwire/base/random.h"
 #include "gradwire/pipeline/catalogue.h"
 #include "gradwire/pipeline/verifier.h"
 #include "tests/comm/local_job.h"
@@ -190,8 +190,10 @@ TEST(PipelineRunner, BlockingSendsAndLateReceivesWork) {
 }
 
 /// A random order that the dependencies allow, with random edges.
-PipelineSchedule random_schedule(std::mt19937& random, int ranks) {
-  const auto below = [&](int n) { return std::uniform_int_distribution(0, n - 1)(random); };
+PipelineSchedule random_schedule(Random& random, int ranks) {
+  const auto below = [&](int n) {
+    return static_cast<int>(random.below(static_cast<std::uint64_t>(n)));
+  };
   PipelineSchedule schedule{.name = "random", .micro_batches = 1 + below(6)};
   const int stages = ranks + below(ranks + 1);
   for (Stage s = 0; s < stages; ++s) schedule.rank_of.push_back(s < ranks ? s : below(ranks));
@@ -234,7 +236,7 @@ PipelineSchedule random_schedule(std::mt19937& random, int ranks) {
 }
 
 TEST(PipelineRunner, RandomOrdersWithSkipConnectionsComputeWhatOneProcessDoes) {
-  std::mt19937 random(7);
+  Random random(7);
   test::LocalJob job(3);
   for (int i = 0; i < 60; ++i) {
     const PipelineSchedule schedule = random_schedule(random, 3);

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
-#include <random>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "gradwire/base/error.h"
+#include "gradwire/base/random.h"
 #include "gradwire/train/named_tensor.h"
 #include "gradwire/train/pipeline/layers.h"
 
@@ -133,11 +133,11 @@ double best_of_all(const std::vector<double>& weights, int stages, std::size_t b
 }
 
 TEST(BalancedCut, IsTheBestOfAllCuts) {
-  std::mt19937 random(5);
+  Random random(5);
   for (int i = 0; i < 300; ++i) {
-    std::vector<double> weights(1 + random() % 9);
-    for (double& weight : weights) weight = static_cast<double>(random() % 20);
-    const int stages = 1 + static_cast<int>(random() % weights.size());
+    std::vector<double> weights(1 + random.below(9));
+    for (double& weight : weights) weight = static_cast<double>(random.below(20));
+    const int stages = 1 + static_cast<int>(random.below(weights.size()));
     const auto cut = balanced_cut(weights, stages);
     ASSERT_EQ(cut.size(), static_cast<std::size_t>(stages));
     double largest = 0;

@@ -17,7 +17,8 @@ namespace gradwire {
 ///
 ///     gradwire::Layers layers;
 ///     layers.add("embedding", [] { return torch::nn::Embedding(256, 64); });
-///     for (int i = 0; i < 12; ++i) layers.add(fmt::format("block{}", i), [] { return Block(64); });
+///     layers.add("hidden", [] { return torch::nn::Sequential(Block(64), Block(64)); });
+///     layers.add("head", [] { return torch::nn::Linear(64, 256); });
 ///
 /// Not thread-safe.
 class Layers {

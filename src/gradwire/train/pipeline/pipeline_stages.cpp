@@ -1,11 +1,11 @@
 #include "gradwire/train/pipeline/pipeline_stages.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "gradwire/base/random.h"
 #include "gradwire/base/refuse.h"
 #include "gradwire/torch/tensor_span.h"
 #include "gradwire/train/activation/activation_checkpoint.h"
@@ -16,19 +16,14 @@ namespace {
 using pipeline::Compute;
 using pipeline::Message;
 
-/// A seed for a layer's random numbers: well mixed, equal in every cut.
+/// A seed for a layer's random numbers, equal in every cut.
 std::uint64_t seed_of(std::uint64_t seed, std::int64_t step, std::int64_t sample,
                       std::size_t layer) {
-  std::uint64_t x = seed;
   for (const std::uint64_t part : {static_cast<std::uint64_t>(step),
                                    static_cast<std::uint64_t>(sample), std::uint64_t{layer}}) {
-    // splitmix64 (Steele et al., OOPSLA 2014).
-    x += part + 0x9e3779b97f4a7c15;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-    x ^= x >> 31;
+    seed = Random(seed + part).next();
   }
-  return x;
+  return seed;
 }
 
 /// Keeps the caller's random numbers.
