@@ -44,6 +44,14 @@ struct Case {
   std::vector<std::size_t> cut;
 };
 
+/// Runs `body` on every rank, with one torch thread: layer norm adds gradients thread by thread.
+void on_ranks(int ranks, const std::function<void(const ProcessGroup&)>& body) {
+  run_on_loopback(ranks, [&](const ProcessGroup& group) {
+    at::set_num_threads(1);
+    body(group);
+  });
+}
+
 /// Layers whose factories draw the same values on every thread: those of one generator, made once.
 Layers shared_layers() {
   static const std::vector<torch::Tensor> drawn = [] {
@@ -77,8 +85,7 @@ Layers shared_layers() {
 
 NamedValues train(int ranks, const Case& what) {
   Trained trained;
-  run_on_loopback(ranks, [&](const ProcessGroup& group) {
-    at::set_num_threads(1);
+  on_ranks(ranks, [&](const ProcessGroup& group) {
     auto options = pipeline_options(group, what.schedule, what.micro_batches);
     options.clip_norm = what.clip;
     options.cut = what.cut;
@@ -228,7 +235,7 @@ TEST(PipelineTraining, OneRankNeedsNothingOfItsGroup) {
 TEST(PipelineTraining, EvaluatesInTheOrderOfTheSamples) {
   torch::Tensor expected;
   for (const int ranks : {1, 3}) {
-    run_on_loopback(ranks, [&](const ProcessGroup& group) {
+    on_ranks(ranks, [&](const ProcessGroup& group) {
       Pipeline model(shared_layers(), pipeline_options(group, "1f1b", 4));
       const auto batch = pipeline_batch(7, 0);
       model.train_step(batch.inputs, batch.targets);
@@ -246,7 +253,7 @@ TEST(PipelineTraining, EvaluatesInTheOrderOfTheSamples) {
 TEST(PipelineTraining, OnlyTheEndsNeedTheBatch) {
   const Case what{};
   Trained trained;
-  run_on_loopback(3, [&](const ProcessGroup& group) {
+  on_ranks(3, [&](const ProcessGroup& group) {
     Pipeline model(shared_layers(), pipeline_options(group, what.schedule, what.micro_batches));
     for (int step = 0; step < what.steps; ++step) {
       auto batch = pipeline_batch(what.samples, step);
@@ -265,7 +272,7 @@ TEST(PipelineCheckpoint, ContinuesWithAnotherNumberOfStages) {
   const TemporaryFolder folder;
   const auto run_part = [&](int ranks, const std::string& schedule, int from, int to, bool save) {
     Trained trained;
-    run_on_loopback(ranks, [&](const ProcessGroup& group) {
+    on_ranks(ranks, [&](const ProcessGroup& group) {
       Pipeline model(shared_layers(), pipeline_options(group, schedule, what.micro_batches));
       if (from > 0) load_checkpoint(folder.path(), {.group = group, .model = model});
       for (int step = from; step < to; ++step) {
@@ -305,7 +312,7 @@ struct CountedImpl : torch::nn::Module {
 TORCH_MODULE(Counted);
 
 TEST(PipelineLayers, ARankHoldsItsStageAndOneLayerAtMost) {
-  run_on_loopback(4, [&](const ProcessGroup& group) {
+  on_ranks(4, [&](const ProcessGroup& group) {
     std::atomic<int> count = 0;
     int most = 0;
     Layers layers;
@@ -324,7 +331,7 @@ TEST(PipelineLayers, ARankHoldsItsStageAndOneLayerAtMost) {
 
 std::string error_of(int ranks, const std::function<void(const ProcessGroup&)>& body) {
   try {
-    run_on_loopback(ranks, body);
+    on_ranks(ranks, body);
   } catch (const std::exception& e) {
     return e.what();
   }
