@@ -78,6 +78,17 @@ Status complete(PipelineSchedule& schedule) {
   return {};
 }
 
+/// The messages of a task's micro-batch in its direction, of all stages.
+std::vector<Message> messages_of(const PipelineSchedule& schedule, const Task& task) {
+  std::vector<Message> messages;
+  if (task.compute == Compute::backward_weight) return messages;
+  const bool forward = task.compute == Compute::forward;
+  for (const auto& [from, to] : schedule.edges) {
+    messages.push_back({forward ? from : to, forward ? to : from, task.micro_batch});
+  }
+  return messages;
+}
+
 }  // namespace
 
 std::string name_of(const Task& task) {
@@ -92,28 +103,14 @@ std::vector<Edge> chain_of(int stages) {
 }
 
 std::vector<Message> inputs_of(const PipelineSchedule& schedule, const Task& task) {
-  std::vector<Message> messages;
-  if (task.compute == Compute::backward_weight) return messages;
-  for (const auto& [from, to] : schedule.edges) {
-    if (task.compute == Compute::forward) {
-      if (to == task.stage) messages.push_back({from, to, task.micro_batch});
-    } else if (from == task.stage) {
-      messages.push_back({to, from, task.micro_batch});
-    }
-  }
+  std::vector<Message> messages = messages_of(schedule, task);
+  std::erase_if(messages, [&](const Message& each) { return each.to != task.stage; });
   return messages;
 }
 
 std::vector<Message> outputs_of(const PipelineSchedule& schedule, const Task& task) {
-  std::vector<Message> messages;
-  if (task.compute == Compute::backward_weight) return messages;
-  for (const auto& [from, to] : schedule.edges) {
-    if (task.compute == Compute::forward) {
-      if (from == task.stage) messages.push_back({from, to, task.micro_batch});
-    } else if (to == task.stage) {
-      messages.push_back({to, from, task.micro_batch});
-    }
-  }
+  std::vector<Message> messages = messages_of(schedule, task);
+  std::erase_if(messages, [&](const Message& each) { return each.from != task.stage; });
   return messages;
 }
 

@@ -19,8 +19,10 @@
 #include "gradwire/base/clock.h"
 #include "gradwire/base/cpu.h"
 #include "gradwire/base/crc32c.h"
+#include "gradwire/base/suggest.h"
 #include "gradwire/base/units.h"
 #include "gradwire/cli/bench/bench_report.h"
+#include "gradwire/cli/command_line.h"
 #include "gradwire/cli/launch/hosts.h"
 #include "gradwire/cli/launch/launch.h"
 #include "gradwire/cli/launch/process.h"
@@ -203,6 +205,9 @@ Result<Rows> run_peer(const Words& command, const Cases& cases, Duration limit) 
   return parse_rows(ended->out, cases);
 }
 
+namespace {
+
+/// Returns "" or why `python` cannot run torch.distributed over a backend.
 std::string why_missing(const std::string& python, std::string_view backend) {
   const bool gloo = backend == "gloo";
   const char* const check =
@@ -213,6 +218,47 @@ std::string why_missing(const std::string& python, std::string_view backend) {
   if (tried->status == 0) return "";
   return fmt::format("{} has no PyTorch with {}; name a Python that has it with --python", python,
                      gloo ? "Gloo" : "the package gradwire");
+}
+
+const TorchPeer& peer_named(const std::string& system, std::span<const TorchPeer> known) {
+  const auto found = std::ranges::find(known, system, &TorchPeer::system);
+  if (found != known.end()) return *found;
+  std::vector<std::string_view> names;
+  for (const TorchPeer& peer : known) names.push_back(peer.system);
+  throw UsageError(unknown_name("system to compare with", system, names));
+}
+
+}  // namespace
+
+std::vector<TorchPeer> installed_peers(std::string_view command,
+                                       const std::vector<std::string>& names,
+                                       std::span<const TorchPeer> known,
+                                       const std::string& python) {
+  std::vector<TorchPeer> wanted;
+  for (const std::string& system : names) wanted.push_back(peer_named(system, known));
+  std::erase_if(wanted, [&](const TorchPeer& peer) {
+    const std::string why = why_missing(python, peer.backend);
+    if (!why.empty()) fmt::print(stderr, "{}: {} is skipped: {}\n", command, peer.system, why);
+    return !why.empty();
+  });
+  return wanted;
+}
+
+std::string output_of(const std::string& system, const Words& command) {
+  Captured ended = value_or_throw(run_captured(command, std::chrono::hours(1)));
+  if (ended.status == 0) return std::move(ended.out);
+  throw Exception(ErrorKind::system, fmt::format("{} failed with exit status {}:\n{}{}", system,
+                                                 ended.status, ended.out, ended.err));
+}
+
+Words python_command(const LaunchArguments& launch, const std::string& python,
+                     const std::string& program) {
+  Words words{program, "run", "--no-prefix"};
+  add_launch(words, launch);
+  const std::string interface = gloo_interface(launch);
+  if (!interface.empty()) words.insert(words.end(), {"--env", "GLOO_SOCKET_IFNAME=" + interface});
+  words.insert(words.end(), {"--", python});
+  return words;
 }
 
 Words gradwire_command(const BenchOptions& options, const Cases& cases,
@@ -235,11 +281,8 @@ std::string gloo_interface(const LaunchArguments& launch) {
 
 Words gloo_command(const BenchOptions& options, const Cases& cases, const std::string& program,
                    const std::string& script) {
-  Words words{program, "run", "--no-prefix"};
-  add_launch(words, options.launch);
-  const std::string interface = gloo_interface(options.launch);
-  if (!interface.empty()) add(words, "--env", "GLOO_SOCKET_IFNAME=" + interface);
-  words.insert(words.end(), {"--", options.python, script});
+  Words words = python_command(options.launch, options.python, program);
+  words.push_back(script);
   add_measurement(words, cases);
   return words;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,8 +47,25 @@ void add_launch(Words& words, const LaunchArguments& launch);
 /// Without it Gloo uses the address of the host's name, which other hosts may not reach.
 std::string gloo_interface(const LaunchArguments& launch);
 
-/// Returns "" or why `python` cannot run torch.distributed over `backend` ("gloo", "gradwire").
-std::string why_missing(const std::string& python, std::string_view backend);
+/// A peer that runs over a backend of torch.distributed.
+struct TorchPeer {
+  std::string_view system;   ///< Its name in --compare and in rows.
+  std::string_view backend;  ///< "gloo" or "gradwire".
+};
+
+/// Returns those of `known` that --compare names and `python` can run. The others are skipped, with
+/// a line on stderr from `command`. Throws UsageError for an unknown name.
+std::vector<TorchPeer> installed_peers(std::string_view command,
+                                       const std::vector<std::string>& names,
+                                       std::span<const TorchPeer> known, const std::string& python);
+
+/// Returns the standard output of a command. Throws Exception, with the name of the system and what
+/// it printed, if it fails.
+std::string output_of(const std::string& system, const Words& command);
+
+/// Command that starts ranks of a Python program with `gradwire run`. `program`: gradwire's path.
+Words python_command(const LaunchArguments& launch, const std::string& python,
+                     const std::string& program);
 
 /// Command of `gradwire bench`. `program`: its path, the same on every host.
 Words gradwire_command(const BenchOptions& options, const Cases& cases, const std::string& program);

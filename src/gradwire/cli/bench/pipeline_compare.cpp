@@ -1,48 +1,17 @@
 #include "gradwire/cli/bench/pipeline_compare.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "gradwire/base/suggest.h"
-#include "gradwire/cli/command_line.h"
 #include "gradwire/cli/launch/process.h"
 #include "gradwire/pipeline/catalogue.h"
 
 namespace gradwire::cli {
 namespace {
 
-/// A peer: torch.distributed.pipelining over a backend of torch.distributed.
-struct Peer {
-  std::string_view system;   ///< Its name in --compare and in rows.
-  std::string_view backend;  ///< Its name in pipeline_step.py.
-};
-
-constexpr Peer kPeers[] = {{"torch", "gloo"}, {"torch-gradwire", "gradwire"}};
-
-const Peer& peer_named(const std::string& system) {
-  const auto found = std::ranges::find(kPeers, system, &Peer::system);
-  if (found != std::end(kPeers)) return *found;
-  std::vector<std::string_view> known;
-  for (const Peer& peer : kPeers) known.push_back(peer.system);
-  throw UsageError(unknown_name("system to compare with", system, known));
-}
-
-/// Returns the peers of --compare that are installed.
-std::vector<Peer> peers_of(const PipelineBenchOptions& options) {
-  std::vector<Peer> wanted;
-  for (const std::string& system : options.compare) wanted.push_back(peer_named(system));
-  std::erase_if(wanted, [&](const Peer& peer) {
-    const std::string why = why_missing(options.python, peer.backend);
-    if (!why.empty()) {
-      fmt::print(stderr, "gradwire bench pipeline: {} is skipped: {}\n", peer.system, why);
-    }
-    return !why.empty();
-  });
-  return wanted;
-}
+/// torch.distributed.pipelining.
+constexpr TorchPeer kPeers[] = {{"torch", "gloo"}, {"torch-gradwire", "gradwire"}};
 
 /// Schedules on one system, measured by one command, with the results of its rounds.
 struct Contender {
@@ -80,7 +49,7 @@ Words own_command(const PipelineBenchOptions& options, const std::string& progra
 }
 
 Words peer_command(const PipelineBenchOptions& options, const std::string& schedule, int chunks,
-                   const Peer& peer, const std::string& program) {
+                   const TorchPeer& peer, const std::string& program) {
   const nlohmann::json job = {{"schedule", schedule},
                               {"chunks", chunks},
                               {"micro_batches", options.micro_batches},
@@ -91,12 +60,9 @@ Words peer_command(const PipelineBenchOptions& options, const std::string& sched
                               {"barrier", options.barrier},
                               {"warmup", options.warmup},
                               {"steps", options.steps}};
-  Words words{program, "run", "--no-prefix"};
-  add_launch(words, options.launch);
-  const std::string interface = gloo_interface(options.launch);
-  if (!interface.empty()) words.insert(words.end(), {"--env", "GLOO_SOCKET_IFNAME=" + interface});
-  words.insert(words.end(), {"--", options.python, bench_file("pipeline_step.py"), job.dump(),
-                             "--backend", std::string(peer.backend)});
+  Words words = python_command(options.launch, options.python, program);
+  words.insert(words.end(), {bench_file("pipeline_step.py"), job.dump(), "--backend",
+                             std::string(peer.backend)});
   return words;
 }
 
@@ -104,7 +70,8 @@ std::vector<Contender> contenders(const PipelineBenchOptions& options) {
   const std::string program = own_executable();
   std::vector<Contender> all{
       {"gradwire", own_command(options, program), options.schedules.size(), {}}};
-  for (const Peer& peer : peers_of(options)) {
+  for (const TorchPeer& peer :
+       installed_peers("gradwire bench pipeline", options.compare, kPeers, options.python)) {
     for (const std::string& schedule : options.schedules) {
       const auto theirs = torch_schedule(schedule);
       if (!theirs) continue;
@@ -118,13 +85,8 @@ std::vector<Contender> contenders(const PipelineBenchOptions& options) {
 }
 
 void take_turn(Contender& contender) {
-  const auto ended = value_or_throw(run_captured(contender.command, std::chrono::hours(1)));
-  if (ended.status != 0) {
-    throw Exception(ErrorKind::system,
-                    fmt::format("{} failed with exit status {}:\n{}{}", contender.system,
-                                ended.status, ended.out, ended.err));
-  }
-  contender.rounds.push_back(value_or_throw(parse_pipeline_rows(ended.out, contender.schedules)));
+  const std::string output = output_of(contender.system, contender.command);
+  contender.rounds.push_back(value_or_throw(parse_pipeline_rows(output, contender.schedules)));
   for (PipelineRow& row : contender.rounds.back()) row.system = contender.system;
 }
 

@@ -6,8 +6,6 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "gradwire/base/suggest.h"
-#include "gradwire/cli/command_line.h"
 #include "gradwire/cli/launch/process.h"
 
 namespace gradwire::cli {
@@ -42,35 +40,8 @@ std::string ddp_job(const StepOptions& options, const emulation::StepCase& what,
   return job.dump();
 }
 
-/// A peer: PyTorch's DDP over a backend of torch.distributed.
-struct Peer {
-  std::string_view system;   ///< Its name in --compare and in rows.
-  std::string_view backend;  ///< Its name in ddp_step.py.
-};
-
-constexpr Peer kPeers[] = {{"ddp", "gloo"}, {"ddp-gradwire", "gradwire"}};
-
-const Peer& peer_named(const std::string& system) {
-  const auto found = std::ranges::find(kPeers, system, &Peer::system);
-  if (found != std::end(kPeers)) return *found;
-  std::vector<std::string_view> known;
-  for (const Peer& peer : kPeers) known.push_back(peer.system);
-  throw UsageError(unknown_name("system to compare with", system, known));
-}
-
-/// Returns the peers of --compare that are installed.
-std::vector<Peer> peers_of(const StepOptions& options) {
-  std::vector<Peer> wanted;
-  for (const std::string& system : options.compare) wanted.push_back(peer_named(system));
-  std::erase_if(wanted, [&](const Peer& peer) {
-    const std::string why = why_missing(options.python, peer.backend);
-    if (!why.empty()) {
-      fmt::print(stderr, "gradwire bench step: {} is skipped: {}\n", peer.system, why);
-    }
-    return !why.empty();
-  });
-  return wanted;
-}
+/// PyTorch's DDP.
+constexpr TorchPeer kPeers[] = {{"ddp", "gloo"}, {"ddp-gradwire", "gradwire"}};
 
 bool same(const emulation::StepCase& a, const emulation::StepCase& b) {
   return a.codec == b.codec && a.accumulate == b.accumulate && a.local() == b.local() &&
@@ -81,13 +52,14 @@ std::vector<Contender> contenders(const StepOptions& options,
                                   const std::vector<emulation::StepCase>& cases,
                                   const workload::LayerProfile& profile) {
   const std::string program = own_executable();
-  const std::vector<Peer> peers = peers_of(options);
+  const auto peers =
+      installed_peers("gradwire bench step", options.compare, kPeers, options.python);
   std::vector<Contender> all;
   for (const emulation::StepCase& what : cases) {
     all.push_back({"gradwire", what, step_command(options, what, program), {}});
     const auto theirs = ddp_case(what);
     if (!theirs) continue;
-    for (const Peer& peer : peers) {
+    for (const TorchPeer& peer : peers) {
       const auto measured = [&](const Contender& c) {
         return c.system == peer.system && same(c.what, *theirs);
       };
@@ -101,14 +73,9 @@ std::vector<Contender> contenders(const StepOptions& options,
 }
 
 void take_turn(Contender& contender) {
-  const auto ended = value_or_throw(run_captured(contender.command, std::chrono::hours(1)));
-  if (ended.status != 0) {
-    throw Exception(ErrorKind::system,
-                    fmt::format("{} failed with exit status {}:\n{}{}", contender.system,
-                                ended.status, ended.out, ended.err));
-  }
+  const std::string output = output_of(contender.system, contender.command);
   contender.rounds.push_back(
-      value_or_throw(parse_step_rows(ended.out, contender.system, {&contender.what, 1})).front());
+      value_or_throw(parse_step_rows(output, contender.system, {&contender.what, 1})).front());
 }
 
 }  // namespace
@@ -173,11 +140,8 @@ Words step_command(const StepOptions& options, const emulation::StepCase& what,
 Words ddp_command(const StepOptions& options, const emulation::StepCase& what,
                   const workload::LayerProfile& profile, const std::string& program,
                   const std::string& script) {
-  Words words{program, "run", "--no-prefix"};
-  add_launch(words, options.launch);
-  const std::string interface = gloo_interface(options.launch);
-  if (!interface.empty()) words.insert(words.end(), {"--env", "GLOO_SOCKET_IFNAME=" + interface});
-  words.insert(words.end(), {"--", options.python, script, ddp_job(options, what, profile)});
+  Words words = python_command(options.launch, options.python, program);
+  words.insert(words.end(), {script, ddp_job(options, what, profile)});
   return words;
 }
 
