@@ -65,7 +65,6 @@ TEST(BenchPipeline, RefusesWhatItCannotMeasureBeforeRanksStart) {
   const std::map<std::vector<std::string>, std::string> wrong{
       {{"--stages", "2", "--schedule", "1f1c"}, "1f1b"},
       {{"--stages", "2", "--schedule", "zero_bubble:x"}, "expected a number"},
-      {{"--stages", "3", "--schedule", "interleaved"}, "multiple of 3 ranks"},
       {{"--stages", "3", "-n", "2"}, "the job has 2 ranks"},
       {{"--stages", "2", "--message-bytes", "many"}, "many"},
       {{"--compare", "torch"}, "give --stages"},

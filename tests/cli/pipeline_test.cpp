@@ -68,8 +68,6 @@ TEST(PipelineCommand, RefusesBadInput) {
     EXPECT_EQ(outcome.status, 2) << outcome.out;
     return outcome.err;
   };
-  EXPECT_THAT(refused({"interleaved", "--micro-batches", "6"}),
-              HasSubstr("6 micro-batches are not a multiple of 4 ranks"));
   EXPECT_THAT(refused({"1f1", "--stages", "4"}), HasSubstr("did you mean \"1f1b\"?"));
   EXPECT_THAT(refused({"1f1b", "--compute", "20ms"}), HasSubstr("expected three times"));
   EXPECT_THAT(refused({"1f1b", "--stages", "0"}), HasSubstr("--stages"));

@@ -143,7 +143,6 @@ constexpr int kSteps = 3;
 /// Runs the schedule on a job, and compares with one process.
 void expect_as_one_process(const PipelineSchedule& schedule, test::LocalJob& job) {
   const auto expected = weights_of_one_process(schedule, kSteps);
-  const std::vector<int> kept = kept_by_rank(schedule);
   const auto errors = job.run([&](Rank rank, Communicator& communicator) {
     IntegerStages stages(schedule, kSteps);
     const auto transfers = communicator_transfers(borrowed(communicator), schedule);
@@ -151,7 +150,7 @@ void expect_as_one_process(const PipelineSchedule& schedule, test::LocalJob& job
     for (int i = 0; i < kSteps; ++i) runner.step();
     runner.finish();
     EXPECT_TRUE(stages.all_sent());
-    EXPECT_LE(stages.buffers, 1 + std::ranges::max(kept));
+    EXPECT_LE(stages.buffers, 1 + with_bounded_receives(schedule).receives_ahead);
     for (const auto& [stage, weight] : stages.weights) {
       EXPECT_EQ(schedule.rank_of[static_cast<std::size_t>(stage)], rank);
       EXPECT_EQ(weight, expected.at(stage)) << schedule.name << ", stage " << stage;
@@ -165,7 +164,6 @@ TEST(PipelineRunner, EveryScheduleComputesWhatOneProcessDoes) {
     test::LocalJob job(ranks);
     for (const Generator& generator : generators()) {
       for (const int micro_batches : {1, 3, 4, 8}) {
-        if (generator.name == "interleaved" && micro_batches % ranks != 0) continue;
         PipelineSchedule schedule = made(generator.name, options_of(ranks, micro_batches, 0.5));
         for (const bool barrier : {false, true}) {
           schedule.barrier = barrier;

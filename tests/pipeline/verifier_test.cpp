@@ -106,8 +106,8 @@ bool mutate(Mutant& schedule, Random& random) {
   }
 }
 
-/// Runs the ranks one task at a time wherever possible. Returns true if each task ran once, after
-/// what it needs, and each stage's weight gradients are in order: an independent check.
+/// A second implementation of the rules: runs the ranks task by task. Returns true if each task
+/// runs once, after its inputs, and each stage sums its weight gradients in order.
 bool runs(const PipelineSchedule& schedule) {
   std::map<std::tuple<char, Stage, MicroBatch>, int> done;
   std::vector<std::size_t> next(schedule.order.size());

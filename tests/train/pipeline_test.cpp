@@ -1,6 +1,7 @@
 #include "gradwire/train/pipeline/pipeline.h"
 
 #include <atomic>
+#include <filesystem>
 #include <mutex>
 
 #include <gmock/gmock.h>
@@ -164,16 +165,14 @@ TEST(PipelineTraining, OneRankAccumulatesAsPlainTorch) {
 TEST(PipelineTraining, EveryScheduleHasTheBitsOfOneProcess) {
   for (const int micro_batches : {1, 3, 4, 7}) {
     const NamedValues alone = train(1, {.micro_batches = micro_batches});
-    for (const std::string schedule :
-         {"gpipe", "1f1b", "1f1b:2", "zero_bubble_h1", "zero_bubble", "zero_bubble_v"}) {
+    for (const std::string schedule : {"gpipe", "1f1b", "1f1b:2", "zero_bubble_h1", "zero_bubble",
+                                       "zero_bubble_v", "interleaved"}) {
       for (const int ranks : {2, 3, 4}) {
         expect_same(train(ranks, {.schedule = schedule, .micro_batches = micro_batches}), alone,
                     fmt::format("{}, {} ranks, {} micro-batches", schedule, ranks, micro_batches));
       }
     }
   }
-  expect_same(train(2, {.schedule = "interleaved"}), train(1, {}), "interleaved");
-  expect_same(train(4, {.schedule = "interleaved"}), train(1, {}), "interleaved");
 }
 
 TEST(PipelineTraining, ClippingHasTheBitsOfOneProcess) {
@@ -291,6 +290,61 @@ TEST(PipelineCheckpoint, ContinuesWithAnotherNumberOfStages) {
   expect_same(run_part(2, "1f1b", 4, 6, true).size() > 0 ? run_part(4, "gpipe", 6, 8, false)
                                                          : NamedValues{},
               through, "3 stages to 2 to 4");
+}
+
+TEST(PipelineCheckpoint, ContinuesWithTheSameDropoutAndStatistics) {
+  // One rank: threads share torch's random numbers.
+  const auto layers = [] {
+    Layers all;
+    all.add("input", [] { return torch::nn::Linear(5, 8); });
+    all.add("norm", [] { return torch::nn::BatchNorm1d(8); });
+    all.add("dropout", [] { return torch::nn::Dropout(0.5); });
+    all.add("output", [] { return torch::nn::Linear(8, 3); });
+    return all;
+  };
+  const TemporaryFolder folder;
+  const auto run_part = [&](int from, int to) {
+    NamedValues values;
+    on_ranks(1, [&](const ProcessGroup& group) {
+      torch::manual_seed(11);
+      Pipeline model(layers(), pipeline_options(group, "1f1b", 3));
+      if (from > 0) load_checkpoint(folder.path(), {.group = group, .model = model});
+      EXPECT_EQ(model.steps(), from);
+      for (int step = from; step < to; ++step) {
+        const auto batch = pipeline_batch(7, step);
+        model.train_step(batch.inputs, batch.targets);
+      }
+      save_checkpoint({.group = group, .model = model}, to, {.folder = folder.path()});
+      values = state_values(model);
+    });
+    return values;
+  };
+  const NamedValues through = run_part(0, 6);
+  EXPECT_TRUE(through.contains("norm.running_mean"));
+  std::filesystem::remove_all(folder / "step-000006");
+  run_part(0, 3);
+  expect_same(run_part(3, 6), through, "resumed");
+}
+
+TEST(PipelineTraining, StatisticsOfBatchNormAreThoseOfOneProcess) {
+  const auto statistics = [](int ranks) {
+    Trained trained;
+    on_ranks(ranks, [&](const ProcessGroup& group) {
+      Layers layers;
+      layers.add("sine", [] {
+        return torch::nn::Functional([](const torch::Tensor& x) { return torch::sin(x); });
+      });
+      layers.add("norm", [] { return torch::nn::BatchNorm1d(5); });
+      Pipeline model(layers, pipeline_options(group, "zero_bubble", 3));
+      for (int step = 0; step < 5; ++step) {
+        const auto batch = pipeline_batch(7, step);
+        model.train_step(batch.inputs, batch.targets);
+      }
+      trained.take(state_values(model));
+    });
+    return trained.values();
+  };
+  expect_same(statistics(2), statistics(1), "batch norm");
 }
 
 /// A layer that counts how many of its kind exist.

@@ -75,7 +75,8 @@ void declare_options(CLI::App& app, PipelineArguments& given) {
   app.add_option("-o,--output", given.output, "file for the drawing; default: standard output");
 }
 
-pipeline::PipelineCosts costs_of(const PipelineArguments& given, int stages) {
+/// Costs of a schedule with so many stages. Stages of one rank share its compute time.
+pipeline::PipelineCosts costs_of(const PipelineArguments& given, int ranks, int stages) {
   std::vector<double> seconds;
   for (const std::string& part : CLI::detail::split(given.compute, ',')) {
     seconds.push_back(std::chrono::duration<double>(value_or_throw(parse_duration(part))).count());
@@ -83,23 +84,27 @@ pipeline::PipelineCosts costs_of(const PipelineArguments& given, int stages) {
   if (seconds.size() != 3) {
     refuse("--compute {}: expected three times, as in 20ms,20ms,20ms", given.compute);
   }
-  const pipeline::StageCosts stage{seconds[0], seconds[1], seconds[2]};
   const auto bytes = static_cast<double>(value_or_throw(parse_bytes(given.message)));
   const Duration latency = value_or_throw(parse_duration(given.latency));
-  return {.stages = std::vector(static_cast<std::size_t>(stages), stage),
-          .transfer = bytes / value_or_throw(parse_rate(given.bandwidth)),
-          .latency = std::chrono::duration<double>(latency).count()};
+  pipeline::PipelineCosts costs =
+      pipeline::divided_costs({seconds[0], seconds[1], seconds[2]}, ranks, stages);
+  costs.transfer = bytes / value_or_throw(parse_rate(given.bandwidth));
+  costs.latency = std::chrono::duration<double>(latency).count();
+  return costs;
 }
 
 pipeline::PipelineSchedule schedule_of(const PipelineArguments& given, std::string_view name) {
   if (!given.from.empty()) {
-    return value_or_throw(pipeline::from_csv(value_or_throw(read_file(given.from)), given.from));
+    pipeline::PipelineSchedule schedule =
+        value_or_throw(pipeline::from_csv(value_or_throw(read_file(given.from)), given.from));
+    schedule.barrier = given.barrier;
+    return schedule;
   }
   pipeline::PipelineOptions options{.ranks = given.stages,
                                     .micro_batches = given.micro_batches,
                                     .chunks = given.chunks,
                                     .kept = given.kept};
-  options.costs = costs_of(given, given.stages * chunks_of(name, options));
+  options.costs = costs_of(given, given.stages, given.stages * chunks_of(name, options));
   pipeline::PipelineSchedule schedule = value_or_throw(make_pipeline(name, options));
   schedule.barrier = given.barrier;
   return schedule;
@@ -109,24 +114,17 @@ std::string milliseconds(double seconds) {
   return fmt::format("{:.4g} ms", seconds * 1e3);
 }
 
-/// The simulated step of a schedule. Stages of one rank share its compute time.
 pipeline::Timeline timeline_of(const PipelineArguments& given,
                                const pipeline::PipelineSchedule& schedule) {
-  pipeline::PipelineCosts costs = costs_of(given, schedule.stages());
-  const double share = static_cast<double>(schedule.ranks()) / schedule.stages();
-  for (pipeline::StageCosts& stage : costs.stages) {
-    stage = {stage.forward * share, stage.backward_input * share, stage.backward_weight * share};
-  }
-  return simulate(schedule, costs, given.steps);
+  return simulate(schedule, costs_of(given, schedule.ranks(), schedule.stages()), given.steps);
 }
 
 int compare_all(const PipelineArguments& given) {
   fmt::print("{} stages, {} micro-batches, {}\n\n{:<15} {:>12} {:>8} {:>6}\n", given.stages,
-             given.micro_batches, milliseconds(costs_of(given, 1).transfer) + " a transfer",
+             given.micro_batches, milliseconds(costs_of(given, 1, 1).transfer) + " a transfer",
              "schedule", "step", "bubble", "kept");
   for (const pipeline::Generator& generator : pipeline::generators()) {
     if (generator.name == "forward_only") continue;
-    if (generator.name == "interleaved" && given.micro_batches % given.stages != 0) continue;
     const pipeline::PipelineSchedule schedule = schedule_of(given, generator.name);
     const pipeline::Timeline timeline = timeline_of(given, schedule);
     fmt::print("{:<15} {:>12} {:>6.1f} % {:>6}\n", generator.name,
@@ -143,9 +141,10 @@ bool report_verification(std::FILE* out, const pipeline::PipelineSchedule& sched
     fmt::print(stderr, "gradwire schedule: {}: {}\n", name_of(found->fault), found->message);
     return false;
   }
-  fmt::print(out,
-             "verified  no deadlock, every computation once and after what it needs, sums in "
-             "the order of one process\n");
+  fmt::print(
+      out,
+      "verified  no deadlock; each computation occurs once, after its inputs; weight gradients "
+      "are summed in the order of one process\n");
   return true;
 }
 

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "gradwire/base/error.h"
+#include "gradwire/base/statistics.h"
 
 namespace gradwire::emulation {
 namespace {
@@ -19,12 +20,6 @@ double seconds(Duration duration) {
 
 Duration duration_of(double seconds) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
 }
 
 double max_over_ranks(Communicator& communicator, double value) {
@@ -102,7 +97,9 @@ EmulatedStages::EmulatedStages(const pipeline::PipelineSchedule& schedule,
     : schedule_(schedule), costs_(costs), bytes_(message_bytes), steps_(steps), device_(alarm) {}
 
 EmulatedStages::Buffer EmulatedStages::take_buffer() {
-  if (free_.empty()) return Buffer(bytes_ / sizeof(std::int64_t) + 1);
+  if (free_.empty()) {
+    return std::make_shared<std::vector<std::int64_t>>(bytes_ / sizeof(std::int64_t) + 1);
+  }
   Buffer buffer = std::move(free_.back());
   free_.pop_back();
   return buffer;
@@ -110,8 +107,8 @@ EmulatedStages::Buffer EmulatedStages::take_buffer() {
 
 std::optional<LentSpan> EmulatedStages::receive_buffer(const Message& message, std::int64_t step) {
   if (step >= steps_) return std::nullopt;
-  Buffer& buffer = buffers_[{message, step}] = take_buffer();
-  return LentSpan{buffer.data(), buffer.size(), DataType::int64, nullptr};
+  const Buffer& buffer = buffers_[{message, step}] = take_buffer();
+  return LentSpan{buffer->data(), buffer->size(), DataType::int64, buffer};
 }
 
 void EmulatedStages::compute(const pipeline::Task& task, std::int64_t step) {
@@ -126,7 +123,7 @@ void EmulatedStages::compute(const pipeline::Task& task, std::int64_t step) {
 void EmulatedStages::check_input(const Message& message, std::int64_t step) {
   auto arrived = buffers_.extract({message, step});
   if (arrived.empty()) return;  // From a stage of the same rank.
-  const std::int64_t stamp = arrived.mapped().front();
+  const std::int64_t stamp = arrived.mapped()->front();
   if (stamp != stamp_of(schedule_, message, step)) {
     throw Exception(ErrorKind::corrupted,
                     fmt::format("step {}, micro-batch {} from stage {} to stage {}: the message is "
@@ -137,9 +134,9 @@ void EmulatedStages::check_input(const Message& message, std::int64_t step) {
 }
 
 LentConstSpan EmulatedStages::output(const Message& message, std::int64_t step) {
-  Buffer& buffer = buffers_[{message, step}] = take_buffer();
-  buffer.front() = stamp_of(schedule_, message, step);
-  return {buffer.data(), buffer.size(), DataType::int64};
+  const Buffer& buffer = buffers_[{message, step}] = take_buffer();
+  buffer->front() = stamp_of(schedule_, message, step);
+  return {buffer->data(), buffer->size(), DataType::int64, buffer};
 }
 
 void EmulatedStages::sent(const Message& message, std::int64_t step) {
@@ -150,22 +147,14 @@ TransferTime measure_transfer(Communicator& communicator, std::size_t bytes, Ala
   return TransferMeasurement(communicator, bytes, alarm).measure();
 }
 
-pipeline::PipelineCosts costs_of_stages(int ranks, int stages, const pipeline::StageCosts& rank,
-                                        const TransferTime& transfer) {
-  pipeline::PipelineCosts costs{.transfer = transfer.transfer, .latency = transfer.latency};
-  const double share = static_cast<double>(ranks) / stages;
-  costs.stages.assign(
-      static_cast<std::size_t>(stages),
-      {rank.forward * share, rank.backward_input * share, rank.backward_weight * share});
-  return costs;
-}
-
 PipelineFigures measure_pipeline(const std::shared_ptr<Communicator>& communicator,
                                  const pipeline::PipelineSchedule& schedule,
                                  const PipelineMeasurementOptions& options,
                                  const TransferTime& transfer, Alarm& alarm) {
-  const pipeline::PipelineCosts costs =
-      costs_of_stages(schedule.ranks(), schedule.stages(), options.compute, transfer);
+  pipeline::PipelineCosts costs =
+      pipeline::divided_costs(options.compute, schedule.ranks(), schedule.stages());
+  costs.transfer = transfer.transfer;
+  costs.latency = transfer.latency;
   const int steps = options.warmup + options.steps;
   EmulatedStages stages(schedule, costs, options.message_bytes, steps, alarm);
   const auto transfers = pipeline::communicator_transfers(communicator, schedule);

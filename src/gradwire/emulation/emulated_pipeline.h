@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -34,7 +35,8 @@ class EmulatedStages final : public pipeline::StageWork {
 
  private:
   using Key = std::pair<pipeline::Message, std::int64_t>;
-  using Buffer = std::vector<std::int64_t>;  ///< The message's stamp comes first.
+  /// The message's stamp comes first. Shared with the operation that has it on loan.
+  using Buffer = std::shared_ptr<std::vector<std::int64_t>>;
 
   Buffer take_buffer();
   void check_input(const pipeline::Message& message, std::int64_t step);
@@ -73,10 +75,6 @@ struct TransferTime {
 
 /// Measures messages from each rank to the next and back, one pair after the other. Collective.
 TransferTime measure_transfer(Communicator& communicator, std::size_t bytes, Alarm& alarm);
-
-/// Divides the compute time of a rank among its stages.
-pipeline::PipelineCosts costs_of_stages(int ranks, int stages, const pipeline::StageCosts& rank,
-                                        const TransferTime& transfer);
 
 /// Runs a schedule with as many ranks as the communicator. Collective; the result is the same on
 /// all ranks. Throws what PipelineRunner throws.

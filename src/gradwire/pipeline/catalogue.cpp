@@ -57,12 +57,6 @@ Status check(const Generator& generator, const PipelineOptions& options) {
                     "of each, at most {} ranks",
                     options.ranks, options.micro_batches, options.chunks, options.kept, kMaxRanks));
   }
-  if (generator.make == interleaved && options.micro_batches % options.ranks != 0) {
-    return failure(ErrorKind::invalid_argument,
-                   fmt::format("interleaved: {} micro-batches are not a multiple of {} ranks; "
-                               "choose such a number, or 1f1b",
-                               options.micro_batches, options.ranks));
-  }
   const auto stages = static_cast<std::size_t>(options.ranks * chunks_of(generator.name, options));
   if (options.costs.stages.empty() || options.costs.stages.size() == stages) return {};
   return failure(ErrorKind::invalid_argument,

@@ -114,6 +114,17 @@ std::vector<Message> outputs_of(const PipelineSchedule& schedule, const Task& ta
   return messages;
 }
 
+PipelineSchedule forwards_of(PipelineSchedule schedule) {
+  schedule.trains = false;
+  schedule.kept = 0;
+  schedule.sends_in_flight = 2;
+  schedule.receives_ahead = 2;
+  for (auto& order : schedule.order) {
+    std::erase_if(order, [](const Task& task) { return task.compute != Compute::forward; });
+  }
+  return schedule;
+}
+
 std::vector<int> kept_by_rank(const PipelineSchedule& schedule) {
   std::vector<int> most;
   for (const std::vector<Task>& tasks : schedule.order) {

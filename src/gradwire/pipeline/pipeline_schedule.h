@@ -84,6 +84,10 @@ std::vector<Edge> chain_of(int stages);
 std::vector<Message> inputs_of(const PipelineSchedule& schedule, const Task& task);
 std::vector<Message> outputs_of(const PipelineSchedule& schedule, const Task& task);
 
+/// Returns only the forwards of a training schedule, on the same stages: for evaluation. Sends and
+/// receives are limited to two, because no gradient comes back that would hold up a stage.
+PipelineSchedule forwards_of(PipelineSchedule schedule);
+
 /// Returns, by rank, the maximum number of micro-batches whose activations the rank keeps: from
 /// their forward to their backward or backward_weight. Requires tasks in range.
 std::vector<int> kept_by_rank(const PipelineSchedule& schedule);

@@ -20,12 +20,11 @@ std::string description_of(const Message& message) {
                      message.micro_batch, message.from, message.to);
 }
 
-std::vector<std::size_t> last_tasks_of_stages(const std::vector<Task>& order) {
-  std::vector<std::size_t> last(order.size(), 0);
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    const bool again = std::any_of(order.begin() + static_cast<std::ptrdiff_t>(i) + 1, order.end(),
-                                   [&](const Task& t) { return t.stage == order[i].stage; });
-    last[i] = again ? 0 : 1;
+std::vector<bool> last_tasks_of_stages(const std::vector<Task>& order) {
+  std::vector<bool> last;
+  for (auto task = order.begin(); task != order.end(); ++task) {
+    last.push_back(std::none_of(task + 1, order.end(),
+                                [&](const Task& later) { return later.stage == task->stage; }));
   }
   return last;
 }
@@ -33,6 +32,7 @@ std::vector<std::size_t> last_tasks_of_stages(const std::vector<Task>& order) {
 }  // namespace
 
 PipelineSchedule with_bounded_receives(PipelineSchedule schedule) {
+  if (!schedule.trains) return schedule;  // Nothing is kept.
   const std::vector<int> kept = kept_by_rank(schedule);
   schedule.receives_ahead =
       std::min(schedule.receives_ahead, kept.empty() ? 1 : std::ranges::max(kept));
@@ -41,15 +41,17 @@ PipelineSchedule with_bounded_receives(PipelineSchedule schedule) {
 
 PipelineRunner::PipelineRunner(PipelineSchedule schedule, Rank rank, StageWork& work,
                                StageTransfers& transfers)
-    : schedule_(std::move(schedule)), rank_(rank), work_(work), transfers_(transfers) {
+    : schedule_(with_bounded_receives(std::move(schedule))),
+      rank_(rank),
+      work_(work),
+      transfers_(transfers) {
   if (rank_ < 0 || rank_ >= schedule_.ranks()) {
     refuse("rank {}: the schedule {} is for {} ranks", rank_, schedule_.name, schedule_.ranks());
   }
   if (const auto fault = find_fault(schedule_)) {
     refuse("schedule {}: {}: {}", schedule_.name, name_of(fault->fault), fault->message);
   }
-  schedule_ = with_bounded_receives(std::move(schedule_));
-  updates_ = last_tasks_of_stages(schedule_.order[static_cast<std::size_t>(rank_)]);
+  ends_stage_ = last_tasks_of_stages(schedule_.order[static_cast<std::size_t>(rank_)]);
   find_channels();
 }
 
@@ -84,14 +86,11 @@ std::vector<Message> PipelineRunner::remote(std::vector<Message> messages) const
   return messages;
 }
 
-PipelineRunner::Channel& PipelineRunner::receiving(const Message& message) {
-  return *std::ranges::find_if(
-      receives_, [&](const Channel& c) { return c.from == message.from && c.to == message.to; });
-}
-
-PipelineRunner::Channel& PipelineRunner::sending(const Message& message) {
-  return *std::ranges::find_if(
-      sends_, [&](const Channel& c) { return c.from == message.from && c.to == message.to; });
+PipelineRunner::Channel& PipelineRunner::channel_of(std::vector<Channel>& channels,
+                                                    const Message& message) {
+  return *std::ranges::find_if(channels, [&](const Channel& channel) {
+    return channel.from == message.from && channel.to == message.to;
+  });
 }
 
 template <class Action>
@@ -113,7 +112,7 @@ void PipelineRunner::step() {
     make_room_for_outputs(order[i]);
     work_.compute(order[i], step_);
     send_outputs(order[i]);
-    if (updates_[i] != 0 && schedule_.trains) work_.update(order[i].stage, step_);
+    if (ends_stage_[i] && schedule_.trains) work_.update(order[i].stage, step_);
   }
   if (schedule_.barrier) transfers_.barrier();
   ++step_;
@@ -149,7 +148,7 @@ void PipelineRunner::start_receives(Channel& channel) {
 void PipelineRunner::wait_for_inputs(const Task& task) {
   start_receives();
   for (const Message& message : remote(inputs_of(schedule_, task))) {
-    Channel& channel = receiving(message);
+    Channel& channel = channel_of(receives_, message);
     communicate("waits for", message, [&] { channel.in_flight.front().transfer->wait(); });
     channel.in_flight.erase(channel.in_flight.begin());
     ++channel.used;
@@ -160,14 +159,14 @@ void PipelineRunner::make_room_for_outputs(const Task& task) {
   reap_sends();
   const auto limit = static_cast<std::size_t>(std::max(schedule_.sends_in_flight, 1));
   for (const Message& message : remote(outputs_of(schedule_, task))) {
-    Channel& channel = sending(message);
+    Channel& channel = channel_of(sends_, message);
     while (channel.in_flight.size() >= limit) complete_oldest_send(channel);
   }
 }
 
 void PipelineRunner::send_outputs(const Task& task) {
   for (const Message& message : remote(outputs_of(schedule_, task))) {
-    Channel& channel = sending(message);
+    Channel& channel = channel_of(sends_, message);
     communicate("sends", message, [&] {
       channel.in_flight.push_back(
           {message, step_, transfers_.send(message, channel.peer, work_.output(message, step_))});

@@ -75,8 +75,8 @@ class PipelineRunner {
   };
 
   void find_channels();
-  Channel& receiving(const Message& message);
-  Channel& sending(const Message& message);
+  /// The channel of a message in receives_ or sends_.
+  static Channel& channel_of(std::vector<Channel>& channels, const Message& message);
   void start_receives();
   void start_receives(Channel& channel);
   void wait_for_inputs(const Task& task);
@@ -94,7 +94,7 @@ class PipelineRunner {
   StageWork& work_;
   StageTransfers& transfers_;
   std::vector<Channel> receives_, sends_;
-  std::vector<std::size_t> updates_;  ///< By task of a step: 1 if it is the last of its stage.
+  std::vector<bool> ends_stage_;  ///< By task of a step: it is the last of its stage.
   const Task* current_ = nullptr;
   std::int64_t step_ = 0;
 };

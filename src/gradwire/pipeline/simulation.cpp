@@ -102,6 +102,13 @@ double StageCosts::of(Compute compute) const {
   return backward_input + backward_weight;
 }
 
+PipelineCosts divided_costs(const StageCosts& rank, int ranks, int stages) {
+  const double share = static_cast<double>(ranks) / stages;
+  const StageCosts stage{rank.forward * share, rank.backward_input * share,
+                         rank.backward_weight * share};
+  return {.stages = std::vector(static_cast<std::size_t>(stages), stage)};
+}
+
 Timeline simulate(const PipelineSchedule& schedule, const PipelineCosts& costs, int steps) {
   Timeline timeline{.tasks = Simulation(schedule, costs, steps).run()};
   std::ranges::stable_sort(timeline.tasks, {}, &TimedTask::begin);

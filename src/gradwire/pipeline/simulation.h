@@ -31,6 +31,10 @@ struct PipelineCosts {
   }
 };
 
+/// Compute times of the stages if those of a rank together take `rank`, and each an equal part of
+/// it. Transfers take no time.
+PipelineCosts divided_costs(const StageCosts& rank, int ranks, int stages);
+
 /// A computation and its time, in seconds since the first step began.
 struct TimedTask {
   Rank rank = 0;

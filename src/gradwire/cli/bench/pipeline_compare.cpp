@@ -75,8 +75,7 @@ std::vector<Contender> contenders(const PipelineBenchOptions& options) {
     for (const std::string& schedule : options.schedules) {
       const auto theirs = torch_schedule(schedule);
       if (!theirs) continue;
-      const bool v = *theirs == "ZBVZeroBubble";
-      const int chunks = v ? 2 : pipeline::chunks_of(schedule, {});
+      const int chunks = pipeline::chunks_of(schedule, {});
       all.push_back(
           {std::string(peer.system), peer_command(options, *theirs, chunks, peer, program), 1, {}});
     }

@@ -78,8 +78,9 @@ pipeline::PipelineSchedule schedule_named(const std::string& name,
                                           const emulation::TransferTime& transfer) {
   pipeline::PipelineOptions how{.ranks = ranks, .micro_batches = options.micro_batches};
   const int stages = ranks * pipeline::chunks_of(name, how);
-  how.costs =
-      emulation::costs_of_stages(ranks, stages, measurement_options(options).compute, transfer);
+  how.costs = pipeline::divided_costs(measurement_options(options).compute, ranks, stages);
+  how.costs.transfer = transfer.transfer;
+  how.costs.latency = transfer.latency;
   pipeline::PipelineSchedule schedule = value_or_throw(pipeline::make_pipeline(name, how));
   schedule.barrier = options.barrier;
   return schedule;

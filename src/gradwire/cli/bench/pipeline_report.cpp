@@ -13,7 +13,7 @@ nlohmann::ordered_json entry_of(const PipelineRow& row) {
   nlohmann::ordered_json entry = {{"system", row.system},      {"schedule", row.schedule},
                                   {"barrier", row.barrier},    {"step_ms", 1e3 * f.step},
                                   {"ideal_ms", 1e3 * f.ideal}, {"bubble", f.bubble}};
-  // Peers are not predicted, and do not say what they keep.
+  // gradwire simulates and counts only its own schedules.
   if (f.predicted > 0) entry["predicted_ms"] = 1e3 * f.predicted;
   if (f.kept > 0) entry["kept"] = f.kept;
   return entry;

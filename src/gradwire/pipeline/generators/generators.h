@@ -19,7 +19,7 @@ PipelineSchedule gpipe(const PipelineOptions& options);
 PipelineSchedule one_f_one_b(const PipelineOptions& options);
 
 /// Interleaved 1F1B (Narayanan et al., SC 2021, section 2.2): rank r has the stages r, r + p, ...
-/// Micro-batches must be a multiple of the ranks.
+/// Ordered greedily, with the same memory, if the micro-batches are no multiple of the ranks.
 PipelineSchedule interleaved(const PipelineOptions& options);
 
 /// ZB-H1 (Qi et al., arXiv:2401.10241): 1F1B whose weight gradients are computed s micro-batches
@@ -37,6 +37,13 @@ PipelineSchedule zero_bubble_v(const PipelineOptions& options);
 
 /// Forwards only, for evaluation.
 PipelineSchedule forward_only(const PipelineOptions& options);
+
+/// Orders the tasks of a schedule without an order by list scheduling in virtual time: a rank that
+/// is free computes gradients of inputs if it can, else a forward, of the later stage if it has
+/// several, else gradients of weights. A rank keeps at most `kept` micro-batches of its stages;
+/// room for the forwards of its later stages is set aside, without which it might wait for ever.
+/// Requires a chain of stages and `kept` of at least the stages of a rank.
+PipelineSchedule order_greedily(PipelineSchedule schedule, const PipelineCosts& costs, int kept);
 
 /// A schedule of a chain with `chunks` stages on each rank, dealt out in turn, without an order.
 PipelineSchedule without_order(const PipelineOptions& options, int chunks = 1);

@@ -1,11 +1,11 @@
-#include "gradwire/pipeline/generators/greedy.h"
-
 #include <algorithm>
 #include <limits>
 #include <map>
 #include <optional>
 #include <utility>
 #include <vector>
+
+#include "gradwire/pipeline/generators/generators.h"
 
 namespace gradwire::pipeline {
 namespace {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "gradwire/pipeline/generators/generators.h"
 
@@ -19,6 +20,10 @@ Task task_of(const PipelineOptions& options, Rank rank, int k, bool forward) {
 
 PipelineSchedule interleaved(const PipelineOptions& options) {
   PipelineSchedule schedule = without_order(options, options.chunks);
+  if (options.micro_batches % options.ranks != 0) {
+    const int kept = 2 * (options.ranks - 1) + (options.chunks - 1) * options.ranks + 1;
+    return order_greedily(std::move(schedule), options.costs, kept);
+  }
   const int all = options.micro_batches * options.chunks;
   for (Rank rank = 0; rank < options.ranks; ++rank) {
     auto& order = schedule.order[static_cast<std::size_t>(rank)];

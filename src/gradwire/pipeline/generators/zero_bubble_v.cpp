@@ -1,5 +1,4 @@
 #include "gradwire/pipeline/generators/generators.h"
-#include "gradwire/pipeline/generators/greedy.h"
 
 namespace gradwire::pipeline {
 

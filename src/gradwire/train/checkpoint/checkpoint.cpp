@@ -165,6 +165,7 @@ ResumedRun load_checkpoint(const std::filesystem::path& path, const RunState& ru
     return "";
   });
   run.model.loaded();
+  run.model.resume_at(loader.manifest().step);
   return {.step = loader.manifest().step,
           .position = load_run(run, loader),
           .path = loader.path(),

@@ -36,6 +36,9 @@ class Checkpointable {
 
   /// Called after loading: recomputes everything derived from the pieces, such as a bf16 copy.
   virtual void loaded() = 0;
+
+  /// Called after loaded(), with the number of steps after which the checkpoint was saved.
+  virtual void resume_at(std::int64_t /*step*/) {}
 };
 
 }  // namespace gradwire

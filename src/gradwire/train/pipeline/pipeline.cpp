@@ -10,7 +10,6 @@
 #include <fmt/ranges.h>
 
 #include "gradwire/base/refuse.h"
-#include "gradwire/pipeline/generators/greedy.h"
 #include "gradwire/train/activation/activation_checkpoint.h"
 #include "gradwire/train/checkpoint/replicated.h"
 #include "gradwire/train/named_tensor.h"
@@ -127,30 +126,12 @@ void Pipeline::check_agreement(const Layers& layers) const {
          other->substr(0, other->find('\n')), texts[0].substr(0, texts[0].find('\n')));
 }
 
-/// The schedule of a batch; a smaller one than usual, whose number of micro-batches the generator
-/// may not support, is ordered greedily on the same stages.
 pipeline::PipelineSchedule Pipeline::schedule_for(int micro_batches, bool trains) const {
-  pipeline::PipelineOptions how{
-      .ranks = ranks_, .micro_batches = micro_batches, .costs = options_.costs};
-  auto made = pipeline::make_pipeline(options_.schedule, how);
-  if (!made && micro_batches < options_.micro_batches) {
-    how.micro_batches = options_.micro_batches;
-    pipeline::PipelineSchedule usual =
-        value_or_throw(pipeline::make_pipeline(options_.schedule, how));
-    for (auto& order : usual.order) order.clear();
-    usual.micro_batches = micro_batches;
-    const int everything = micro_batches * usual.stages();
-    made = pipeline::order_greedily(std::move(usual), options_.costs, everything);
-  }
-  pipeline::PipelineSchedule schedule = value_or_throw(std::move(made));
+  pipeline::PipelineSchedule schedule = value_or_throw(pipeline::make_pipeline(
+      options_.schedule,
+      {.ranks = ranks_, .micro_batches = micro_batches, .costs = options_.costs}));
   if (!schedule.trains) refuse("{} does not train: use 1f1b, zero_bubble, ...", options_.schedule);
-  if (trains) return schedule;
-  schedule.trains = false;
-  schedule.kept = 0;
-  for (auto& order : schedule.order) {
-    std::erase_if(order, [](const auto& t) { return t.compute != pipeline::Compute::forward; });
-  }
-  return schedule;
+  return trains ? schedule : forwards_of(std::move(schedule));
 }
 
 /// Returns the number of layers of each stage; empty if they are to be balanced.

@@ -86,6 +86,7 @@ class Pipeline final : public Checkpointable {
   /// Named as in the whole model: a checkpoint can be loaded with any number of stages.
   std::vector<TensorPiece> pieces(bool make_states) override;
   void loaded() override;
+  void resume_at(std::int64_t step) override { steps_ = step; }
 
  private:
   /// A schedule for some number of micro-batches.
