@@ -152,7 +152,8 @@ struct ProgressHandOver : ::testing::Test {
     auto planner = std::make_shared<Planner>(
         rank, topology::JobTopology{.topology = Tuner::assumed(2), .choices = {}},
         ForcedAlgorithms{}, CommunicatorOptions{}.segment_bytes);
-    auto engine = std::make_shared<engine::Progress>(std::move(over), rank, 2, never_pings, clock);
+    auto engine = std::make_shared<SharedEngine>(
+        std::make_shared<engine::Progress>(std::move(over), rank, 2, never_pings, clock));
     return std::make_shared<ScheduledCommunicator>(rank, CommunicatorOptions{}, std::move(planner),
                                                    std::move(engine));
   }

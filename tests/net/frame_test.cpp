@@ -18,7 +18,8 @@ FrameHeader example() {
           .length = 70'000,
           .channel = 0x80000003,
           .message = 12,
-          .sequence = 0x123456789ABC,
+          .sequence = 0x923456789ABC,
+          .group = 0xFEDC,
           .offset = 1ull << 40,
           .number = 0xFEDCBA9876543210,
           .payload_checksum = 0xDEADBEEF};
@@ -38,7 +39,8 @@ TEST(Frame, ComesBackAsItWas) {
   EXPECT_EQ(back->length, 70'000u);
   EXPECT_EQ(back->channel, 0x80000003u);
   EXPECT_EQ(back->message, 12u);
-  EXPECT_EQ(back->sequence, 0x123456789ABCu);
+  EXPECT_EQ(back->sequence, 0x923456789ABCu);
+  EXPECT_EQ(back->group, 0xFEDCu);
   EXPECT_EQ(back->offset, 1ull << 40);
   EXPECT_EQ(back->number, 0xFEDCBA9876543210u);
   EXPECT_EQ(back->payload_checksum, 0xDEADBEEFu);

@@ -1,6 +1,7 @@
 #include "gradwire/comm/arguments.h"
 
 #include <numeric>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -27,6 +28,19 @@ void check_message(Rank peer, Rank self, int ranks, int tag) {
   check_rank(peer, ranks, "peer");
   if (peer == self) refuse("rank {} cannot send a message to itself", self);
   check_tag(tag);
+}
+
+Rank check_subgroup(std::span<const Rank> ranks, Rank self, int size) {
+  std::vector<bool> seen(static_cast<std::size_t>(size));
+  Rank place = -1;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    check_rank(ranks[i], size, "subgroup");
+    if (seen[static_cast<std::size_t>(ranks[i])]) refuse("rank {} is twice in a subgroup", ranks[i]);
+    seen[static_cast<std::size_t>(ranks[i])] = true;
+    if (ranks[i] == self) place = static_cast<Rank>(i);
+  }
+  if (place < 0) refuse("rank {} is not in the subgroup that it makes", self);
+  return place;
 }
 
 void check_tag(int tag) {

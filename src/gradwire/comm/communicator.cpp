@@ -96,7 +96,7 @@ std::shared_ptr<Communicator> Communicator::connect(const Job& job,
   const Connected connected = connect_ranks(job, options, store.get());
   auto communicator = std::make_shared<ScheduledCommunicator>(
       job.rank, options, planner({.topology = connected.topology, .choices = {}}),
-      connected.engine);
+      std::make_shared<SharedEngine>(connected.engine));
   if (job.world_size == 1) return communicator;
   topology::JobTopology agreed =
       agree_on_topology(*communicator, connected.endpoints,

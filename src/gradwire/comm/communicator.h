@@ -116,8 +116,8 @@ class Communicator {
                                                const CommunicatorOptions& options = {},
                                                std::shared_ptr<bootstrap::Store> store = nullptr);
 
-  /// Graceful shutdown: waits for operations in flight, within their timeouts, then tells the peers
-  /// that this rank leaves. Receives of messages that no peer has begun to send fail with
+  /// Graceful shutdown, when the last of a communicator and its subgroups is destroyed: waits for
+  /// operations in flight, within their timeouts, then tells the peers that this rank leaves. Receives of messages that no peer has begun to send fail with
   /// ErrorKind::aborted. If an exception is unwinding the stack, everything in flight fails with
   /// it, on the peers too.
   virtual ~Communicator() = default;
@@ -130,6 +130,14 @@ class Communicator {
   /// same order get the same lanes. Throws Exception(invalid_argument) when all 2^30 lanes are
   /// reserved.
   int reserve_lanes(int count);
+
+  /// Returns a communicator of some of the ranks, which are its ranks 0, 1, ... in this order. It
+  /// shares connections, the progress thread and priorities with this one, so that an operation of
+  /// one can overtake those of the other. Lanes and tags are its own; traffic is counted together.
+  /// Any error ends both. Collective over these ranks, which must make the subgroups that they have
+  /// in common in the same order. Throws Exception(invalid_argument) if this rank is not among
+  /// them, or for a rank that is out of range or repeated.
+  virtual std::shared_ptr<Communicator> subgroup(std::span<const Rank> ranks) = 0;
 
   /// data[i] = reduction over ranks of data[i], on every rank, in place.
   virtual Work all_reduce(LentSpan data, ReduceOp op, const OperationOptions& options = {}) = 0;

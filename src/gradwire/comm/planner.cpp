@@ -1,5 +1,6 @@
 #include "gradwire/comm/planner.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "gradwire/base/error.h"
@@ -8,11 +9,26 @@
 namespace gradwire {
 
 Planner::Planner(Rank rank, topology::JobTopology by, ForcedAlgorithms forced,
-                 std::size_t segment_bytes)
+                 std::size_t segment_bytes, std::vector<Rank> members)
     : rank_(rank),
       topology_(std::move(by.topology)),
       forced_(std::move(forced)),
+      segment_bytes_(segment_bytes),
+      members_(std::move(members)),
       tuner_(topology_, segment_bytes, std::move(by.choices)) {}
+
+std::shared_ptr<Planner> Planner::for_subgroup(Rank rank, std::span<const Rank> ranks) const {
+  std::vector<Rank> members;
+  for (const Rank one : ranks) members.push_back(engine_rank(one));
+  return std::make_shared<Planner>(
+      rank, topology::JobTopology{.topology = topology_.restricted_to(ranks), .choices = {}},
+      forced_, segment_bytes_, std::move(members));
+}
+
+Rank Planner::rank_of(Rank engine_rank) const {
+  if (members_.empty()) return engine_rank;
+  return static_cast<Rank>(std::ranges::find(members_, engine_rank) - members_.begin());
+}
 
 const OperationPlan& Planner::plan(const schedule::CollectiveSpec& spec, std::size_t bytes,
                                    const std::string& algorithm) {
@@ -48,7 +64,7 @@ std::shared_ptr<const engine::CompiledProgram> Planner::compile(
   auto& entry = programs_[{spec.collective, spec.root, spec.target, algorithm}];
   if (!entry) {
     entry = engine::CompiledProgram::compile(
-        value_or_throw(schedule::make_schedule(spec, algorithm, topology_)), rank_);
+        value_or_throw(schedule::make_schedule(spec, algorithm, topology_)), rank_, members_);
   }
   return entry;
 }

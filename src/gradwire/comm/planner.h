@@ -7,6 +7,7 @@
 #include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "gradwire/comm/tuner.h"
 #include "gradwire/engine/compiled_program.h"
@@ -27,7 +28,19 @@ struct OperationPlan {
 /// forced for the job, else the tuner's choice. Plans are cached. Thread-safe.
 class Planner {
  public:
-  Planner(Rank rank, topology::JobTopology by, ForcedAlgorithms forced, std::size_t segment_bytes);
+  /// `members`: the engine's rank of each rank; empty: the same.
+  Planner(Rank rank, topology::JobTopology by, ForcedAlgorithms forced, std::size_t segment_bytes,
+          std::vector<Rank> members = {});
+
+  /// Returns a planner for a group of some of these ranks, of which this is rank `rank`.
+  std::shared_ptr<Planner> for_subgroup(Rank rank, std::span<const Rank> ranks) const;
+
+  /// Returns the engine's number of a rank.
+  Rank engine_rank(Rank rank) const {
+    return members_.empty() ? rank : members_[static_cast<std::size_t>(rank)];
+  }
+  /// Returns the rank with this number in the engine.
+  Rank rank_of(Rank engine_rank) const;
 
   /// `bytes`: of all chunks together. `algorithm`: the caller's choice; empty: none. The reference
   /// is valid for the lifetime of the planner. Throws Exception(invalid_argument) for an unknown
@@ -60,6 +73,8 @@ class Planner {
   Rank rank_;
   topology::Topology topology_;
   ForcedAlgorithms forced_;
+  std::size_t segment_bytes_;
+  std::vector<Rank> members_;
   Tuner tuner_;
   std::mutex mutex_;
   std::map<std::pair<Task, Magnitude>, OperationPlan> plans_;

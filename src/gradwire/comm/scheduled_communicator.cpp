@@ -1,5 +1,6 @@
 #include "gradwire/comm/scheduled_communicator.h"
 
+#include <algorithm>
 #include <cstring>
 #include <exception>
 #include <utility>
@@ -27,7 +28,23 @@ void work_on_copy(engine::OperationRequest& request, engine::WorkState& state,
   });
 }
 
+/// The group in which ranks agree on the number of a new one.
+constexpr std::uint16_t kAgreement = 0xFFFF;
+
 }  // namespace
+
+SharedEngine::~SharedEngine() {
+  // If an exception unwinds the stack, the caller may not have posted operations that would
+  // complete those in flight.
+  engine_->close(std::uncaught_exceptions() > 0 ? engine::Engine::Close::at_once
+                                                : engine::Engine::Close::completing);
+}
+
+void SharedEngine::take_groups_up_to(std::int64_t number) {
+  std::int64_t next = next_group_;
+  while (next <= number && !next_group_.compare_exchange_weak(next, number + 1)) {
+  }
+}
 
 /// Operations to be started together.
 class ScheduledCommunicator::Batch {
@@ -47,15 +64,49 @@ class ScheduledCommunicator::Batch {
 
 ScheduledCommunicator::ScheduledCommunicator(Rank rank, const CommunicatorOptions& options,
                                              std::shared_ptr<Planner> planner,
-                                             std::shared_ptr<engine::Engine> engine)
-    : rank_(rank), options_(options), planner_(std::move(planner)), engine_(std::move(engine)) {}
+                                             std::shared_ptr<SharedEngine> engine,
+                                             std::uint16_t group)
+    : rank_(rank),
+      options_(options),
+      planner_(std::move(planner)),
+      shared_(std::move(engine)),
+      group_(group) {}
 
-ScheduledCommunicator::~ScheduledCommunicator() {
-  if (batch_ != nullptr) return;
-  // If an exception unwinds the stack, the caller may not have posted operations that would
-  // complete those in flight.
-  engine_->close(std::uncaught_exceptions() > 0 ? engine::Engine::Close::at_once
-                                                : engine::Engine::Close::completing);
+std::shared_ptr<Communicator> ScheduledCommunicator::subgroup(std::span<const Rank> ranks) {
+  const Rank self = check_subgroup(ranks, rank_, size());
+  std::shared_ptr<Planner> planner = planner_->for_subgroup(self, ranks);
+  const std::uint16_t group = agree_on_group(self, planner);
+  return std::make_shared<ScheduledCommunicator>(self, options_, std::move(planner), shared_,
+                                                 group);
+}
+
+/// Returns a number that none of the members uses for another group. Each proposes its lowest free
+/// number to the first, which returns the highest proposal.
+std::uint16_t ScheduledCommunicator::agree_on_group(Rank self,
+                                                    const std::shared_ptr<Planner>& members) const {
+  ScheduledCommunicator agreement(self, options_, members, shared_, kAgreement);
+  std::int64_t number = shared_->next_group();
+  const auto lend = [](std::int64_t& value) { return LentSpan{&value, 1, DataType::int64, {}}; };
+  if (self == 0) {
+    for (Rank rank = 1; rank < agreement.size(); ++rank) {
+      std::int64_t proposal = 0;
+      agreement.recv(lend(proposal), rank, 0, {}).wait();
+      number = std::max(number, proposal);
+    }
+    for (Rank rank = 1; rank < agreement.size(); ++rank) {
+      agreement.send(lend(number), rank, 0, {}).wait();
+    }
+  } else {
+    agreement.send(lend(number), 0, 0, {}).wait();
+    agreement.recv(lend(number), 0, 0, {}).wait();
+  }
+  if (number >= kAgreement) refuse("a job has at most {} subgroups", kAgreement - 1);
+  shared_->take_groups_up_to(number);
+  return static_cast<std::uint16_t>(number);
+}
+
+std::shared_ptr<engine::WorkState> ScheduledCommunicator::new_state() const {
+  return std::make_shared<engine::WorkState>(shared_->engine());
 }
 
 Work ScheduledCommunicator::all_reduce(LentSpan data, ReduceOp op,
@@ -157,7 +208,7 @@ Work ScheduledCommunicator::all_to_all(LentConstSpan input, LentSpan output,
 
 Work ScheduledCommunicator::barrier(const OperationOptions& options) {
   return post(make({.collective = Collective::barrier}, 0, DataType::uint8, ReduceOp::sum, options),
-              std::make_shared<engine::WorkState>(engine_));
+              new_state());
 }
 
 Work ScheduledCommunicator::send(LentConstSpan data, Rank to, int tag,
@@ -189,8 +240,10 @@ Work ScheduledCommunicator::recv_any(LentSpan data, int tag, const OperationOpti
   request.priority = options.priority;
   request.timeout = options.timeout.value_or(options_.operation_timeout);
   request.tag = tag;
+  request.group = group_;
   const std::size_t bytes = data.count * size_of(data.type);
-  request.program_from = [planner = planner_, self = rank_, bytes](Rank from) {
+  request.program_from = [planner = planner_, self = rank_, bytes](Rank engine_rank) {
+    const Rank from = planner->rank_of(engine_rank);
     return planner->plan({Collective::point_to_point, from, self}, bytes, {}).program;
   };
   return post_with(std::move(request), {}, data);
@@ -200,17 +253,17 @@ Work ScheduledCommunicator::coalesced(const std::function<void(Communicator&)>& 
   if (batch_ != nullptr) {  // Nested calls start with the outermost one.
     const std::size_t before = batch_->works().size();
     post_all(*this);
-    return work_group(engine_, std::span(batch_->works()).subspan(before));
+    return work_group(shared_->engine(), std::span(batch_->works()).subspan(before));
   }
   Batch batch;
   {
-    ScheduledCommunicator collector(rank_, options_, planner_, engine_);
+    ScheduledCommunicator collector(rank_, options_, planner_, shared_, group_);
     collector.batch_ = &batch;
     collector.share_lanes(*this);
     post_all(collector);
   }
-  Work all = work_group(engine_, batch.works());
-  engine_->post(batch.take_requests());
+  Work all = work_group(shared_->engine(), batch.works());
+  engine().post(batch.take_requests());
   return all;
 }
 
@@ -226,12 +279,13 @@ std::string ScheduledCommunicator::algorithm_for(Collective collective, std::siz
 }
 
 void ScheduledCommunicator::abort(const std::string& reason) {
-  engine_->abort(
-      {ErrorKind::aborted, fmt::format("rank {} aborted the communicator: {}", rank_, reason)});
+  engine().abort(
+      {ErrorKind::aborted, fmt::format("rank {} aborted the communicator: {}",
+                                   planner_->engine_rank(rank_), reason)});
 }
 
 void ScheduledCommunicator::leave_at_once() {
-  engine_->close(engine::Engine::Close::at_once);
+  engine().close(engine::Engine::Close::at_once);
 }
 
 engine::OperationRequest ScheduledCommunicator::make(const schedule::CollectiveSpec& spec,
@@ -242,6 +296,7 @@ engine::OperationRequest ScheduledCommunicator::make(const schedule::CollectiveS
   const OperationPlan& plan = planner_->plan(spec, count * size_of(type), options.algorithm);
   engine::OperationRequest request;
   request.program = plan.program;
+  request.group = group_;
   request.fingerprint = {
       .collective = spec.collective, .type = type, .op = op, .root = spec.root, .count = count};
   request.fingerprint.set_algorithm(plan.algorithm);
@@ -258,14 +313,14 @@ Work ScheduledCommunicator::post(engine::OperationRequest request,
                                  std::shared_ptr<engine::WorkState> state) {
   request.completion = state;
   if (batch_ != nullptr) return batch_->add(std::move(request), std::move(state));
-  engine_->post(std::move(request));
+  engine().post(std::move(request));
   return Work(std::move(state));
 }
 
 Work ScheduledCommunicator::post_in_place(engine::OperationRequest request, const LentSpan& data,
                                           const OperationOptions& options) {
   request.output = static_cast<std::byte*>(data.data);
-  auto state = std::make_shared<engine::WorkState>(engine_);
+  auto state = new_state();
   state->keep(data.keep_alive);
   if (options.preserve_input) work_on_copy(request, *state, data);
   return post(std::move(request), std::move(state));
@@ -275,7 +330,7 @@ Work ScheduledCommunicator::post_with(engine::OperationRequest request, const Le
                                       const LentSpan& output) {
   request.input = static_cast<const std::byte*>(input.data);
   request.output = static_cast<std::byte*>(output.data);
-  auto state = std::make_shared<engine::WorkState>(engine_);
+  auto state = new_state();
   state->keep(input.keep_alive);
   state->keep(output.keep_alive);
   return post(std::move(request), std::move(state));

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -10,20 +12,42 @@
 
 namespace gradwire {
 
+/// An engine that a communicator and its subgroups share. The last of them closes it; Works keep it
+/// alive.
+class SharedEngine {
+ public:
+  explicit SharedEngine(std::shared_ptr<engine::Engine> engine) : engine_(std::move(engine)) {}
+  ~SharedEngine();
+  SharedEngine(const SharedEngine&) = delete;
+  SharedEngine& operator=(const SharedEngine&) = delete;
+
+  const std::shared_ptr<engine::Engine>& engine() const { return engine_; }
+
+  /// The lowest number that no subgroup of this rank has.
+  std::int64_t next_group() const { return next_group_; }
+  void take_groups_up_to(std::int64_t number);
+
+ private:
+  std::shared_ptr<engine::Engine> engine_;
+  std::atomic<std::int64_t> next_group_ = 1;
+};
+
 /// Implementation of Communicator: checks arguments, gets a plan for each operation from the
 /// planner, and posts it to an engine.
 class ScheduledCommunicator final : public Communicator {
  public:
-  /// The destructor closes `engine`; Works keep it alive.
+  /// `group`: number of the subgroup, equal on all of its ranks; 0: all ranks of the engine.
   ScheduledCommunicator(Rank rank, const CommunicatorOptions& options,
-                        std::shared_ptr<Planner> planner, std::shared_ptr<engine::Engine> engine);
-  ~ScheduledCommunicator() override;
+                        std::shared_ptr<Planner> planner, std::shared_ptr<SharedEngine> engine,
+                        std::uint16_t group = 0);
 
   /// Plans later operations with `planner`. Not thread-safe.
   void go_by(std::shared_ptr<Planner> planner) { planner_ = std::move(planner); }
 
   Rank rank() const override { return rank_; }
   int size() const override { return planner_->topology().ranks(); }
+
+  std::shared_ptr<Communicator> subgroup(std::span<const Rank> ranks) override;
 
   Work all_reduce(LentSpan data, ReduceOp op, const OperationOptions& options) override;
   Work broadcast(LentSpan data, Rank root, const OperationOptions& options) override;
@@ -47,14 +71,17 @@ class ScheduledCommunicator final : public Communicator {
 
   std::vector<AlgorithmEstimate> explain(Collective collective, std::size_t bytes) override;
   std::string algorithm_for(Collective collective, std::size_t bytes) override;
-  std::size_t bytes_sent() const override { return engine_->traffic().total_bytes; }
-  std::size_t payload_bytes_sent() const override { return engine_->traffic().payload_bytes; }
+  std::size_t bytes_sent() const override { return engine().traffic().total_bytes; }
+  std::size_t payload_bytes_sent() const override { return engine().traffic().payload_bytes; }
   void abort(const std::string& reason) override;
   void leave_at_once() override;
 
  private:
   class Batch;
 
+  engine::Engine& engine() const { return *shared_->engine(); }
+  std::shared_ptr<engine::WorkState> new_state() const;
+  std::uint16_t agree_on_group(Rank self, const std::shared_ptr<Planner>& members) const;
   engine::OperationRequest make(const schedule::CollectiveSpec& spec, std::size_t count,
                                 DataType type, ReduceOp op, const OperationOptions& options) const;
   Work post(engine::OperationRequest request, std::shared_ptr<engine::WorkState> state);
@@ -66,7 +93,8 @@ class ScheduledCommunicator final : public Communicator {
   Rank rank_;
   CommunicatorOptions options_;
   std::shared_ptr<Planner> planner_;
-  std::shared_ptr<engine::Engine> engine_;
+  std::shared_ptr<SharedEngine> shared_;
+  std::uint16_t group_;
   Batch* batch_ = nullptr;  ///< Not null: operations are collected here.
 };
 

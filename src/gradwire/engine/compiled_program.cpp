@@ -7,10 +7,10 @@ namespace gradwire::engine {
 namespace {
 
 CompiledProgram::Exchange& exchange_for(std::vector<CompiledProgram::Exchange>& exchanges,
-                                        Rank peer) {
+                                        Rank peer, Rank rank_in_group) {
   auto at = std::ranges::lower_bound(exchanges, peer, {}, &CompiledProgram::Exchange::peer);
   if (at == exchanges.end() || at->peer != peer) {
-    at = exchanges.insert(at, {.peer = peer, .sends = {}, .receives = {}});
+    at = exchanges.insert(at, {.peer = peer, .rank_in_group = rank_in_group, .sends = {}, .receives = {}});
   }
   return *at;
 }
@@ -18,11 +18,12 @@ CompiledProgram::Exchange& exchange_for(std::vector<CompiledProgram::Exchange>& 
 }  // namespace
 
 std::shared_ptr<const CompiledProgram> CompiledProgram::compile(schedule::Schedule schedule,
-                                                                Rank rank) {
+                                                                Rank rank,
+                                                                std::span<const Rank> members) {
   auto compiled = std::make_shared<CompiledProgram>();
   compiled->program = schedule.program(rank);
   compiled->schedule = std::move(schedule);
-  compiled->number_messages();
+  compiled->number_messages(members);
   compiled->connect();
   return compiled;
 }
@@ -32,12 +33,14 @@ const CompiledProgram::Exchange* CompiledProgram::exchange_with(Rank peer) const
   return at != exchanges.end() && at->peer == peer ? &*at : nullptr;
 }
 
-void CompiledProgram::number_messages() {
+void CompiledProgram::number_messages(std::span<const Rank> members) {
   message.resize(program.ops.size());
   for (schedule::OpIndex i = 0; i < program.ops.size(); ++i) {
-    const schedule::Op& op = program.ops[i];
+    schedule::Op& op = program.ops[i];
     if (op.kind != schedule::OpKind::send && !is_receive(op)) continue;
-    Exchange& exchange = exchange_for(exchanges, op.peer);
+    const Rank rank_in_group = op.peer;
+    if (!members.empty()) op.peer = members[static_cast<std::size_t>(op.peer)];
+    Exchange& exchange = exchange_for(exchanges, op.peer, rank_in_group);
     std::vector<schedule::OpIndex>& messages =
         op.kind == schedule::OpKind::send ? exchange.sends : exchange.receives;
     message[i] = static_cast<std::uint32_t>(messages.size());

@@ -11,6 +11,9 @@ namespace gradwire::engine {
 
 /// One rank's program with the lookup tables that the executor needs. Compiled once per schedule
 /// and shared by all operations that use it, of any size. Immutable, thread-safe.
+///
+/// A schedule numbers the ranks of its group; `program` and `exchanges` have the numbers of these
+/// ranks in the engine.
 struct CompiledProgram {
   /// A dependency between an op and a later one. `flows`: the ops follow each other byte by byte
   /// (flows_through).
@@ -22,6 +25,7 @@ struct CompiledProgram {
   /// Messages exchanged with one peer. Entry k is message k in that direction.
   struct Exchange {
     Rank peer = -1;
+    Rank rank_in_group = -1;  ///< The peer's number in the schedule.
     std::vector<schedule::OpIndex> sends;
     std::vector<schedule::OpIndex> receives;
   };
@@ -40,7 +44,10 @@ struct CompiledProgram {
   /// Returns the exchange with `peer`, or null if there is none.
   const Exchange* exchange_with(Rank peer) const;
 
-  static std::shared_ptr<const CompiledProgram> compile(schedule::Schedule schedule, Rank rank);
+  /// `rank`: in the schedule. `members`: the engine's rank of each of the schedule's ranks; empty:
+  /// the same.
+  static std::shared_ptr<const CompiledProgram> compile(schedule::Schedule schedule, Rank rank,
+                                                        std::span<const Rank> members = {});
 
  private:
   struct Edges {
@@ -50,7 +57,7 @@ struct CompiledProgram {
   static std::span<const Edge> span_of(const Edges& edges, schedule::OpIndex op) {
     return std::span(edges.edges).subspan(edges.first[op], edges.first[op + 1] - edges.first[op]);
   }
-  void number_messages();
+  void number_messages(std::span<const Rank> members);
   void connect();
 
   Edges dependencies_;

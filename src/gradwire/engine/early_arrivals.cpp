@@ -33,7 +33,7 @@ EarlyArrivals::Operation& EarlyArrivals::held_for(OperationKey key, Rank peer) {
 Result<std::byte*> EarlyArrivals::make_room(net::StreamId from, const net::FrameHeader& header) {
   Held& held = held_[static_cast<std::size_t>(from.peer)];
   if (held.bytes + header.length > max_bytes_) return tl::unexpected(too_far_ahead().error());
-  Operation& operation = held_for({header.channel, header.sequence}, from.peer);
+  Operation& operation = held_for({header.channel, header.sequence, header.group}, from.peer);
   if (std::ranges::none_of(operation.announcements,
                            [&](const Announcement& a) { return a.peer == from.peer; })) {
     return failure(ErrorKind::corrupted, "data for an operation that it has not announced");

@@ -71,13 +71,14 @@ class EarlyArrivals {
  private:
   /// Collectives have one entry for all peers; messages between two ranks are keyed by the peer.
   struct Key {
+    std::uint16_t group;
     std::uint32_t channel;
     std::uint64_t sequence;
     Rank pair;
     auto operator<=>(const Key&) const = default;
   };
   static Key key_of(OperationKey key, Rank peer) {
-    return {key.channel, key.sequence, key.is_message() ? peer : -1};
+    return {key.group, key.channel, key.sequence, key.is_message() ? peer : -1};
   }
   struct Held {
     std::size_t bytes = 0;

@@ -234,28 +234,30 @@ bool Executor::is_needed() const {
 /// Matches receives from any rank, oldest first, with announced messages.
 void Executor::match_receives_from_any() {
   for (std::size_t i = 0; i < from_any_.size() && !state_.error;) {
-    const Rank from = first_announcer(from_any_[i].tag);
+    const Rank from = first_announcer(from_any_[i]);
     if (from < 0) {
       ++i;
       continue;
     }
     OperationRequest request = std::move(from_any_[i]);
     from_any_.erase(from_any_.begin() + static_cast<std::ptrdiff_t>(i));
-    request.completion->resolved(from);
     request.program = request.program_from(from);
-    request.fingerprint.root = from;
+    const Rank from_in_group = request.program->schedule.spec.root;
+    request.completion->resolved(from_in_group);
+    request.fingerprint.root = from_in_group;
     request.fingerprint.set_algorithm(request.program->schedule.name);
     launch(std::move(request));
   }
 }
 
-/// Returns the rank that first announced an unmatched message with this tag; -1 if there is none.
-Rank Executor::first_announcer(int tag) const {
+/// Returns the rank that first announced an unmatched message for this receive from any rank; -1 if
+/// there is none.
+Rank Executor::first_announcer(const OperationRequest& receive) const {
   Rank first = -1;
   std::uint64_t earliest = 0;
   for (const auto& peer : peers_) {
     if (!peer) continue;
-    const auto at = early_.announced_at(in_flight_.next_from(peer->rank, tag), peer->rank);
+    const auto at = early_.announced_at(in_flight_.next_from(peer->rank, receive), peer->rank);
     if (!at || (first >= 0 && *at > earliest)) continue;
     first = peer->rank;
     earliest = *at;

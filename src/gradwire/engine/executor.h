@@ -130,7 +130,7 @@ class Executor final : private Outbox::Observer, private RailFailover::Host {
   void finish_if_complete(InFlightOperation& flight);
   void release_barriers();
   void match_receives_from_any();
-  Rank first_announcer(int tag) const;
+  Rank first_announcer(const OperationRequest& receive) const;
 
   // Frames.
   Result<PayloadSink> begin_frame(Rail& rail, const net::FrameHeader& header);

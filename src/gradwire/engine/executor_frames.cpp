@@ -12,7 +12,7 @@ Result<PayloadSink> Executor::begin_frame(Rail& rail, const net::FrameHeader& he
   if (header.type != net::FrameType::data) return PayloadSink{.to = rail.control.data()};
   if (state_.error || state_.leaving) return PayloadSink{};
   const Rank from = rail.stream.peer;
-  const OperationKey key{header.channel, header.sequence};
+  const OperationKey key{header.channel, header.sequence, header.group};
   if (InFlightOperation* flight = in_flight_.find(key, from)) {
     const Peer& source = peer(from);
     Result<PayloadSink> sink = resolve_sink(*flight, from, header, !source.has_rails());
@@ -56,7 +56,7 @@ Status Executor::complete_frame(Rail& rail, const net::FrameHeader& header) {
 Status Executor::complete_data(Rail& rail, const net::FrameHeader& header) {
   if (state_.error || state_.leaving) return {};
   const Rank from = rail.stream.peer;
-  const OperationKey key{header.channel, header.sequence};
+  const OperationKey key{header.channel, header.sequence, header.group};
   InFlightOperation* flight = in_flight_.find(key, from);
   if (rail.early) early_.complete(key, rail.stream);
   if (flight == nullptr) return {};
@@ -84,7 +84,7 @@ VerifiedPayload Executor::forwardable_payload(const Rail& rail, const Operation&
 Status Executor::on_announcement(Rail& rail, const net::FrameHeader& header) {
   if (state_.error || state_.leaving) return {};
   const Rank from = rail.stream.peer;
-  const OperationKey key{header.channel, header.sequence};
+  const OperationKey key{header.channel, header.sequence, header.group};
   const Result<Fingerprint> theirs =
       decode_fingerprint(ConstBytes(rail.control).first(header.length));
   if (!theirs) return tl::unexpected(theirs.error());

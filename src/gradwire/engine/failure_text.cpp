@@ -49,8 +49,9 @@ std::string mismatch_text(const std::string& peer, Rank peer_rank, const Fingerp
                        peer, ours.operation.describe());
   }
   const OperationKey key = ours.operation.key();
-  const std::string lane =
+  std::string lane =
       key.is_message() || key.channel == 0 ? "" : fmt::format(" of lane {}", key.channel);
+  if (key.group > 0) lane += fmt::format(" of subgroup {}", key.group);
   return fmt::format(
       "ranks disagree about operation #{}{}: {} calls {}, rank {} calls {}; every rank must call "
       "the same operations in the same order with the same sizes and types",

@@ -6,8 +6,10 @@ namespace gradwire::engine {
 
 Fingerprint InFlightOperation::fingerprint_for(Rank peer) const {
   Fingerprint fingerprint = operation.fingerprint();
-  if (const schedule::Splits* splits = operation.request().splits.get()) {
-    const auto part = static_cast<std::uint32_t>(peer);
+  const schedule::Splits* const splits = operation.request().splits.get();
+  const CompiledProgram::Exchange* const exchange = operation.program().exchange_with(peer);
+  if (splits && exchange) {
+    const auto part = static_cast<std::uint32_t>(exchange->rank_in_group);
     const auto elements = [&](schedule::Buffer buffer) {
       return splits->begin(buffer, part + 1) - splits->begin(buffer, part);
     };

@@ -30,12 +30,14 @@ InFlightOperation& InFlightTable::add(OperationRequest request) {
 OperationKey InFlightTable::next_key(const OperationRequest& request, Rank& pair) {
   if (request.tag < 0) {
     const auto lane = static_cast<std::uint32_t>(request.lane);
-    return {lane, posted_[{-1, lane}]++};
+    return {lane, posted_[{-1, request.group, lane}]++, request.group};
   }
-  const schedule::CollectiveSpec& spec = request.program->schedule.spec;
-  pair = spec.root == self_ ? spec.target : spec.root;
-  const std::uint32_t channel = channel_of(request.tag, spec.root, spec.target);
-  return {channel, posted_[{pair, channel}]++};
+  const CompiledProgram::Exchange& exchange = request.program->exchanges.front();
+  pair = exchange.peer;
+  const bool sends = !exchange.sends.empty();
+  const std::uint32_t channel =
+      channel_of(request.tag, sends ? self_ : pair, sends ? pair : self_);
+  return {channel, posted_[{pair, request.group, channel}]++, request.group};
 }
 
 InFlightOperation* InFlightTable::find(OperationKey key, Rank peer) const {
@@ -45,14 +47,14 @@ InFlightOperation* InFlightTable::find(OperationKey key, Rank peer) const {
   return nullptr;
 }
 
-OperationKey InFlightTable::next_from(Rank peer, int tag) const {
-  const std::uint32_t channel = channel_of(tag, peer, self_);
-  const auto at = posted_.find({peer, channel});
-  return {channel, at == posted_.end() ? 0 : at->second};
+OperationKey InFlightTable::next_from(Rank peer, const OperationRequest& receive) const {
+  const std::uint32_t channel = channel_of(receive.tag, peer, self_);
+  const auto at = posted_.find({peer, receive.group, channel});
+  return {channel, at == posted_.end() ? 0 : at->second, receive.group};
 }
 
 bool InFlightTable::was_posted(OperationKey key, Rank peer) const {
-  const auto at = posted_.find({key.is_message() ? peer : -1, key.channel});
+  const auto at = posted_.find({key.is_message() ? peer : -1, key.group, key.channel});
   return at != posted_.end() && key.sequence < at->second;
 }
 
@@ -71,7 +73,7 @@ bool InFlightTable::has_earlier_in_lane(const InFlightOperation& flight) const {
   const OperationKey key = flight.operation.key();
   return std::ranges::any_of(in_flight_, [&](const auto& other) {
     const OperationKey& theirs = other->operation.key();
-    return theirs.channel == key.channel && theirs.sequence < key.sequence;
+    return theirs.group == key.group && theirs.channel == key.channel && theirs.sequence < key.sequence;
   });
 }
 

@@ -22,8 +22,9 @@ class InFlightTable {
   /// Returns the operation that `peer` identifies by `key`, or null.
   InFlightOperation* find(OperationKey key, Rank peer) const;
 
-  /// Returns the key of the next message with this tag from `peer` for which no receive is posted.
-  OperationKey next_from(Rank peer, int tag) const;
+  /// Returns the key of the next message that a receive from any rank would match if it were from
+  /// `peer`.
+  OperationKey next_from(Rank peer, const OperationRequest& receive) const;
 
   /// Returns true if this rank has posted `key`; if it is not in flight, it is complete.
   bool was_posted(OperationKey key, Rank peer) const;
@@ -48,13 +49,20 @@ class InFlightTable {
     std::size_t capacity = 0;
   };
 
+  /// A sequence of operations: of a peer's messages, or (-1) of collectives.
+  struct Sequence {
+    Rank peer;
+    std::uint16_t group;
+    std::uint32_t channel;
+    auto operator<=>(const Sequence&) const = default;
+  };
+
   OperationKey next_key(const OperationRequest& request, Rank& pair);
   Scratch take_scratch(std::size_t bytes);
 
   Rank self_;
   std::vector<std::unique_ptr<InFlightOperation>> in_flight_;
-  /// Operations posted so far, per peer (-1 for collectives) and channel.
-  std::map<std::pair<Rank, std::uint32_t>, std::uint64_t> posted_;
+  std::map<Sequence, std::uint64_t> posted_;  ///< Operations posted so far.
   std::vector<Scratch> spare_;
 };
 

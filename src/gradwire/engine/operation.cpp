@@ -151,7 +151,8 @@ std::string Operation::describe() const {
   const std::string what = fingerprint().describe();
   if (key_.is_message()) return what;
   const std::string_view name = name_of(fingerprint().collective);
-  const std::string lane = key_.channel == 0 ? "" : fmt::format(" in lane {}", key_.channel);
+  std::string lane = key_.channel == 0 ? "" : fmt::format(" in lane {}", key_.channel);
+  if (key_.group > 0) lane += fmt::format(" of subgroup {}", key_.group);
   return fmt::format("{} #{}{}{}", name, key_.sequence, lane, what.substr(name.size()));
 }
 

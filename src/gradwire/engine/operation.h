@@ -15,15 +15,17 @@
 
 namespace gradwire::engine {
 
-/// Identifies an operation on the wire between two ranks. The channel of a collective is its lane,
-/// and the collectives of a lane are numbered together. Messages between two ranks have one channel
-/// per tag and direction.
+/// Identifies an operation on the wire between two ranks. Each group of ranks that share a
+/// communicator's engine has channels of its own. The channel of a collective is its lane, and the
+/// collectives of a lane are numbered together. Messages between two ranks have one channel per tag
+/// and direction.
 struct OperationKey {
   /// Set in the channel numbers of messages.
   static constexpr std::uint32_t kMessage = 0x80000000u;
 
   std::uint32_t channel = 0;
   std::uint64_t sequence = 0;
+  std::uint16_t group = 0;
 
   bool is_message() const { return (channel & kMessage) != 0; }
 
@@ -35,7 +37,7 @@ struct OperationKey {
 class Completion {
  public:
   virtual ~Completion() = default;
-  /// A receive from any rank is matched to rank `from`. Called before succeeded() or failed().
+  /// A receive from any rank is matched to rank `from` of its group. Called before succeeded() or failed().
   virtual void resolved(Rank /*from*/) {}
   virtual void succeeded() = 0;
   virtual void failed(const Error& error) = 0;
@@ -52,13 +54,14 @@ struct OperationRequest {
   Time deadline = Time::max();  ///< Set by the executor: time of posting plus timeout.
   bool input_survives = false;  ///< True if the input is intact after a failure.
   std::shared_ptr<Completion> completion;
+  std::uint16_t group = 0;  ///< 0: all ranks.
   int tag = -1;      ///< Of a point-to-point message; -1 for collectives.
   int lane = 0;      ///< Of a collective.
   int segments = 0;  ///< Approximate number per message; 0: kSegmentsPerMessage.
   std::shared_ptr<const schedule::Splits>
       splits;  ///< Parts of an all_to_all with unequal parts; else null.
   /// For a receive from any rank, whose `program` is null until the sender is known: creates the
-  /// program for that sender.
+  /// program for that sender, a rank of the engine.
   std::function<std::shared_ptr<const CompiledProgram>(Rank from)> program_from;
   /// Called for each op whenever bytes of it have been processed. Used for drawings; usually empty.
   std::function<void(schedule::OpIndex)> on_progress;

@@ -21,7 +21,10 @@ constexpr std::uint32_t bit(int rail) {
 }
 
 net::FrameHeader announcement_of(OperationKey key) {
-  return {.type = net::FrameType::announce, .channel = key.channel, .sequence = key.sequence};
+  return {.type = net::FrameType::announce,
+          .channel = key.channel,
+          .sequence = key.sequence,
+          .group = key.group};
 }
 
 }  // namespace
@@ -209,6 +212,7 @@ void Outbox::commit(Message& message, std::size_t bytes, int rail) {
                          .channel = operation.key().channel,
                          .message = operation.program().message[message.op],
                          .sequence = operation.key().sequence,
+                         .group = operation.key().group,
                          .offset = message.framed},
                         {operation.source(message.op) + message.framed, bytes}, true,
                         message.checksums.at(message.framed / message.segment));

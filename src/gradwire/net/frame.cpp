@@ -8,6 +8,7 @@ namespace gradwire::net {
 namespace {
 
 constexpr std::uint16_t kMagic = 0x5747;
+constexpr int kSequenceBits = 48;  // The rest of the word is the group.
 constexpr std::size_t kNumberAt = 32;
 constexpr std::size_t kChecksumAt = 40;
 constexpr std::size_t kCrcAt = 44;
@@ -36,7 +37,7 @@ void encode(const FrameHeader& header, std::span<std::byte, kFrameHeaderBytes> i
   store_little_endian(at + 4, header.length);
   store_little_endian(at + 8, header.channel);
   store_little_endian(at + 12, header.message);
-  store_little_endian(at + 16, header.sequence);
+  store_little_endian(at + 16, header.sequence | std::uint64_t{header.group} << kSequenceBits);
   store_little_endian(at + 24, header.offset);
   store_little_endian(at + kChecksumAt, header.payload_checksum);
   set_number(into, header.number);
@@ -63,11 +64,13 @@ Result<FrameHeader> decode(std::span<const std::byte, kFrameHeaderBytes> from) {
                     "gradwire on all hosts",
                     version, kFrameVersion));
   }
+  const auto sequence = load_little_endian<std::uint64_t>(at + 16);
   FrameHeader header{.type = static_cast<FrameType>(at[3]),
                      .length = load_little_endian<std::uint32_t>(at + 4),
                      .channel = load_little_endian<std::uint32_t>(at + 8),
                      .message = load_little_endian<std::uint32_t>(at + 12),
-                     .sequence = load_little_endian<std::uint64_t>(at + 16),
+                     .sequence = sequence & ((std::uint64_t{1} << kSequenceBits) - 1),
+                     .group = static_cast<std::uint16_t>(sequence >> kSequenceBits),
                      .offset = load_little_endian<std::uint64_t>(at + 24),
                      .number = load_little_endian<std::uint64_t>(at + kNumberAt),
                      .payload_checksum = load_little_endian<std::uint32_t>(at + kChecksumAt)};

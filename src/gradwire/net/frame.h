@@ -26,7 +26,8 @@ enum class FrameType : std::uint8_t {
 ///           4  u32  length of the payload that follows, in bytes
 ///           8  u32  channel of the operation
 ///          12  u32  index of the message within the operation
-///          16  u64  sequence number of the operation in its channel
+///          16  u48  sequence number of the operation in its channel
+///          22  u16  group of ranks whose operation it is
 ///          24  u64  offset of the payload within the message, in bytes
 ///          32  u64  number of the frame on its stream, from 0
 ///          40  u32  checksum of the payload (net/payload_checksum.h)
@@ -40,14 +41,15 @@ struct FrameHeader {
   std::uint32_t length = 0;
   std::uint32_t channel = 0;
   std::uint32_t message = 0;
-  std::uint64_t sequence = 0;
+  std::uint64_t sequence = 0;  ///< Below 2^48.
+  std::uint16_t group = 0;
   std::uint64_t offset = 0;
   std::uint64_t number = 0;  ///< Set when the frame is queued for a stream (FrameQueue).
   std::uint32_t payload_checksum = 0;
 };
 
 inline constexpr std::size_t kFrameHeaderBytes = 48;
-inline constexpr std::uint8_t kFrameVersion = 5;
+inline constexpr std::uint8_t kFrameVersion = 6;
 
 /// Maximum payload of a frame, in bytes; a larger length is an error (corrupted).
 inline constexpr std::uint32_t kMaxDataPayload = 4u << 20;

@@ -69,6 +69,26 @@ void Topology::set_measured(int from_host, int to_host, Link link) {
   measured_[pair(from_host, to_host)] = link;
 }
 
+Topology Topology::restricted_to(std::span<const Rank> ranks) const {
+  std::vector<int> kept;  // Numbers of hosts, in the order of their first rank.
+  std::vector<int> host_of;
+  std::vector<Host> hosts;
+  for (const Rank rank : ranks) {
+    const auto place = std::ranges::find(kept, this->host_of(rank));
+    host_of.push_back(static_cast<int>(place - kept.begin()));
+    if (place != kept.end()) continue;
+    kept.push_back(this->host_of(rank));
+    hosts.push_back(host(kept.back()));
+  }
+  Topology restricted(std::move(hosts), std::move(host_of));
+  for (std::size_t a = 0; a < kept.size(); ++a) {
+    for (std::size_t b = 0; b < kept.size(); ++b) {
+      restricted.measured_[a * kept.size() + b] = measured_[pair(kept[a], kept[b])];
+    }
+  }
+  return restricted;
+}
+
 Link Topology::path(Rank from, Rank to) const {
   const int a = host_of(from);
   const int b = host_of(to);

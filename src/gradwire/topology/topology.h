@@ -53,6 +53,10 @@ class Topology {
   /// hosts together is no faster than the port.
   void set_measured(int from_host, int to_host, Link link);
 
+  /// Returns the topology of these ranks alone, numbered in this order. Hosts without any of them
+  /// are left out.
+  Topology restricted_to(std::span<const Rank> ranks) const;
+
   int ranks() const { return static_cast<int>(host_of_.size()); }
   int hosts() const { return static_cast<int>(hosts_.size()); }
 
