@@ -1,15 +1,19 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include "gradwire/train/named_tensor.h"
 #include "gradwire/train/pipeline/pipeline.h"
+#include "tests/torch/loopback.h"
 
 namespace gradwire::test {
 
@@ -64,6 +68,67 @@ inline NamedValues state_values(Pipeline& model) {
   NamedValues values;
   for (const TensorPiece& piece : model.pieces(false)) values[piece.name] = piece.data.clone();
   return values;
+}
+
+/// What every stage's parameters and optimizer states are after some steps, from all ranks.
+class Trained {
+ public:
+  void take(const NamedValues& values) {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [name, value] : values) values_[name] = value;
+  }
+  const NamedValues& values() const { return values_; }
+
+ private:
+  std::mutex mutex_;
+  NamedValues values_;
+};
+
+/// Runs `body` on every rank, with one torch thread: layer norm adds gradients thread by thread.
+inline void on_ranks(int ranks, const std::function<void(const ProcessGroup&)>& body) {
+  run_on_loopback(ranks, [&](const ProcessGroup& group) {
+    at::set_num_threads(1);
+    body(group);
+  });
+}
+
+/// Layers whose factories draw the same values on every thread: those of one generator, made once.
+inline Layers shared_layers() {
+  static const std::vector<torch::Tensor> drawn = [] {
+    torch::manual_seed(11);
+    std::vector<torch::Tensor> all;
+    const Layers layers = pipeline_layers();
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      for (const auto& [name, tensor] : all_parameters(*layers.make(i).ptr())) {
+        all.push_back(tensor.detach().clone());
+      }
+    }
+    return all;
+  }();
+  Layers shared;
+  const Layers plain = pipeline_layers();
+  std::size_t first = 0;
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    const std::size_t begin = first;
+    const auto make = [plain, i, begin] {
+      torch::nn::AnyModule layer = plain.make(i);
+      const torch::NoGradGuard no_grad;
+      std::size_t next = begin;
+      for (const auto& [name, tensor] : all_parameters(*layer.ptr())) tensor.copy_(drawn[next++]);
+      return layer;
+    };
+    first += all_parameters(*plain.make(i).ptr()).size();
+    shared.add_layer(plain.name(i), make);
+  }
+  return shared;
+}
+
+inline void expect_same(const NamedValues& actual, const NamedValues& expected, const std::string& what) {
+  ASSERT_EQ(actual.size(), expected.size()) << what;
+  for (const auto& [name, value] : expected) {
+    ASSERT_TRUE(actual.contains(name)) << what << ": " << name;
+    EXPECT_TRUE(torch::equal(actual.at(name), value)) << what << ": " << name;
+  }
 }
 
 }  // namespace gradwire::test

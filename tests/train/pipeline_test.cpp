@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <filesystem>
-#include <mutex>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +11,6 @@
 #include "gradwire/train/checkpoint/load.h"
 #include "gradwire/train/checkpoint/safetensors.h"
 #include "tests/data/temporary_folder.h"
-#include "tests/torch/loopback.h"
 #include "tests/train/pipeline_model.h"
 #include "tests/train/subprocess.h"
 #include "tests/train/thread_group.h"
@@ -22,20 +20,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// What every stage's parameters and optimizer states are after some steps, from all ranks.
-class Trained {
- public:
-  void take(const NamedValues& values) {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [name, value] : values) values_[name] = value;
-  }
-  const NamedValues& values() const { return values_; }
-
- private:
-  std::mutex mutex_;
-  NamedValues values_;
-};
-
 struct Case {
   std::string schedule = "1f1b";
   int micro_batches = 4;
@@ -44,45 +28,6 @@ struct Case {
   std::optional<double> clip;
   std::vector<std::size_t> cut;
 };
-
-/// Runs `body` on every rank, with one torch thread: layer norm adds gradients thread by thread.
-void on_ranks(int ranks, const std::function<void(const ProcessGroup&)>& body) {
-  run_on_loopback(ranks, [&](const ProcessGroup& group) {
-    at::set_num_threads(1);
-    body(group);
-  });
-}
-
-/// Layers whose factories draw the same values on every thread: those of one generator, made once.
-Layers shared_layers() {
-  static const std::vector<torch::Tensor> drawn = [] {
-    torch::manual_seed(11);
-    std::vector<torch::Tensor> all;
-    const Layers layers = pipeline_layers();
-    for (std::size_t i = 0; i < layers.size(); ++i) {
-      for (const auto& [name, tensor] : all_parameters(*layers.make(i).ptr())) {
-        all.push_back(tensor.detach().clone());
-      }
-    }
-    return all;
-  }();
-  Layers shared;
-  const Layers plain = pipeline_layers();
-  std::size_t first = 0;
-  for (std::size_t i = 0; i < plain.size(); ++i) {
-    const std::size_t begin = first;
-    const auto make = [plain, i, begin] {
-      torch::nn::AnyModule layer = plain.make(i);
-      const torch::NoGradGuard no_grad;
-      std::size_t next = begin;
-      for (const auto& [name, tensor] : all_parameters(*layer.ptr())) tensor.copy_(drawn[next++]);
-      return layer;
-    };
-    first += all_parameters(*plain.make(i).ptr()).size();
-    shared.add_layer(plain.name(i), make);
-  }
-  return shared;
-}
 
 NamedValues train(int ranks, const Case& what) {
   Trained trained;
@@ -99,14 +44,6 @@ NamedValues train(int ranks, const Case& what) {
     trained.take(state_values(model));
   });
   return trained.values();
-}
-
-void expect_same(const NamedValues& actual, const NamedValues& expected, const std::string& what) {
-  ASSERT_EQ(actual.size(), expected.size()) << what;
-  for (const auto& [name, value] : expected) {
-    ASSERT_TRUE(actual.contains(name)) << what << ": " << name;
-    EXPECT_TRUE(torch::equal(actual.at(name), value)) << what << ": " << name;
-  }
 }
 
 /// Plain libtorch: accumulates the micro-batches, each with its share of the mean.
@@ -258,7 +195,7 @@ TEST(PipelineTraining, OnlyTheEndsNeedTheBatch) {
       auto batch = pipeline_batch(what.samples, step);
       if (!model.has_first_stage()) batch.inputs = torch::Tensor();
       if (!model.has_last_stage()) batch.targets = torch::Tensor();
-      model.train_step(batch.inputs, batch.targets, what.samples);
+      model.train_step(batch.inputs, batch.targets, {.samples = what.samples});
     }
     trained.take(state_values(model));
   });

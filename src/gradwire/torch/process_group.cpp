@@ -207,6 +207,16 @@ c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(
   return group;
 }
 
+c10::intrusive_ptr<c10d::ProcessGroup> subgroup_of(c10d::ProcessGroup& group,
+                                                   const std::vector<Rank>& ranks) {
+  const auto communicator = communicator_of(group);
+  if (!communicator) {
+    throw Exception(ErrorKind::unsupported,
+                    "subgroups need a process group of gradwire: make it with gradwire::init()");
+  }
+  return make_process_group(communicator->subgroup(ranks));
+}
+
 std::shared_ptr<Communicator> communicator_of(c10d::ProcessGroup& group) {
   if (!group.hasBackendForDeviceType(c10::DeviceType::CPU)) return nullptr;
   const auto backend = group.getBackend(c10::DeviceType::CPU);

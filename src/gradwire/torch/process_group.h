@@ -209,4 +209,9 @@ c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(
 /// Returns the Communicator of a gradwire group; null for any other group.
 std::shared_ptr<Communicator> communicator_of(c10d::ProcessGroup& group);
 
+/// Returns a group of some of the ranks of a gradwire group, as Communicator::subgroup() does.
+/// Throws also Exception(unsupported) for a group of another backend.
+c10::intrusive_ptr<c10d::ProcessGroup> subgroup_of(c10d::ProcessGroup& group,
+                                                   const std::vector<Rank>& ranks);
+
 }  // namespace gradwire

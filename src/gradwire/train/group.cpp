@@ -44,6 +44,10 @@ class GroupPeers final : public TracePeers {
 
 }  // namespace
 
+ProcessGroup group_of_one() {
+  return make_process_group(Communicator::connect({.rank = 0, .world_size = 1}));
+}
+
 std::unique_ptr<TracePeers> group_trace_peers(ProcessGroup group) {
   return std::make_unique<GroupPeers>(std::move(group));
 }

@@ -17,6 +17,9 @@ namespace gradwire {
 /// A process group of any c10d backend.
 using ProcessGroup = c10::intrusive_ptr<c10d::ProcessGroup>;
 
+/// A group of this rank alone, which needs no network.
+ProcessGroup group_of_one();
+
 /// A TraceSession's peers over any c10d group that can send and receive bytes in host memory (Gloo,
 /// MPI, gradwire): for traces of training on groups without a Communicator.
 std::unique_ptr<TracePeers> group_trace_peers(ProcessGroup group);

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "gradwire/base/refuse.h"
+#include "gradwire/train/activation/await_parameters.h"
 
 namespace gradwire {
 namespace {
@@ -86,14 +87,17 @@ void StageModule::add(const std::string& name, torch::nn::AnyModule layer) {
 
 torch::Tensor StageModule::forward(torch::Tensor input,
                                    const std::function<void(std::size_t)>& before_layer) {
+  BlockObserver* const observer = block_observer();
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     auto& [name, layer] = layers_[i];
     before_layer(i);
+    if (observer) observer->before_block(*layer.ptr());
     try {
       input = layer.forward(std::move(input));
     } catch (const c10::Error& e) {
       refuse("layer {}: {}", name, e.what_without_backtrace());
     }
+    if (observer) observer->after_block(*layer.ptr(), {input});
   }
   return input;
 }

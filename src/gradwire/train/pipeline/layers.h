@@ -70,7 +70,8 @@ class StageModule : public torch::nn::Module {
  public:
   void add(const std::string& name, torch::nn::AnyModule layer);
 
-  /// Calls `before_layer(i)` before the stage's i-th layer. Throws Exception(invalid_argument) that
+  /// Calls `before_layer(i)` before the stage's i-th layer. Each layer is a block for this thread's
+  /// BlockObserver. Throws Exception(invalid_argument) that
   /// names the layer if it does not take and return one tensor.
   torch::Tensor forward(torch::Tensor input, const std::function<void(std::size_t)>& before_layer);
 

@@ -102,6 +102,7 @@ Pipeline::Pipeline(const Layers& layers, Options options) : options_(std::move(o
   if (!options_.process_group) refuse("Pipeline needs a process group: gradwire::init() makes one");
   if (!options_.optimizer) refuse("Pipeline needs an optimizer factory, which makes a stage's");
   if (!options_.loss.sum) refuse("Pipeline needs a loss, such as cross_entropy_sum()");
+  if (!options_.data.process_group) options_.data.process_group = group_of_one();
   rank_ = options_.process_group->getRank();
   ranks_ = options_.process_group->getSize();
   check_agreement(layers);
@@ -112,18 +113,22 @@ Pipeline::Pipeline(const Layers& layers, Options options) : options_(std::move(o
 void Pipeline::check_agreement(const Layers& layers) const {
   std::vector<std::string> names;
   for (std::size_t i = 0; i < layers.size(); ++i) names.push_back(layers.name(i));
-  const auto texts = collective_try(*options_.process_group, [&] {
+  const auto text = [&] {
     const pipeline::PipelineSchedule schedule = schedule_for(options_.micro_batches, true);
     cut_of(layers, schedule.stages());
-    return fmt::format("layers {}; schedule {}; {} micro-batches; cut {}; seed {}; clip {}\n{}",
-                       fmt::join(names, " "), options_.schedule, options_.micro_batches,
-                       fmt::join(options_.cut, " "), options_.seed, options_.clip_norm.value_or(0),
-                       to_csv(schedule));
-  });
-  const auto other = std::ranges::find_if(texts, [&](const auto& t) { return t != texts[0]; });
-  if (other == texts.end()) return;
-  refuse("rank {} has another pipeline than rank 0: {} against {}", other - texts.begin(),
-         other->substr(0, other->find('\n')), texts[0].substr(0, texts[0].find('\n')));
+    return fmt::format(
+        "layers {}; schedule {}; {} micro-batches; cut {}; seed {}; clip {}; ZeRO stage {}\n{}",
+        fmt::join(names, " "), options_.schedule, options_.micro_batches,
+        fmt::join(options_.cut, " "), options_.seed, options_.clip_norm.value_or(0),
+        options_.data.zero_stage, to_csv(schedule));
+  };
+  for (const ProcessGroup& group : {options_.process_group, options_.data.process_group}) {
+    const auto texts = collective_try(*group, text);
+    const auto other = std::ranges::find_if(texts, [&](const auto& t) { return t != texts[0]; });
+    if (other == texts.end()) continue;
+    refuse("rank {} has another pipeline than rank 0: {} against {}", other - texts.begin(),
+           other->substr(0, other->find('\n')), texts[0].substr(0, texts[0].find('\n')));
+  }
 }
 
 pipeline::PipelineSchedule Pipeline::schedule_for(int micro_batches, bool trains) const {
@@ -179,11 +184,7 @@ void Pipeline::make_stages(const Layers& layers) {
     description_ += fmt::format("stage {} on rank {}: {} to {}, {:.0f} parameters\n", s, owner,
                                 layers.name(stage.first_layer), layers.name(layer - 1), elements);
     if (owner != rank_) continue;
-    std::vector<torch::Tensor> parameters;
-    for (const auto& [name, tensor] : trainable_parameters(*stage.module)) {
-      parameters.push_back(tensor);
-    }
-    if (!parameters.empty()) stage.optimizer = options_.optimizer(std::move(parameters));
+    stage.update = make_stage_update(*stage.module, options_.data, options_.optimizer);
     first_parameter_.push_back(first_parameter);
     stages_.push_back(std::move(stage));
   }
@@ -208,27 +209,41 @@ Pipeline::Run& Pipeline::run_for(std::int64_t samples, bool trains) {
   return run;
 }
 
-void Pipeline::run_step(Run& run, MicroBatches batch) {
-  work_->begin(*run.runner, std::move(batch), steps_);
-  run.runner->step();
+/// Starts to add up the losses of all replicas. Divided by their number, because gradients are
+/// averaged over replicas.
+std::function<double()> Pipeline::count_of(const torch::Tensor& targets) {
+  if (!has_last_stage()) return {};
+  const double own = options_.loss.count(targets);
+  const int replicas = options_.data.process_group->getSize();
+  if (replicas == 1) return [own] { return own; };
+  std::vector<torch::Tensor> sum{torch::full({1}, own, torch::kFloat64)};
+  const auto work = options_.data.process_group->allreduce(sum);
+  return [work, sum, replicas] {
+    work->wait();
+    return sum[0].item<double>() / replicas;
+  };
 }
 
 LossSum Pipeline::train_step(const torch::Tensor& inputs, const torch::Tensor& targets,
-                             std::int64_t samples) {
+                             const StepOptions& step) {
   LossSum loss;
   run_or_abort(*options_.process_group, [&] {
-    samples = count_samples(inputs, targets, samples);
+    const std::int64_t samples = count_samples(inputs, targets, step.samples);
     if (has_first_stage() && !inputs.defined()) refuse("rank {} needs the inputs", rank_);
     if (has_last_stage() && !targets.defined()) refuse("rank {} needs the targets", rank_);
     if (boundaries_.empty()) find_boundaries(inputs);
     Run& run = run_for(samples, /*trains=*/true);
-    if (options_.before_step) {
-      for (LocalStage& stage : stages_) {
-        if (stage.optimizer) options_.before_step(*stage.optimizer);
-      }
-    }
-    run_step(run, micro_batches_of(samples, run.schedule.micro_batches, inputs, targets));
-    if (options_.clip_norm) clip_and_step();
+    const bool next_is_alike =
+        std::min<std::int64_t>(options_.micro_batches, step.next_samples) ==
+        run.schedule.micro_batches;
+    work_->begin(*run.runner,
+                 {.batch = micro_batches_of(samples, run.schedule.micro_batches, inputs, targets),
+                  .number = steps_,
+                  .count = count_of(targets),
+                  .before = step.before,
+                  .next_samples = next_is_alike ? step.next_samples : -1});
+    run.runner->step();
+    if (options_.clip_norm) clip_and_step(step.before);
     loss = work_->loss();
     ++steps_;
   });
@@ -241,9 +256,13 @@ torch::Tensor Pipeline::evaluate(const torch::Tensor& inputs, std::int64_t sampl
     samples = count_samples(inputs, {}, samples);
     if (has_first_stage() && !inputs.defined()) refuse("rank {} needs the inputs", rank_);
     if (boundaries_.empty()) find_boundaries(inputs);
+    for (const LocalStage& stage : stages_) stage.update->synchronize_buffers();
     const EvaluationMode evaluation(stages_);
     Run& run = run_for(samples, /*trains=*/false);
-    run_step(run, micro_batches_of(samples, run.schedule.micro_batches, inputs, {}));
+    work_->begin(*run.runner,
+                 {.batch = micro_batches_of(samples, run.schedule.micro_batches, inputs, {}),
+                  .number = steps_});
+    run.runner->step();
     if (has_last_stage()) result = torch::cat(work_->outputs());
   });
   return result;
@@ -279,42 +298,29 @@ void Pipeline::find_boundaries(const torch::Tensor& inputs) {
 
 /// Clips by the norm of all gradients, whose squares are added in the order of the parameters, then
 /// steps.
-void Pipeline::clip_and_step() {
+void Pipeline::clip_and_step(const BeforeStep& before) {
   const torch::NoGradGuard no_grad;
   std::vector<double> squares(all_parameters_, 0);
   for (std::size_t s = 0; s < stages_.size(); ++s) {
-    std::size_t place = first_parameter_[s];
-    for (const auto& [name, tensor] : trainable_parameters(*stages_[s].module)) {
-      const torch::Tensor& gradient = tensor.grad();
-      const double norm =
-          gradient.defined()
-              ? torch::linalg_vector_norm(gradient, 2, {}, false, torch::kFloat64).item<double>()
-              : 0;
-      squares[place++] = norm * norm;
-    }
+    std::ranges::copy(stages_[s].update->squared_norms(),
+                      squares.begin() + static_cast<std::ptrdiff_t>(first_parameter_[s]));
   }
   // Every sum has one addend that is not zero, and is exact.
   squares = sum_over_ranks(*options_.process_group, std::move(squares));
   const double norm = std::sqrt(std::accumulate(squares.begin(), squares.end(), 0.0));
-  const double scale = *options_.clip_norm / (norm + 1e-6);
-  for (LocalStage& stage : stages_) {
-    if (!stage.optimizer) continue;
-    for (const auto& [name, tensor] : trainable_parameters(*stage.module)) {
-      if (scale < 1 && tensor.grad().defined()) tensor.mutable_grad().mul_(scale);
-    }
-    stage.optimizer->step();
-    stage.optimizer->zero_grad();
-  }
+  const double scale = std::min(1.0, *options_.clip_norm / (norm + 1e-6));
+  for (const LocalStage& stage : stages_) stage.update->step(before, scale);
+}
+
+void Pipeline::finish() {
+  for (const LocalStage& stage : stages_) stage.update->finish();
 }
 
 std::vector<TensorPiece> Pipeline::pieces(bool make_states) {
-  states_.clear();
+  finish();
   std::vector<TensorPiece> all;
   for (const LocalStage& stage : stages_) {
-    std::vector<torch::optim::Optimizer*> optimizers;
-    if (stage.optimizer) optimizers.push_back(stage.optimizer.get());
-    states_.push_back(std::make_unique<ModuleState>(*stage.module, std::move(optimizers)));
-    auto pieces = states_.back()->pieces(make_states);
+    auto pieces = stage.update->state().pieces(make_states);
     all.insert(all.end(), std::make_move_iterator(pieces.begin()),
                std::make_move_iterator(pieces.end()));
   }
@@ -322,7 +328,7 @@ std::vector<TensorPiece> Pipeline::pieces(bool make_states) {
 }
 
 void Pipeline::loaded() {
-  for (const auto& state : states_) state->loaded();
+  for (const LocalStage& stage : stages_) stage.update->state().loaded();
 }
 
 }  // namespace gradwire

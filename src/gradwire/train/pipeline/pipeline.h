@@ -11,7 +11,6 @@
 
 #include "gradwire/pipeline/catalogue.h"
 #include "gradwire/pipeline/runner.h"
-#include "gradwire/train/checkpoint/module_state.h"
 #include "gradwire/train/group.h"
 #include "gradwire/train/optim/optimizer_factory.h"
 #include "gradwire/train/pipeline/layers.h"
@@ -43,7 +42,8 @@ namespace gradwire {
 class Pipeline final : public Checkpointable {
  public:
   struct Options {
-    ProcessGroup process_group;
+    ProcessGroup process_group;  ///< The ranks of one pipeline.
+    DataParallelism data;        ///< Replicas of the pipeline, on other ranks. Default: none.
     int micro_batches = 8;
     /// A schedule of `gradwire schedule pipeline` ("gpipe", "zero_bubble:8", "interleaved:2").
     std::string schedule = "1f1b";
@@ -53,25 +53,46 @@ class Pipeline final : public Checkpointable {
     /// Number of layers of each stage. Empty: stages of about equally many parameters.
     std::vector<std::size_t> cut;
     OptimizerFactory optimizer;
-    BeforeStep before_step;  ///< May be empty.
     /// Clips gradients to this norm over all parameters; every step then waits for all ranks.
     std::optional<double> clip_norm;
     PipelineLoss loss;
     std::uint64_t seed = 0;  ///< Of dropout.
   };
 
-  /// Makes this rank's layers; the memory needed is that of its stages and one layer. Collective.
-  /// Throws Exception(invalid_argument), also if ranks disagree about layers or options.
+  /// What a step needs beside tensors.
+  struct StepOptions {
+    /// Number of samples of this replica's batch; -1: that of the inputs or targets.
+    std::int64_t samples = -1;
+    /// Of the next call of train_step, which then starts its receives during this one; -1: unknown.
+    std::int64_t next_samples = -1;
+    BeforeStep before;  ///< Sets the optimizers' learning rates for this step. May be empty.
+  };
+
+  /// Makes this rank's layers; the memory needed is that of its stages and one layer. Collective
+  /// over all ranks of all replicas. Throws Exception(invalid_argument), also if ranks disagree
+  /// about layers or options.
   Pipeline(const Layers& layers, Options options);
 
   /// Runs forward and backward over a batch in micro-batches, and one step of the optimizers. The
-  /// rank with the first stage needs `inputs`, the one with the last stage `targets`; all need the
-  /// number of samples, from either tensor or from `samples`. With fewer samples than micro-batches
-  /// there are as many micro-batches as samples.
+  /// gradient is that of the mean loss over the batches of all replicas together. The rank with the
+  /// first stage needs `inputs`, the one with the last stage `targets`; all need the number of
+  /// samples, from either tensor or from `step.samples`. With fewer samples than micro-batches
+  /// there are as many micro-batches as samples. Returns the losses of this replica's batch, on the
+  /// rank with the last stage.
+  ///
+  /// With replicas, the optimizers' step may complete in the next forward: call finish() before
+  /// you read parameters.
   LossSum train_step(const torch::Tensor& inputs, const torch::Tensor& targets,
-                     std::int64_t samples = -1);
+                     const StepOptions& step);
+  LossSum train_step(const torch::Tensor& inputs, const torch::Tensor& targets) {
+    return train_step(inputs, targets, StepOptions());
+  }
+
+  /// Completes the pending step.
+  void finish();
 
   /// Returns the outputs, in evaluation mode, on the rank with the last stage; undefined elsewhere.
+  /// Each replica evaluates its own inputs, with the buffers of the first.
   torch::Tensor evaluate(const torch::Tensor& inputs, std::int64_t samples = -1);
 
   /// This rank's stages.
@@ -101,9 +122,9 @@ class Pipeline final : public Checkpointable {
   void check_agreement(const Layers& layers) const;
   std::vector<std::size_t> cut_of(const Layers& layers, int stages) const;
   Run& run_for(std::int64_t samples, bool trains);
-  void run_step(Run& run, MicroBatches batch);
+  std::function<double()> count_of(const torch::Tensor& targets);
   void find_boundaries(const torch::Tensor& inputs);
-  void clip_and_step();
+  void clip_and_step(const BeforeStep& before);
 
   Options options_;
   Rank rank_ = 0;
@@ -116,7 +137,6 @@ class Pipeline final : public Checkpointable {
   std::unique_ptr<PipelineStages> work_;
   std::map<std::pair<int, bool>, Run> runs_;  ///< By micro-batches, and if it trains.
   Run* last_run_ = nullptr;
-  std::vector<std::unique_ptr<ModuleState>> states_;
   std::string description_;
   std::int64_t steps_ = 0;
 };

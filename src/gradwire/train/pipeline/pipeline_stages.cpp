@@ -69,17 +69,22 @@ PipelineStages::PipelineStages(const std::vector<LocalStage>& stages,
       all_stages_(all_stages),
       options_(std::move(options)) {}
 
-void PipelineStages::begin(const pipeline::PipelineRunner& runner, MicroBatches batch,
-                           std::int64_t number) {
+void PipelineStages::begin(const pipeline::PipelineRunner& runner, Step step) {
+  const std::int64_t samples = step.batch.all_samples();
+  const bool other_run = schedule_ != &runner.schedule();
+  if (!next_.samples.empty() && (other_run || next_.all_samples() != samples)) {
+    refuse("a step with {} samples{}, but the last one promised {} to train on", samples,
+           other_run ? " of another schedule" : "", next_.all_samples());
+  }
   schedule_ = &runner.schedule();
   runner_step_ = runner.steps();
-  batch_ = std::move(batch);
-  number_ = number;
+  step_ = std::move(step);
+  next_ = step_.next_samples < 0
+              ? MicroBatches{}
+              : micro_batches_of(step_.next_samples, schedule_->micro_batches, {}, {});
   loss_ = {};
   outputs_.clear();
-  count_ = 0;
-  if (!schedule_->trains) return;
-  for (const torch::Tensor& target : batch_.targets) count_ += options_.loss.count(target);
+  count_.reset();
 }
 
 const LocalStage& PipelineStages::local(pipeline::Stage stage) const {
@@ -89,17 +94,24 @@ const LocalStage& PipelineStages::local(pipeline::Stage stage) const {
 torch::Tensor PipelineStages::forward(const LocalStage& stage, const torch::Tensor& input,
                                       std::int64_t first_sample) const {
   const KeepRandomState keep;
-  return stage.module->forward(input, [&](std::size_t layer) {
-    set_random_seed(seed_of(options_.seed, number_, first_sample, stage.first_layer + layer));
+  stage.update->before_forward();
+  const BlockScope scope(stage.update->observer());
+  torch::Tensor output = stage.module->forward(input, [&](std::size_t layer) {
+    set_random_seed(
+        seed_of(options_.seed, step_.number, first_sample, stage.first_layer + layer));
   });
+  stage.update->after_forward(output);
+  return output;
 }
 
 std::optional<LentSpan> PipelineStages::receive_buffer(const Message& message, std::int64_t step) {
-  if (step != runner_step_) return std::nullopt;  // The size of the next batch is not known.
+  const bool is_next = step == runner_step_ + 1 && !next_.samples.empty();
+  if (step != runner_step_ && !is_next) return std::nullopt;  // Its batch is not known.
+  const MicroBatches& batch = is_next ? next_ : step_.batch;
   // A gradient has the shape of the activation.
   const auto boundary = static_cast<std::size_t>(std::max(message.from, message.to));
-  const std::int64_t samples = batch_.samples[static_cast<std::size_t>(message.micro_batch)];
-  const torch::Tensor& tensor = put(message, boundaries_[boundary].empty(samples));
+  const std::int64_t samples = batch.samples[static_cast<std::size_t>(message.micro_batch)];
+  const torch::Tensor& tensor = put(message, step, boundaries_[boundary].empty(samples));
   return lend_bytes(tensor, {.operation = "pipeline", .argument = "activation"});
 }
 
@@ -115,13 +127,13 @@ void PipelineStages::compute_forward(const pipeline::Task& task) {
   const auto i = static_cast<std::size_t>(task.micro_batch);
   const bool first = task.stage == 0;
   torch::Tensor input =
-      first ? batch_.inputs[i] : take({task.stage - 1, task.stage, task.micro_batch});
+      first ? step_.batch.inputs[i] : take({task.stage - 1, task.stage, task.micro_batch});
   const bool trains = schedule_->trains;
   if (trains && !first) input.requires_grad_();
   const c10::AutoGradMode grad_mode(trains);
-  torch::Tensor output = forward(local(task.stage), input, batch_.first[i]);
+  torch::Tensor output = forward(local(task.stage), input, step_.batch.first[i]);
   if (!is_last(task.stage)) {
-    put({task.stage, task.stage + 1, task.micro_batch}, output.detach());
+    put({task.stage, task.stage + 1, task.micro_batch}, runner_step_, output.detach());
   } else if (trains) {
     output = scaled_loss(output, task.micro_batch);
   } else {
@@ -135,37 +147,42 @@ void PipelineStages::compute_forward(const pipeline::Task& task) {
 /// The micro-batch's part of the mean over the batch.
 torch::Tensor PipelineStages::scaled_loss(const torch::Tensor& output,
                                           pipeline::MicroBatch micro_batch) {
-  const torch::Tensor& target = batch_.targets[static_cast<std::size_t>(micro_batch)];
+  const torch::Tensor& target = step_.batch.targets[static_cast<std::size_t>(micro_batch)];
   const torch::Tensor sum = options_.loss.sum(output, target);
   if (sum.dim() != 0)
     refuse("the loss must return a scalar, the sum; it has {} dimensions", sum.dim());
   loss_.sum += sum.item<double>();
-  loss_.count = count_;
-  return sum / count_;
+  loss_.count += options_.loss.count(target);
+  if (!count_) count_ = step_.count();
+  return sum / *count_;
 }
 
 void PipelineStages::compute_backward(const pipeline::Task& task) {
   const auto found = backwards_.find({task.stage, task.micro_batch});
   SplitBackward& backward = found->second;
+  StageUpdate& update = *local(task.stage).update;
+  update.before_backward(task.micro_batch + 1 == schedule_->micro_batches);
   if (task.compute == Compute::backward_weight) {
-    backward.weights();
+    if (update.splits_backward()) backward.weights();
     backwards_.erase(found);
     return;
   }
   const torch::Tensor gradient =
       is_last(task.stage) ? torch::ones({}) : take({task.stage + 1, task.stage, task.micro_batch});
   const bool whole = task.compute == Compute::backward;
-  const torch::Tensor result = whole ? backward.all(gradient) : backward.inputs(gradient);
+  const torch::Tensor result = whole || !update.splits_backward() ? backward.all(gradient)
+                                                                  : backward.inputs(gradient);
   if (whole) backwards_.erase(found);
   if (task.stage == 0) return;
-  const std::int64_t samples = batch_.samples[static_cast<std::size_t>(task.micro_batch)];
-  put({task.stage, task.stage - 1, task.micro_batch},
+  const std::int64_t samples = step_.batch.samples[static_cast<std::size_t>(task.micro_batch)];
+  put({task.stage, task.stage - 1, task.micro_batch}, runner_step_,
       result.defined() ? result
                        : boundaries_[static_cast<std::size_t>(task.stage)].empty(samples).zero_());
 }
 
-torch::Tensor& PipelineStages::put(const Message& message, const torch::Tensor& tensor) {
-  return tensors_[{message, runner_step_}] = tensor.contiguous();
+torch::Tensor& PipelineStages::put(const Message& message, std::int64_t step,
+                                   const torch::Tensor& tensor) {
+  return tensors_[{message, step}] = tensor.contiguous();
 }
 
 torch::Tensor PipelineStages::take(const Message& message) {
@@ -190,10 +207,7 @@ void PipelineStages::sent(const Message& message, std::int64_t step) {
 }
 
 void PipelineStages::update(pipeline::Stage stage, std::int64_t /*step*/) {
-  const LocalStage& own = local(stage);
-  if (!options_.step_at_once || !own.optimizer) return;
-  own.optimizer->step();
-  own.optimizer->zero_grad();
+  if (options_.step_at_once) local(stage).update->step(step_.before, 1);
 }
 
 }  // namespace gradwire

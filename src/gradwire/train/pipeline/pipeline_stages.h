@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -15,15 +16,16 @@
 #include "gradwire/train/pipeline/layers.h"
 #include "gradwire/train/pipeline/pipeline_loss.h"
 #include "gradwire/train/pipeline/split_backward.h"
+#include "gradwire/train/pipeline/stage_update.h"
 
 namespace gradwire {
 
-/// One stage of a rank: its layers, and their optimizer.
+/// One stage of a rank: its layers, and what steps their parameters.
 struct LocalStage {
   pipeline::Stage stage = 0;
   std::size_t first_layer = 0;
   std::shared_ptr<StageModule> module;
-  std::unique_ptr<torch::optim::Optimizer> optimizer;  ///< Null: no parameters.
+  std::unique_ptr<StageUpdate> update;
 };
 
 /// Shape and type of what passes from one stage to the next; the first dimension is the samples.
@@ -40,6 +42,8 @@ struct MicroBatches {
   std::vector<std::int64_t> first;     ///< Index in the batch of each one's first sample.
   std::vector<torch::Tensor> inputs;   ///< Empty if no stage of this rank uses them.
   std::vector<torch::Tensor> targets;  ///< As above.
+
+  std::int64_t all_samples() const { return first.back() + samples.back(); }
 };
 
 /// Cuts `samples` into `parts` that differ by at most one; the larger ones come first.
@@ -55,15 +59,28 @@ class PipelineStages final : public pipeline::StageWork {
   struct Options {
     PipelineLoss loss;
     std::uint64_t seed = 0;
-    bool step_at_once = true;  ///< A stage's optimizer steps when its gradients are complete.
+    bool step_at_once = true;  ///< A stage steps when its gradients are complete.
+  };
+
+  /// What a step computes with.
+  struct Step {
+    MicroBatches batch;
+    std::int64_t number = 0;  ///< For random numbers.
+    /// Number of losses that the mean is over; asked when the first loss is computed.
+    std::function<double()> count;
+    BeforeStep before;
+    /// Samples of the next step, whose receives start in this one; -1: unknown.
+    std::int64_t next_samples = -1;
   };
   /// `boundaries[s]` is what stage s receives. All references must outlive it.
   PipelineStages(const std::vector<LocalStage>& stages,
                  const std::vector<BoundaryShape>& boundaries, int all_stages, Options options);
 
   /// Called before the next step of `runner`, which has run all before. With a schedule that does
-  /// not train, gradients are not computed. `number`: of the step, for random numbers.
-  void begin(const pipeline::PipelineRunner& runner, MicroBatches batch, std::int64_t number);
+  /// not train, gradients are not computed. Throws Exception(invalid_argument) if the last step
+  /// promised another next_samples.
+  void begin(const pipeline::PipelineRunner& runner, Step step);
+  /// Over this replica's batch.
   LossSum loss() const { return loss_; }
   /// By micro-batch: outputs of the last stage, after a forward-only step.
   std::vector<torch::Tensor> outputs() { return std::move(outputs_); }
@@ -89,17 +106,18 @@ class PipelineStages final : public pipeline::StageWork {
   void compute_backward(const pipeline::Task& task);
   torch::Tensor scaled_loss(const torch::Tensor& output, pipeline::MicroBatch micro_batch);
   torch::Tensor take(const pipeline::Message& message);
-  torch::Tensor& put(const pipeline::Message& message, const torch::Tensor& tensor);
+  torch::Tensor& put(const pipeline::Message& message, std::int64_t step,
+                     const torch::Tensor& tensor);
 
   const std::vector<LocalStage>& stages_;
   const std::vector<BoundaryShape>& boundaries_;
   int all_stages_;
   Options options_;
   const pipeline::PipelineSchedule* schedule_ = nullptr;
-  MicroBatches batch_;
-  std::int64_t number_ = 0;
+  Step step_;
+  MicroBatches next_;  ///< Sizes of the next step's; empty if they are unknown.
   std::int64_t runner_step_ = 0;  ///< The runner's number of the step.
-  double count_ = 0;              ///< Losses of the whole batch.
+  std::optional<double> count_;   ///< Losses that the mean is over.
   LossSum loss_;
   std::vector<torch::Tensor> outputs_;
   std::map<Place, SplitBackward> backwards_;

@@ -189,12 +189,22 @@ bool ZeroCore::step(BeforeStep before, LossScaler* scaler) {
     for (std::size_t unit = 0; unit < units_.size(); ++unit) gradients_->take(unit);
     return false;
   }
+  start_step(std::move(before), factor);
+  return true;
+}
+
+void ZeroCore::step_scaled(BeforeStep before, double factor) {
+  const Lock lock(mutex_);
+  finish();
+  start_step(std::move(before), factor);
+}
+
+void ZeroCore::start_step(BeforeStep before, double factor) {
   if (engine_->is_consolidated()) engine_->release_all();  // Gathered values predate this step.
   before_ = std::move(before);
   factor_ = factor;
   poison_parameters();
   engine_->begin_step();
-  return true;
 }
 
 /// Reading a parameter is an error until its new values have arrived.
@@ -223,18 +233,8 @@ void ZeroCore::step_in_backward(BeforeStep before) {
 
 ZeroCore::UnscaleResult ZeroCore::unscale_and_clip(LossScaler* scaler) {
   if (scaler == nullptr && options_.max_grad_norm == 0) return {};
-  engine_->reductions().settle_all();
-  const TraceScope scope(options_.trace, TraceKind::optimizer, "gradient norm");
-  double squares = 0;
-  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
-    const auto& gradient = gradients_->gradient(unit);
-    if (!gradient.defined()) continue;
-    const auto norm =
-        torch::linalg_vector_norm(gradient, 2, std::nullopt, false, torch::kFloat64).item<double>();
-    squares += norm * norm;
-  }
   // NaN and infinity survive the sum: all ranks reach the same decision.
-  const double norm = std::sqrt(sum_over_ranks(*group(), {squares})[0]);
+  const double norm = std::sqrt(squared_norm());
   UnscaleResult result;
   result.finite = scaler == nullptr || std::isfinite(norm);
   if (scaler != nullptr) {
@@ -246,6 +246,21 @@ ZeroCore::UnscaleResult ZeroCore::unscale_and_clip(LossScaler* scaler) {
     result.factor *= std::min(1.0, options_.max_grad_norm / (gradient_norm_ + 1e-6));
   }
   return result;
+}
+
+double ZeroCore::squared_norm() {
+  const Lock lock(mutex_);
+  engine_->reductions().settle_all();
+  const TraceScope scope(options_.trace, TraceKind::optimizer, "gradient norm");
+  double squares = 0;
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    const auto& gradient = gradients_->gradient(unit);
+    if (!gradient.defined()) continue;
+    const auto norm =
+        torch::linalg_vector_norm(gradient, 2, std::nullopt, false, torch::kFloat64).item<double>();
+    squares += norm * norm;
+  }
+  return sum_over_ranks(*group(), {squares})[0];
 }
 
 bool ZeroCore::step(std::size_t unit) {
@@ -412,13 +427,18 @@ void ZeroCore::prepare_backward(const std::vector<torch::Tensor>& outputs) {
          "the last backward threw before its gradients were reduced; do not use this Zero any "
          "further");
   }
-  prepared_ = true;
-  is_last_pass_ = synchronizes();
-  accumulating_ = options_.stage == 1 && !is_last_pass_;
+  expect_backward();
   hook_outputs(outputs, [](ZeroCore& core) {
     const Lock lock(core.mutex_);
     core.begin_backward();
   });
+}
+
+void ZeroCore::expect_backward() {
+  const Lock lock(mutex_);
+  prepared_ = true;
+  is_last_pass_ = synchronizes();
+  accumulating_ = options_.stage == 1 && !is_last_pass_;
 }
 
 void ZeroCore::begin_backward() {

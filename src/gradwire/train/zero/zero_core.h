@@ -103,6 +103,13 @@ class ZeroCore final : public SyncControl,
                    const std::vector<torch::Tensor>& outputs) override;
 
   bool step(BeforeStep before, LossScaler* scaler);
+  /// step() with gradients times `factor`, without clipping.
+  void step_scaled(BeforeStep before, double factor);
+  /// Waits for the means. Returns the squared norm of all gradients, of all ranks. Collective.
+  double squared_norm();
+  /// The next backward is of a forward that is not the last one, as in a pipeline, in which several
+  /// micro-batches are under way. after_forward() expects that of the forward that has ended.
+  void expect_backward();
   bool can_step_in_backward() const;
   void step_in_backward(BeforeStep before);
   void finish();
@@ -138,6 +145,7 @@ class ZeroCore final : public SyncControl,
   bool sharded() const { return options_.stage == 3 && size() > 1; }
   const std::vector<std::size_t>& units_of(const torch::nn::Module& block);
   UnscaleResult unscale_and_clip(LossScaler* scaler);
+  void start_step(BeforeStep before, double factor);
 
   void prepare_backward(const std::vector<torch::Tensor>& outputs);
   void begin_backward();

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "gradwire/base/types.h"
+#include "gradwire/train/group.h"
+
+namespace gradwire {
+
+/// Number of ranks along each axis of a ParallelMesh.
+struct MeshDegrees {
+  int data = 0;      ///< Replicas of the model; 0: as many as the other degrees leave ranks for.
+  int pipeline = 1;  ///< Ranks that share the layers.
+  int tensor = 1;    ///< Ranks that share each layer's weights.
+  int spatial = 1;   ///< Ranks that share each sample's height and width.
+};
+
+/// Position of a rank along each axis.
+struct MeshPosition {
+  int data = 0;
+  int pipeline = 0;
+  int tensor = 0;
+  int spatial = 0;
+
+  bool operator==(const MeshPosition&) const = default;
+};
+
+/// The ranks of a job as a grid for hybrids of data, pipeline, tensor and spatial parallelism. Each
+/// axis has a process group: the ranks that differ from this one along that axis alone. Groups are
+/// views of one communicator: they share its connections, and activations overtake gradients.
+///
+///     gradwire::ParallelMesh mesh(gradwire::init(), {.data = 2, .pipeline = 4});
+///     gradwire::Pipeline model(layers, {.process_group = mesh.pipeline(),
+///                                       .data = {.process_group = mesh.data()}, ...});
+///
+/// Rank numbers vary fastest along tensor, then spatial, data and pipeline. `gradwire run` numbers
+/// the ranks of a host consecutively, so the axes that exchange most bytes stay within hosts.
+class ParallelMesh {
+ public:
+  /// Collective over `world`. Throws Exception: invalid_argument if the product of the degrees is
+  /// not the number of ranks; unsupported if several axes have more than one rank and `world` is
+  /// not a group of gradwire.
+  explicit ParallelMesh(ProcessGroup world, MeshDegrees degrees = {});
+
+  const ProcessGroup& world() const { return world_; }
+  const ProcessGroup& data() const { return data_; }
+  const ProcessGroup& pipeline() const { return pipeline_; }
+  const ProcessGroup& tensor() const { return tensor_; }
+  const ProcessGroup& spatial() const { return spatial_; }
+
+  const MeshDegrees& degrees() const { return degrees_; }
+  const MeshPosition& position() const { return position_; }
+  MeshPosition position_of(Rank rank) const;
+  Rank rank_of(const MeshPosition& position) const;
+
+  /// "8 ranks: pipeline 4 x data 2".
+  std::string describe() const;
+
+ private:
+  ProcessGroup make_axis(int MeshPosition::*axis, int degree) const;
+
+  ProcessGroup world_;
+  MeshDegrees degrees_;
+  MeshPosition position_;
+  ProcessGroup data_, pipeline_, tensor_, spatial_;
+};
+
+/// Returns the degrees with `data` set. Throws Exception(invalid_argument) if their product is not
+/// `ranks`.
+MeshDegrees complete_degrees(MeshDegrees degrees, int ranks);
+
+}  // namespace gradwire

@@ -1,0 +1,132 @@
+#include "gradwire/train/pipeline/stage_update.h"
+
+#include <utility>
+
+#include "gradwire/base/refuse.h"
+#include "gradwire/train/checkpoint/module_state.h"
+#include "gradwire/train/data_parallel/data_parallel.h"
+#include "gradwire/train/named_tensor.h"
+#include "gradwire/train/zero/zero_core.h"
+
+namespace gradwire {
+namespace {
+
+/// Every replica has all parameters of the stage.
+class ReplicatedUpdate final : public StageUpdate {
+ public:
+  ReplicatedUpdate(StageModule& module, const DataParallelism& data,
+                   const OptimizerFactory& optimizer)
+      : parameters_(trainable_parameters(module)),
+        core_(module,
+              {.process_group = data.process_group,
+               .bucket_cap_mb = data.bucket_cap_mb,
+               .broadcast_buffers = false,  // For every micro-batch, it would hold up the pipeline.
+               .optimizer = optimizer,
+               .overlap = step::Overlap::full,
+               .forward_awaits = true,
+               .codec = data.codec},
+              /*sequential=*/false),
+        state_(module, optimizers()) {}
+
+  void before_forward() override {}
+  void after_forward(const torch::Tensor& /*output*/) override {}
+  BlockObserver* observer() override { return &core_.replicated(); }
+  bool splits_backward() const override { return true; }
+  void before_backward(bool last) override { core_.replicated().prepare({}, last); }
+
+  std::vector<double> squared_norms() override {
+    core_.finish();
+    std::vector<double> squares;
+    for (const auto& [name, tensor] : parameters_) {
+      const torch::Tensor& gradient = tensor.grad();
+      const double norm =
+          gradient.defined()
+              ? torch::linalg_vector_norm(gradient, 2, {}, false, torch::kFloat64).item<double>()
+              : 0;
+      squares.push_back(norm * norm);
+    }
+    return squares;
+  }
+
+  void step(BeforeStep before, double factor) override {
+    if (factor != 1) {
+      core_.finish();
+      for (const auto& [name, tensor] : parameters_) {
+        if (tensor.grad().defined()) tensor.mutable_grad().mul_(factor);
+      }
+    }
+    core_.replicated().begin_step(std::move(before));
+  }
+  void finish() override { core_.finish(); }
+  void synchronize_buffers() override { core_.synchronize_buffers(); }
+  Checkpointable& state() override { return state_; }
+
+ private:
+  std::vector<torch::optim::Optimizer*> optimizers() {
+    std::vector<torch::optim::Optimizer*> all;
+    for (const auto& each : core_.replicated().optimizers()) all.push_back(each.get());
+    return all;
+  }
+
+  std::vector<NamedTensor> parameters_;
+  DataParallelCore core_;
+  ModuleState state_;
+};
+
+/// Optimizer states, gradients and parameters are sharded over the replicas.
+class ShardedUpdate final : public StageUpdate {
+ public:
+  ShardedUpdate(StageModule& module, const DataParallelism& data, const OptimizerFactory& optimizer)
+      : module_(module),
+        parameters_(trainable_parameters(module).size()),
+        core_(module,
+              {.process_group = data.process_group,
+               .stage = data.zero_stage,
+               .optimizer = optimizer,
+               .codec = data.codec,
+               .bucket_cap_mb = data.bucket_cap_mb,
+               .forward_awaits = true,
+               .broadcast_buffers = false,
+               .blocks = module.children()},
+              /*sequential=*/false) {}
+
+  void before_forward() override { core_.before_forward(module_); }
+  void after_forward(const torch::Tensor& output) override { core_.after_forward({output}); }
+  BlockObserver* observer() override { return &core_; }
+  // The core counts the end of an execution of the graph as the end of backward.
+  bool splits_backward() const override { return false; }
+  void before_backward(bool last) override {
+    core_.set_synchronizes(last);
+    core_.expect_backward();
+  }
+
+  std::vector<double> squared_norms() override {
+    std::vector<double> squares(parameters_, 0);
+    if (!squares.empty()) squares.front() = core_.squared_norm();
+    return squares;
+  }
+  void step(BeforeStep before, double factor) override {
+    core_.step_scaled(std::move(before), factor);
+  }
+  void finish() override { core_.finish(); }
+  void synchronize_buffers() override { core_.synchronize_buffers(); }
+  Checkpointable& state() override { return core_; }
+
+ private:
+  StageModule& module_;
+  std::size_t parameters_;
+  ZeroCore core_;
+};
+
+}  // namespace
+
+std::unique_ptr<StageUpdate> make_stage_update(StageModule& module, const DataParallelism& data,
+                                               const OptimizerFactory& optimizer) {
+  if (data.zero_stage < 0 || data.zero_stage > 3) {
+    refuse("zero_stage {}: expected 0 (replicas), 1, 2 or 3", data.zero_stage);
+  }
+  if (data.zero_stage == 0) return std::make_unique<ReplicatedUpdate>(module, data, optimizer);
+  return std::make_unique<ShardedUpdate>(module, data, optimizer);
+}
+
+}  // namespace gradwire

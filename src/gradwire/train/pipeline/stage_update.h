@@ -1,0 +1,63 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include "gradwire/step/bucket_plan.h"
+#include "gradwire/train/activation/await_parameters.h"
+#include "gradwire/train/checkpoint/tensor_piece.h"
+#include "gradwire/train/group.h"
+#include "gradwire/train/optim/optimizer_factory.h"
+#include "gradwire/train/pipeline/layers.h"
+
+namespace gradwire {
+
+/// Data parallelism of a pipeline: replicas of it, each of which trains on its part of a batch.
+struct DataParallelism {
+  /// The ranks that have the same stages, one of each replica (ParallelMesh::data()). Null: one
+  /// replica.
+  ProcessGroup process_group;
+  /// 0: each replica has whole stages. 1 to 3: ZeRO over the replicas. Stage 1 reduces gradients
+  /// once a step; 2 once per micro-batch; 3 also gathers the parameters twice per micro-batch.
+  int zero_stage = 0;
+  std::string codec = "none";  ///< Of gradients, as in DataParallelOptions.
+  double bucket_cap_mb = step::kBucketMegabytes;
+};
+
+/// The parameters of one stage: adds the gradients of its replicas and steps the optimizer. The
+/// step may complete later, layer by layer, as the next forward reaches them.
+class StageUpdate {
+ public:
+  virtual ~StageUpdate() = default;
+
+  /// Wrap each forward; layers are reported to observer() in between.
+  virtual void before_forward() = 0;
+  virtual void after_forward(const torch::Tensor& output) = 0;
+  virtual BlockObserver* observer() = 0;
+
+  /// Returns true if gradients of weights may be computed apart from those of inputs.
+  virtual bool splits_backward() const = 0;
+  /// Called before each task of a backward. `last`: of the step's last micro-batch.
+  virtual void before_backward(bool last) = 0;
+
+  /// Waits for the sums over replicas. Returns the squared norm of each parameter's gradient, in
+  /// the order of the parameters; or one of all of them, and zeros. The same on every replica.
+  virtual std::vector<double> squared_norms() = 0;
+  /// Steps with the gradients times `factor`, and clears them.
+  virtual void step(BeforeStep before, double factor) = 0;
+  /// Completes the pending step.
+  virtual void finish() = 0;
+  /// Gives all replicas the buffers of the first.
+  virtual void synchronize_buffers() = 0;
+
+  virtual Checkpointable& state() = 0;
+};
+
+/// Collective over the replicas. `module` must outlive it.
+std::unique_ptr<StageUpdate> make_stage_update(StageModule& module, const DataParallelism& data,
+                                               const OptimizerFactory& optimizer);
+
+}  // namespace gradwire
