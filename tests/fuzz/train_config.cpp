@@ -21,7 +21,7 @@ void check(const recipe::TrainConfig& config) {
   expect(config.zero.stage >= 0 && config.zero.stage <= 3, "ZeRO has its stages");
   for (const int ranks : {1, 3, 1024}) {
     try {
-      const std::int64_t each = recipe::batch_size_per_rank(config, ranks);
+      const std::int64_t each = recipe::batch_size_per_replica(config, ranks);
       expect(each >= 1 && each * ranks == config.batch_size, "each rank gets its part");
     } catch (const Exception& e) {
       expect(e.kind() == ErrorKind::invalid_argument, "a refusal is the user's to mend");

@@ -32,7 +32,7 @@ TEST(PlanSearch, PrintsAConfigurationOfItsOwnForModelsLikeGpt2) {
   EXPECT_EQ(config.model.checkpoints, 48);  // Otherwise activations of 1024 tokens do not fit.
   EXPECT_EQ(config.zero.stage, 2);          // 6 GB of parameters and an eighth of 19 fit.
   EXPECT_EQ(config.batch_size, 64);
-  EXPECT_EQ(recipe::batch_size_per_rank(config, 8), 8);
+  EXPECT_EQ(recipe::batch_size_per_replica(config, 8), 8);
 }
 
 TEST(PlanSearch, PrintsTheRestOfTheConfigurationForOthers) {

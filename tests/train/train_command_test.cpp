@@ -71,6 +71,93 @@ TEST_F(TrainCommand, TrainsOnSeveralProcesses) {
   EXPECT_EQ(checkpoint.tensors.at("output.weight").sizes(), (at::IntArrayRef{10, 16}));
 }
 
+TEST_F(TrainCommand, TrainsAPipelineLikeOneRank) {
+  const std::vector<std::string> settings{"--set", "optimizer.name=adam", "--set",
+                                          "pipeline.micro_batches=4"};
+  const auto with = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), settings.begin(), settings.end());
+    const auto finished = train(arguments);
+    EXPECT_EQ(finished.status, 0) << finished.output;
+    return finished.output;
+  };
+  const std::string output = with({"-n", "2", "--output", folder / "two", "--set",
+                                   "mesh.pipeline=2"});
+  EXPECT_THAT(output, AllOf(HasSubstr("Trained on 2 ranks: 20 steps"), HasSubstr("of 101 images")));
+  EXPECT_EQ(nlohmann::json::parse(content("two/run.json"))["strategy"], "pipeline x2");
+  with({"-n", "3", "--output", folder / "three", "--set", "mesh.pipeline=3", "--set",
+        "pipeline.schedule=zero_bubble", "--set", "pipeline.cut=[1,2,2]"});
+  EXPECT_TRUE(same_model("two", "three"));
+  const auto alone = train({"--output", folder / "one", "--set", "optimizer.name=adam", "--set",
+                            "accumulation_steps=4"});
+  ASSERT_EQ(alone.status, 0) << alone.output;
+  const auto loss = [&](const std::string& run) {
+    return nlohmann::json::parse(content(run + "/run.json"))["steps"].back()["loss"].get<double>();
+  };
+  EXPECT_NEAR(loss("two"), loss("one"), 1e-4);
+  EXPECT_GT(loss("two"), 0);
+}
+
+TEST_F(TrainCommand, ResumesAHybridInAnotherLayout) {
+  const std::vector<std::string> settings{
+      "--set", "checkpoint_every=10", "--set", "optimizer.name=adam", "--set", "model.dropout=0"};
+  const auto with = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), settings.begin(), settings.end());
+    const auto finished = train(arguments);
+    EXPECT_EQ(finished.status, 0) << finished.output;
+  };
+  const auto half = [&](const std::string& output) {
+    with({"-n", "4", "--output", folder / output, "--set", "mesh.pipeline=2", "--set",
+          "zero.stage=1", "--set", "epochs=1"});
+  };
+  half("through");
+  with({"-n", "4", "--output", folder / "through", "--set", "mesh.pipeline=2", "--set",
+        "zero.stage=1", "--set", "resume=auto"});
+  half("other");
+  with({"-n", "2", "--output", folder / "other", "--set", "mesh.pipeline=1", "--set",
+        "resume=auto"});
+  const auto losses = [&](const std::string& run) {
+    std::vector<double> all;
+    for (const auto& step : nlohmann::json::parse(content(run + "/run.json"))["steps"]) {
+      all.push_back(step["loss"].get<double>());
+    }
+    return all;
+  };
+  const auto through = losses("through"), other = losses("other");
+  ASSERT_EQ(through.size(), other.size());
+  for (std::size_t i = 0; i < through.size(); ++i) EXPECT_NEAR(through[i], other[i], 1e-3) << i;
+}
+
+TEST_F(TrainCommand, DryRunDrawsThePipelineWithoutData) {
+  const auto finished =
+      train({"-n", "4", "--dry-run", "--set", "mesh.pipeline=2", "--set", "pipeline.micro_batches=3"},
+            folder / "nowhere");
+  ASSERT_EQ(finished.status, 0) << finished.output;
+  EXPECT_THAT(finished.output,
+              AllOf(HasSubstr("4 ranks: pipeline 2 x data 2"), HasSubstr("16 samples per replica"),
+                    HasSubstr("stage 0 on rank 0 of the pipeline: flatten"),
+                    HasSubstr("stage 1 on rank 1 of the pipeline"),
+                    HasSubstr("1f1b with 3 micro-batches: verified"), HasSubstr("F0")));
+}
+
+TEST_F(TrainCommand, AMeshThatDoesNotFitIsRefusedBeforeRanksStart) {
+  const auto refusal = [&](std::vector<std::string> settings) {
+    settings.insert(settings.begin(), {"-n", "4"});
+    const auto finished = train(settings);
+    EXPECT_EQ(finished.status, 2) << finished.output;
+    return finished.output;
+  };
+  EXPECT_THAT(refusal({"--set", "mesh.pipeline=3"}), HasSubstr("needs a multiple of 3 ranks"));
+  EXPECT_THAT(refusal({"--set", "mesh.pipelines=2"}), HasSubstr("pipeline"));
+  EXPECT_THAT(refusal({"--set", "mesh.tensor=2"}), HasSubstr("docs/parallel.md"));
+  EXPECT_THAT(refusal({"--set", "pipeline.micro_batches=2"}), HasSubstr("mesh.pipeline is 1"));
+  EXPECT_THAT(refusal({"--set", "mesh.pipeline=2", "--set", "pipeline.schedule=1f2b"}),
+              HasSubstr("1f1b"));
+  EXPECT_THAT(refusal({"--set", "mesh.pipeline=2", "--set", "accumulation_steps=2"}),
+              HasSubstr("pipeline.micro_batches"));
+  EXPECT_THAT(refusal({"--set", "mesh.pipeline=2", "--dry-run", "--set", "pipeline.cut=[1,1]"}),
+              HasSubstr("5 in all"));
+}
+
 TEST_F(TrainCommand, TrainsAloneWithoutALauncher) {
   const auto finished = train({"--output", folder / "out"});
   EXPECT_EQ(finished.status, 0) << finished.output;

@@ -195,9 +195,9 @@ TEST(TrainConfig, SettingsNeedNotBeUtf8) {
 TEST(TrainConfig, ABatchMustDivide) {
   recipe::TrainConfig config;
   config.batch_size = 128;
-  EXPECT_EQ(recipe::batch_size_per_rank(config, 4), 32);
+  EXPECT_EQ(recipe::batch_size_per_replica(config, 4), 32);
   config.accumulation_steps = 3;
-  EXPECT_THAT(error_of([&] { recipe::batch_size_per_rank(config, 4); }),
+  EXPECT_THAT(error_of([&] { recipe::batch_size_per_replica(config, 4); }),
               HasSubstr("batch_size 128 is not divisible by 4 ranks times 3 accumulation_steps"));
 }
 

@@ -20,6 +20,7 @@
 #include "gradwire/cli/launch/hosts.h"
 #include "gradwire/cli/launch/launch.h"
 #include "gradwire/cli/launch/launch_arguments.h"
+#include "gradwire/recipe/dry_run.h"
 #include "gradwire/recipe/record_profile.h"
 #include "gradwire/recipe/trainer.h"
 #include "gradwire/torch/init.h"
@@ -39,6 +40,7 @@ struct TrainOptions {
   std::string record_profile;
   std::string trace;
   std::string json;
+  bool dry_run = false;
 };
 
 void declare_options(CLI::App& app, TrainOptions& options) {
@@ -56,6 +58,8 @@ void declare_options(CLI::App& app, TrainOptions& options) {
   app.add_option("--trace", options.trace,
                  "file for a trace of all ranks, for Perfetto; a summary is printed at the end");
   app.add_option("--json", options.json, "file for the summary as JSON");
+  app.add_flag("--dry-run", options.dry_run,
+               "prints the mesh, and the stages and the schedule of a pipeline, without training");
 }
 
 /// Returns the trace file; empty: none.
@@ -152,12 +156,15 @@ int train_as_rank(const recipe::TrainConfig& config, const TrainOptions& options
   return 0;
 }
 
+int ranks_of(const TrainOptions& options, const bootstrap::Job& job) {
+  return options.launch.starts_ranks(job) ? ranks_to_start(options.launch) : job.world_size;
+}
+
 /// Loads the configuration and checks it before ranks start.
 recipe::TrainConfig checked(const TrainOptions& options, const bootstrap::Job& job) {
   check_fits(options.launch, job);
   recipe::TrainConfig config = load(options);
-  const bool starts = options.launch.starts_ranks(job);
-  recipe::batch_size_per_rank(config, starts ? ranks_to_start(options.launch) : job.world_size);
+  recipe::batch_size_per_replica(config, ranks_of(options, job));
   return config;
 }
 
@@ -176,6 +183,12 @@ int train_command(int argc, char** argv) {
   }
   const auto job = bootstrap::Job::from_environment();
   const auto config = read_arguments([&] { return checked(options, job); });
+  if (options.dry_run) {
+    const int ranks = ranks_of(options, job);
+    const auto text = read_arguments([&] { return recipe::dry_run(config, ranks); });
+    if (job.rank == 0) std::cout << text << std::flush;
+    return 0;
+  }
   if (!options.launch.starts_ranks(job)) return train_as_rank(config, options, job);
   LaunchOptions launch = read_arguments([&] { return launch_options_of(options.launch); });
   launch.name = "gradwire train";

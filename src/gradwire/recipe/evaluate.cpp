@@ -19,13 +19,17 @@ Sampler sampler_for(const DataSet& data, std::int64_t batch_size, const c10d::Pr
 
 }  // namespace
 
-Evaluation evaluate(torch::nn::Module& module, const Classifier& forward, const DataSet& data,
-                    std::int64_t batch_size, c10d::ProcessGroup& group, Precision precision) {
+Evaluation evaluate(const std::vector<std::shared_ptr<torch::nn::Module>>& modules,
+                    const Classifier& forward, const DataSet& data, std::int64_t batch_size,
+                    const EvaluationRanks& ranks, Precision precision) {
   const torch::NoGradGuard no_grad;
   const Autocast autocast(precision);
-  const bool training = module.is_training();
-  module.eval();
-  const auto sampler = sampler_for(data, batch_size, group);
+  std::vector<bool> training;
+  for (const auto& module : modules) {
+    training.push_back(module->is_training());
+    module->eval();
+  }
+  const auto sampler = sampler_for(data, batch_size, ranks.data);
   double images = 0;
   double correct = 0;
   double loss = 0;
@@ -34,14 +38,15 @@ Evaluation evaluate(torch::nn::Module& module, const Classifier& forward, const 
     // This rank may have no sample of the last batch, but other ranks need its shards of the model.
     sampled.samples.resize(static_cast<std::size_t>(std::max<std::int64_t>(sampled.own, 1)));
     const auto batch = data.batch(sampled);
-    const auto output = forward(batch.inputs).to(torch::kFloat);
-    if (sampled.own == 0) continue;
+    const auto result = forward(batch.inputs);
+    if (sampled.own == 0 || !result.defined()) continue;
+    const auto output = result.to(torch::kFloat);
     images += static_cast<double>(batch.targets.numel());
     correct += output.argmax(1).eq(batch.targets).sum().item<double>();
     loss += torch::nll_loss_nd(output, batch.targets, {}, at::Reduction::Sum).item<double>();
   }
-  module.train(training);
-  const auto sums = sum_over_ranks(group, {images, correct, loss});
+  for (std::size_t i = 0; i < modules.size(); ++i) modules[i]->train(training[i]);
+  const auto sums = sum_over_ranks(ranks.world, {images, correct, loss});
   return {.images = static_cast<std::int64_t>(sums[0]),
           .accuracy = sums[1] / sums[0],
           .loss = sums[2] / sums[0]};

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <vector>
 
 #include <torch/torch.h>
 
@@ -17,15 +19,22 @@ struct Evaluation {
   double loss = 0;          ///< Mean negative log-likelihood.
 };
 
-/// A classifier: returns log-probabilities of a batch. May be collective, as with ZeRO stage 3.
+/// A classifier: returns log-probabilities of a batch. May be collective, as with ZeRO stage 3, and
+/// undefined on ranks of a pipeline that do not have the last stage.
 using Classifier = std::function<torch::Tensor(const torch::Tensor& inputs)>;
 
-/// Evaluates `forward` of `module` on `data`: each sample once, each rank on its part. Batches have
-/// `batch_size` samples, a rank's part in training, so that evaluation fits into memory as training
-/// did. The result is the same on every rank. Collective; every rank calls `forward` equally often.
-/// Restores the module's training mode. `precision` is that of its parameters.
-Evaluation evaluate(torch::nn::Module& module, const Classifier& forward, const DataSet& data,
-                    std::int64_t batch_size, c10d::ProcessGroup& group,
-                    Precision precision = Precision::fp32);
+/// All ranks, and those along the data axis of their mesh.
+struct EvaluationRanks {
+  c10d::ProcessGroup& world;
+  c10d::ProcessGroup& data;
+};
+
+/// Evaluates `forward` of `modules` on `data`: each sample once, each replica on its part. Batches
+/// have `batch_size` samples, a replica's part in training, so that evaluation fits into memory as
+/// training did. The result is the same on every rank. Collective; every rank calls `forward`
+/// equally often. Restores the modules' training mode. `precision` is that of their parameters.
+Evaluation evaluate(const std::vector<std::shared_ptr<torch::nn::Module>>& modules,
+                    const Classifier& forward, const DataSet& data, std::int64_t batch_size,
+                    const EvaluationRanks& ranks, Precision precision = Precision::fp32);
 
 }  // namespace gradwire::recipe

@@ -9,37 +9,38 @@
 namespace gradwire::recipe {
 namespace {
 
-/// Appends a block "blockN" to a model. If `checkpoint` is true, its activations are checkpointed.
-/// Its parameters and their names are the same either way.
+/// Adds a block "blockN". If `checkpoint` is true, its activations are checkpointed. Its parameters
+/// and their names are the same either way.
 template <class Impl, class... Arguments>
-void push_block(torch::nn::Sequential& model, std::int64_t number, bool checkpoint,
-                Arguments&&... arguments) {
+void add_block(Layers& layers, std::int64_t number, bool checkpoint, Arguments... arguments) {
   const auto name = "block" + std::to_string(number);
   if (checkpoint) {
-    model->push_back(
-        name, std::make_shared<CheckpointedImpl<Impl>>(std::forward<Arguments>(arguments)...));
+    layers.add(name, [=] { return std::make_shared<CheckpointedImpl<Impl>>(arguments...); });
   } else {
-    model->push_back(name, std::make_shared<Impl>(std::forward<Arguments>(arguments)...));
+    layers.add(name, [=] { return std::make_shared<Impl>(arguments...); });
   }
 }
 
 constexpr std::int64_t kSide = 28;
 
-void add_convolution(torch::nn::Sequential& model, const std::string& number, std::int64_t from,
+void add_convolution(Layers& layers, const std::string& number, std::int64_t from,
                      std::int64_t to) {
-  model->push_back("conv" + number,
-                   torch::nn::Conv2d(torch::nn::Conv2dOptions(from, to, 3).padding(1)));
-  model->push_back("relu" + number, torch::nn::ReLU());
-  model->push_back("pool" + number, torch::nn::MaxPool2d(2));
+  layers.add("conv" + number, [=] {
+    return torch::nn::Conv2d(torch::nn::Conv2dOptions(from, to, 3).padding(1));
+  });
+  layers.add("relu" + number, [] { return torch::nn::ReLU(); });
+  layers.add("pool" + number, [] { return torch::nn::MaxPool2d(2); });
 }
 
-void add_classifier(torch::nn::Sequential& model, const ModelConfig& config, std::int64_t inputs) {
-  model->push_back("flatten", torch::nn::Flatten());
-  model->push_back("hidden", torch::nn::Linear(inputs, config.hidden));
-  model->push_back("relu", torch::nn::ReLU());
-  if (config.dropout > 0) model->push_back("dropout", torch::nn::Dropout(config.dropout));
-  model->push_back("output", torch::nn::Linear(config.hidden, kFashionMnistClasses));
-  model->push_back("log_softmax", torch::nn::LogSoftmax(1));
+void add_classifier(Layers& layers, const ModelConfig& config, std::int64_t inputs) {
+  layers.add("flatten", [] { return torch::nn::Flatten(); });
+  layers.add("hidden", [=] { return torch::nn::Linear(inputs, config.hidden); });
+  layers.add("relu", [] { return torch::nn::ReLU(); });
+  if (config.dropout > 0) {
+    layers.add("dropout", [=] { return torch::nn::Dropout(config.dropout); });
+  }
+  layers.add("output", [=] { return torch::nn::Linear(config.hidden, kFashionMnistClasses); });
+  layers.add("log_softmax", [] { return torch::nn::LogSoftmax(1); });
 }
 
 constexpr int kStages = 4;
@@ -82,38 +83,39 @@ struct ResidualBlockImpl : torch::nn::Module {
   torch::nn::GroupNorm shortcut_norm{nullptr};
 };
 
-void add_blocks(torch::nn::Sequential& model, const ModelConfig& config) {
+void add_blocks(Layers& layers, const ModelConfig& config) {
   std::int64_t from = config.channels;
   std::int64_t number = 0;
   for (int stage = 0; stage < kStages; ++stage) {
     const auto to = config.channels << stage;
     for (std::int64_t block = 0; block < config.blocks; ++block) {
       const std::int64_t stride = stage > 0 && block == 0 ? 2 : 1;
-      push_block<ResidualBlockImpl>(model, number, number < config.checkpoints, config, from, to,
-                                    stride);
+      add_block<ResidualBlockImpl>(layers, number, number < config.checkpoints, config, from, to,
+                                   stride);
       from = to;
       ++number;
     }
   }
 }
 
-// Appends a residual network to `model`: N x 1 x 28 x 28 images to N x 10 log-probabilities (He et
+// Adds the layers of a residual network: N x 1 x 28 x 28 images to N x 10 log-probabilities (He et
 // al., CVPR 2016, table 1, for small images). It has a 3x3 convolution, four stages of `blocks`
 // blocks with 1, 2, 4, 8 times `channels`, global average pooling and a fully connected layer.
 // Each stage but the first halves the image. Group normalization (Wu and He, ECCV 2018) makes the
 // output independent of how a batch is split. The last norm of each block is initialized to zero
-// (Goyal et al., arXiv:1706.02677, section 5.1). The blocks are children of `model`; the first
+// (Goyal et al., arXiv:1706.02677, section 5.1). The blocks are layers; the first
 // `checkpoints` of them are checkpointed.
-void add_resnet(torch::nn::Sequential& model, const ModelConfig& config) {
-  model->push_back("stem", make_convolution(1, config.channels, 3, 1));
-  model->push_back("stem_norm", make_norm(config, config.channels));
-  model->push_back("stem_relu", torch::nn::ReLU());
-  add_blocks(model, config);
-  model->push_back("pool", torch::nn::AdaptiveAvgPool2d(1));
-  model->push_back("flatten", torch::nn::Flatten());
-  model->push_back("output",
-                   torch::nn::Linear(config.channels << (kStages - 1), kFashionMnistClasses));
-  model->push_back("log_softmax", torch::nn::LogSoftmax(1));
+void add_resnet(Layers& layers, const ModelConfig& config) {
+  layers.add("stem", [=] { return make_convolution(1, config.channels, 3, 1); });
+  layers.add("stem_norm", [=] { return make_norm(config, config.channels); });
+  layers.add("stem_relu", [] { return torch::nn::ReLU(); });
+  add_blocks(layers, config);
+  layers.add("pool", [] { return torch::nn::AdaptiveAvgPool2d(1); });
+  layers.add("flatten", [] { return torch::nn::Flatten(); });
+  layers.add("output", [=] {
+    return torch::nn::Linear(config.channels << (kStages - 1), kFashionMnistClasses);
+  });
+  layers.add("log_softmax", [] { return torch::nn::LogSoftmax(1); });
 }
 
 constexpr double kDeviation = 0.02;
@@ -224,7 +226,7 @@ struct CharacterHeadImpl : torch::nn::Module {
 };
 TORCH_MODULE(CharacterHead);
 
-// Appends a causal transformer to `model`: N x T bytes (int64) to N x vocabulary x T
+// Adds the layers of a causal transformer: N x T bytes (int64) to N x vocabulary x T
 // log-probabilities of the next byte. Architecture: Vaswani et al., NeurIPS 2017, with pre-layer
 // normalization (Xiong et al., ICML 2020, figure 1b), learned positions and no biases (Chowdhery
 // et al., arXiv:2204.02311, section 2). Weights are initialized as in GPT-2: standard deviation
@@ -233,36 +235,39 @@ TORCH_MODULE(CharacterHead);
 //
 // With the name "gpt", the model is GPT-2's: it has biases (initialized to zero), and dropout
 // after the embedding and at the end of residual branches. Embedding and output do not share
-// weights. The layers are children "blockN" of `model`; the first `checkpoints` of them are
+// weights. The blocks are layers "blockN"; the first `checkpoints` of them are
 // checkpointed.
-void add_transformer(torch::nn::Sequential& model, const ModelConfig& config) {
-  model->push_back("embedding", Embedding(config));
+void add_transformer(Layers& layers, const ModelConfig& config) {
+  layers.add("embedding", [=] { return Embedding(config); });
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
-    push_block<DecoderBlockImpl>(model, layer, layer < config.checkpoints, config);
+    add_block<DecoderBlockImpl>(layers, layer, layer < config.checkpoints, config);
   }
-  model->push_back("head", CharacterHead(config));
+  layers.add("head", [=] { return CharacterHead(config); });
 }
 
 }  // namespace
 
-torch::nn::Sequential make_model(const ModelConfig& config) {
+Layers make_layers(const ModelConfig& config) {
   initialize_vector_math();
-  torch::nn::Sequential model;
+  Layers layers;
   if (config.name == "transformer" || config.name == "gpt") {
-    add_transformer(model, config);
-    return model;
+    add_transformer(layers, config);
+  } else if (config.name == "resnet") {
+    add_resnet(layers, config);
+  } else if (config.name == "mlp") {
+    add_classifier(layers, config, kSide * kSide);
+  } else {
+    add_convolution(layers, "1", 1, config.channels);
+    add_convolution(layers, "2", config.channels, 2 * config.channels);
+    add_classifier(layers, config, 2 * config.channels * (kSide / 4) * (kSide / 4));
   }
-  if (config.name == "resnet") {
-    add_resnet(model, config);
-    return model;
-  }
-  if (config.name == "mlp") {
-    add_classifier(model, config, kSide * kSide);
-    return model;
-  }
-  add_convolution(model, "1", 1, config.channels);
-  add_convolution(model, "2", config.channels, 2 * config.channels);
-  add_classifier(model, config, 2 * config.channels * (kSide / 4) * (kSide / 4));
+  return layers;
+}
+
+torch::nn::Sequential make_model(const ModelConfig& config) {
+  const Layers layers = make_layers(config);
+  torch::nn::Sequential model;
+  for (std::size_t i = 0; i < layers.size(); ++i) model->push_back(layers.name(i), layers.make(i));
   return model;
 }
 

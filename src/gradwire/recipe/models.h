@@ -3,10 +3,11 @@
 #include <torch/torch.h>
 
 #include "gradwire/recipe/train_config.h"
+#include "gradwire/train/pipeline/layers.h"
 
 namespace gradwire::recipe {
 
-/// Makes the model that a configuration names. It returns log-probabilities of classes along
+/// Returns the layers of the model that a configuration names. It returns log-probabilities of classes along
 /// dimension 1: N x 10 for N x 1 x 28 x 28 images, N x vocabulary x T for N x T bytes of text.
 /// Weights come from torch's default generator.
 ///
@@ -15,6 +16,9 @@ namespace gradwire::recipe {
 ///   resnet       a residual network with group normalization (He et al., CVPR 2016)
 ///   transformer  for text, causal, with pre-layer normalization
 ///   gpt          the same as in GPT-2: with biases, dropout and a vocabulary of any size
+Layers make_layers(const ModelConfig& config);
+
+/// Makes all of these layers.
 torch::nn::Sequential make_model(const ModelConfig& config);
 
 }  // namespace gradwire::recipe

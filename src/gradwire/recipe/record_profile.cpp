@@ -102,7 +102,7 @@ workload::LayerProfile record_profile(torch::nn::Sequential& model, const Batch&
 workload::LayerProfile record_profile(const TrainConfig& config, int ranks, const Clock& clock) {
   const auto data = load_data(config.data, Split::train);
   SampledBatch samples;
-  samples.own = batch_size_per_rank(config, ranks) / config.accumulation_steps;
+  samples.own = batch_size_per_replica(config, ranks) / config.accumulation_steps;
   samples.samples.resize(static_cast<std::size_t>(samples.own));
   std::iota(samples.samples.begin(), samples.samples.end(), 0);
   const auto batch = data.batch(samples);

@@ -90,8 +90,22 @@ report::RunRecord RunRecorder::record(const TrainConfig& config,
           .epoch_seconds = epochs_};
 }
 
+namespace {
+
+/// "pipeline x4, DDP x2".
+std::string pipeline_strategy_of(const TrainConfig& config, int ranks) {
+  std::string text = fmt::format("pipeline x{}", config.mesh.pipeline);
+  const int replicas = replicas_of(config, ranks);
+  if (replicas == 1) return text;
+  const std::string data = config.zero.stage > 0 ? fmt::format("ZeRO-{}", config.zero.stage) : "DDP";
+  return text + fmt::format(", {} x{}", data, replicas);
+}
+
+}  // namespace
+
 std::string strategy_of(const TrainConfig& config, int ranks) {
   if (ranks == 1) return "1 rank";
+  if (config.mesh.pipeline > 1) return pipeline_strategy_of(config, ranks);
   if (config.zero.stage > 0) return fmt::format("ZeRO-{} x{}", config.zero.stage, ranks);
   return fmt::format("{} x{}", config.local_steps.enabled ? "local SGD" : "DDP", ranks);
 }

@@ -12,6 +12,7 @@
 #include "gradwire/base/json_fields.h"
 #include "gradwire/base/refuse.h"
 #include "gradwire/codec/catalogue.h"
+#include "gradwire/pipeline/catalogue.h"
 
 namespace gradwire::recipe {
 namespace {
@@ -382,6 +383,71 @@ void check_zero(const TrainConfig& config) {
   if (config.parallel.check_finite) with("parallel.check_finite");
 }
 
+MeshDegrees read_mesh(JsonFields json) {
+  constexpr std::int64_t kMostRanks = 1 << 16;
+  MeshDegrees mesh;
+  const auto read = [&](const char* key, int least) {
+    return static_cast<int>(json.integer_or(key, least, least, kMostRanks));
+  };
+  mesh.data = read("data", 0);
+  mesh.pipeline = read("pipeline", 1);
+  mesh.tensor = read("tensor", 1);
+  mesh.spatial = read("spatial", 1);
+  json.refuse_others();
+  for (const auto& [key, degree] : {std::pair("tensor", mesh.tensor), {"spatial", mesh.spatial}}) {
+    if (degree == 1) continue;
+    refuse(
+        "mesh.{} is {}, but the models of a configuration have no {} parallel layers; use "
+        "mesh.pipeline or mesh.data, or the layers of docs/parallel.md in your own program",
+        key, degree, key);
+  }
+  return mesh;
+}
+
+PipelineConfig read_pipeline(JsonFields json, const MeshDegrees& mesh) {
+  constexpr std::int64_t kMostMicroBatches = 1 << 16;
+  if (!json.empty() && mesh.pipeline == 1) {
+    refuse("pipeline configures several stages, but mesh.pipeline is 1; set it to their ranks");
+  }
+  PipelineConfig pipeline;
+  pipeline.micro_batches =
+      json.integer_or("micro_batches", pipeline.micro_batches, 1, kMostMicroBatches);
+  pipeline.schedule = json.text_or("schedule", pipeline.schedule);
+  if (json.has("cut")) {
+    for (const double layers : json.numbers("cut")) {
+      if (!(layers >= 1) || layers != std::floor(layers)) {
+        refuse("pipeline.cut has {}; expected the number of layers of each stage", layers);
+      }
+      pipeline.cut.push_back(static_cast<std::size_t>(layers));
+    }
+  }
+  json.refuse_others();
+  if (mesh.pipeline == 1) return pipeline;
+  const auto schedule = pipeline::make_pipeline(
+      pipeline.schedule,
+      {.ranks = mesh.pipeline, .micro_batches = static_cast<int>(pipeline.micro_batches)});
+  if (!schedule) refuse("pipeline.schedule: {}", schedule.error().message);
+  if (!schedule->trains) {
+    refuse("pipeline.schedule {} does not train; use 1f1b, zero_bubble, ...", pipeline.schedule);
+  }
+  return pipeline;
+}
+
+/// Refuses settings that a pipeline does not have.
+void check_pipeline(const TrainConfig& config) {
+  if (config.mesh.pipeline == 1) return;
+  const auto refuse_if = [](bool wrong, std::string_view key, std::string_view remedy) {
+    if (wrong) refuse("{} is incompatible with mesh.pipeline above 1; {}", key, remedy);
+  };
+  const std::string_view leave = "leave one of them out";
+  refuse_if(config.local_steps.enabled, "local_steps", leave);
+  refuse_if(config.accumulation_steps > 1, "accumulation_steps", "use pipeline.micro_batches");
+  refuse_if(config.precision != Precision::fp32, "precision", "use fp32");
+  refuse_if(config.parallel.check_finite, "parallel.check_finite", leave);
+  refuse_if(config.parallel.find_unused_parameters, "parallel.find_unused_parameters", leave);
+  refuse_if(!config.zero.offload_path.empty(), "zero.offload_optimizer", leave);
+}
+
 /// Returns true if no parameter may be stepped before all gradients are known.
 bool looks_at_all_gradients(const TrainConfig& config) {
   return config.precision == Precision::fp16 || config.gradient_clipping > 0;
@@ -415,7 +481,8 @@ void check_local_steps_with(const TrainConfig& config) {
 void check_together(const TrainConfig& config) {
   check_zero(config);
   check_local_steps_with(config);
-  if (config.zero.stage == 0 && config.gradient_clipping > 0 &&
+  check_pipeline(config);
+  if (config.mesh.pipeline == 1 && config.zero.stage == 0 && config.gradient_clipping > 0 &&
       config.parallel.overlap == step::Overlap::full) {
     refuse(
         "gradient_clipping needs all gradients before any parameter is stepped, but "
@@ -501,6 +568,8 @@ TrainConfig parse_train_config(const nlohmann::ordered_json& json) {
   const bool wait = config.zero.stage == 0 && looks_at_all_gradients(config);
   config.parallel = read_parallel(root, json, wait ? step::Overlap::backward : step::Overlap::full);
   config.local_steps = read_local_steps(root.object_or_empty("local_steps"));
+  config.mesh = read_mesh(root.object_or_empty("mesh"));
+  config.pipeline = read_pipeline(root.object_or_empty("pipeline"), config.mesh);
   config.epochs = root.integer_or("epochs", config.epochs, 1, 1'000'000);
   config.batch_size = root.integer_or("batch_size", config.batch_size, 1, kMany);
   config.accumulation_steps = root.integer_or(
@@ -535,14 +604,20 @@ std::string configuration_text(const std::filesystem::path& path,
   return text_of(read_settled(path, settings));
 }
 
-std::int64_t batch_size_per_rank(const TrainConfig& config, int ranks) {
-  if (config.batch_size % (ranks * config.accumulation_steps) != 0) {
+int replicas_of(const TrainConfig& config, int ranks) {
+  return complete_degrees(config.mesh, ranks).data;
+}
+
+std::int64_t batch_size_per_replica(const TrainConfig& config, int ranks) {
+  const int replicas = replicas_of(config, ranks);
+  if (config.batch_size % (replicas * config.accumulation_steps) != 0) {
     refuse(
-        "batch_size {} is not divisible by {} ranks times {} "
+        "batch_size {} is not divisible by {} {} times {} "
         "accumulation_steps; make it a multiple of {}",
-        config.batch_size, ranks, config.accumulation_steps, ranks * config.accumulation_steps);
+        config.batch_size, replicas, replicas == ranks ? "ranks" : "replicas",
+        config.accumulation_steps, replicas * config.accumulation_steps);
   }
-  return config.batch_size / ranks;
+  return config.batch_size / replicas;
 }
 
 }  // namespace gradwire::recipe

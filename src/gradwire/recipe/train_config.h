@@ -13,6 +13,7 @@
 #include "gradwire/step/local_steps.h"
 #include "gradwire/step/overlap.h"
 #include "gradwire/train/optim/mixed_precision.h"
+#include "gradwire/train/parallel_mesh.h"
 
 namespace gradwire::recipe {
 
@@ -98,6 +99,13 @@ struct ParallelConfig {
   bool check_finite = false;
 };
 
+/// Pipeline parallelism, with mesh.pipeline above 1; docs/training.md explains the keys.
+struct PipelineConfig {
+  std::int64_t micro_batches = 8;
+  std::string schedule = "1f1b";  ///< A name of `gradwire schedule pipeline`.
+  std::vector<std::size_t> cut;   ///< Layers of each stage; empty: balanced by parameters.
+};
+
 struct TrainConfig {
   ModelConfig model;
   DataConfig data;
@@ -106,6 +114,8 @@ struct TrainConfig {
   ParallelConfig parallel;
   step::LocalStepsConfig local_steps;
   ZeroConfig zero;
+  MeshDegrees mesh;
+  PipelineConfig pipeline;
   std::int64_t epochs = 1;
   std::int64_t batch_size = 128;  ///< Over all ranks.
   std::int64_t accumulation_steps = 1;
@@ -145,8 +155,12 @@ TrainConfig load_train_config(const std::filesystem::path& path,
 std::string configuration_text(const std::filesystem::path& path,
                                const std::vector<std::string>& settings);
 
-/// Samples of a batch per rank. Throws Exception(invalid_argument) if the batch is not divisible by
-/// ranks times accumulation steps.
-std::int64_t batch_size_per_rank(const TrainConfig& config, int ranks);
+/// Replicas of the model on `ranks` ranks. Throws Exception(invalid_argument) if the mesh does not
+/// fit.
+int replicas_of(const TrainConfig& config, int ranks);
+
+/// Samples of a batch per replica of the model. Throws Exception(invalid_argument) if the batch is
+/// not divisible by replicas times accumulation steps.
+std::int64_t batch_size_per_replica(const TrainConfig& config, int ranks);
 
 }  // namespace gradwire::recipe

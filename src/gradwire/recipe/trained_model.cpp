@@ -2,12 +2,42 @@
 
 #include <utility>
 
+#include "gradwire/recipe/models.h"
 #include "gradwire/recipe/optimizers.h"
+#include "gradwire/train/checkpoint/checkpoint.h"
+#include "gradwire/train/checkpoint/gather_model.h"
 #include "gradwire/train/checkpoint/replicated.h"
+#include "gradwire/train/data_parallel/accumulate.h"
 #include "gradwire/train/optim/amp.h"
+#include "gradwire/train/pipeline/pipeline.h"
 #include "gradwire/train/zero/zero.h"
 
 namespace gradwire::recipe {
+
+WholeModel::WholeModel(const TrainConfig& config, ProcessGroup group, TraceRecorder* trace)
+    : config_(config), group_(std::move(group)), trace_(trace) {
+  if (config.precision == Precision::fp16) scaler_.emplace(config.loss_scaling);
+}
+
+double WholeModel::train_step(const Batch& batch, double learning_rate, bool /*is_last*/) {
+  // The last backward of accumulate() takes it.
+  const bool stepped = !scaler_ && step_in_backward(learning_rate);
+  const auto loss = accumulate(
+      *this, batch.inputs, batch.targets, static_cast<int>(config_.accumulation_steps),
+      [](const auto& output, const auto& target) { return torch::nll_loss_nd(output, target); },
+      {.precision = config_.precision,
+       .loss_scale = scaler_ ? scaler_->scale() : 1,
+       .trace = trace_});
+  if (!stepped) step(learning_rate, scaler());
+  loss_ = loss.item<double>();
+  return loss_;
+}
+
+void WholeModel::save(const std::filesystem::path& path, const std::string& description) {
+  const auto& module = whole_module();
+  if (group_->getRank() == 0) save_model(path, *module, description);
+}
+
 namespace {
 
 OptimizerFactory factory_of(const TrainConfig& config) {
@@ -36,11 +66,12 @@ DataParallelOptions parallel_options(const TrainConfig& config, ProcessGroup gro
           .trace = trace};
 }
 
-class ReplicatedTraining final : public TrainedModel {
+class ReplicatedTraining final : public WholeModel {
  public:
   ReplicatedTraining(const TrainConfig& config, torch::nn::Sequential module, ProcessGroup group,
                      TraceRecorder* trace)
-      : config_(config),
+      : WholeModel(config, group, trace),
+        config_(config),
         trace_(trace),
         model_(module, parallel_options(config, std::move(group), trace)),
         state_(*module, model_.core()) {
@@ -93,11 +124,12 @@ std::optional<torch::ScalarType> type_of(Precision precision) {
   return precision == Precision::bf16 ? torch::kBFloat16 : torch::kFloat16;
 }
 
-class ZeroTraining final : public TrainedModel {
+class ZeroTraining final : public WholeModel {
  public:
   ZeroTraining(const TrainConfig& config, torch::nn::Sequential module, ProcessGroup group,
                TraceRecorder* trace)
-      : model_(std::move(module), zero_options(config, std::move(group), trace)) {}
+      : WholeModel(config, group, trace),
+        model_(std::move(module), zero_options(config, std::move(group), trace)) {}
 
   torch::Tensor operator()(const torch::Tensor& inputs) override { return model_(inputs); }
   bool step(double learning_rate, LossScaler* scaler) override {
@@ -122,6 +154,100 @@ class ZeroTraining final : public TrainedModel {
 
  private:
   Zero<torch::nn::Sequential> model_;
+};
+
+/// Sum of negative log-likelihoods; the models return log-probabilities.
+PipelineLoss likelihood_sum() {
+  return {[](const torch::Tensor& output, const torch::Tensor& target) {
+            return torch::nll_loss_nd(output, target, {}, at::Reduction::Sum);
+          },
+          [](const torch::Tensor& target) { return static_cast<double>(target.numel()); }};
+}
+
+Pipeline::Options pipeline_options(const TrainConfig& config, const ParallelMesh& mesh) {
+  Pipeline::Options options{.process_group = mesh.pipeline(),
+                            .data = {.process_group = mesh.data(),
+                                     .zero_stage = static_cast<int>(config.zero.stage),
+                                     .codec = config.parallel.codec,
+                                     .bucket_cap_mb = config.parallel.bucket_cap_mb},
+                            .micro_batches = static_cast<int>(config.pipeline.micro_batches),
+                            .schedule = config.pipeline.schedule,
+                            .cut = config.pipeline.cut,
+                            .optimizer = factory_of(config),
+                            .loss = likelihood_sum(),
+                            .seed = config.seed};
+  if (config.gradient_clipping > 0) options.clip_norm = config.gradient_clipping;
+  return options;
+}
+
+class PipelineTraining final : public TrainedModel {
+ public:
+  PipelineTraining(const TrainConfig& config, const ParallelMesh& mesh)
+      : world_(mesh.world()),
+        group_(mesh.pipeline()),
+        model_(make_layers(config.model), pipeline_options(config, mesh)) {}
+
+  double train_step(const Batch& batch, double learning_rate, bool is_last) override {
+    const LossSum loss = model_.train_step(
+        batch.inputs, batch.targets,
+        {.next_samples = is_last ? -1 : batch.inputs.size(0), .before = at_rate(learning_rate)});
+    show(loss);
+    return loss.mean();
+  }
+
+  /// That of the step before the last, which the last stage has sent by now.
+  double recent_loss() override { return shown_; }
+  void finish() override {
+    receive_loss();
+    model_.finish();
+  }
+  torch::Tensor evaluate(const torch::Tensor& inputs) override { return model_.evaluate(inputs); }
+  void synchronize_buffers() override {}  // evaluate() does.
+  std::vector<std::shared_ptr<torch::nn::Module>> modules() override {
+    std::vector<std::shared_ptr<torch::nn::Module>> all;
+    for (const LocalStage& stage : model_.stages()) all.push_back(stage.module);
+    return all;
+  }
+  step::StepStats stats() const override { return {}; }
+  Checkpointable& state() override { return model_; }
+  void save(const std::filesystem::path& path, const std::string& description) override {
+    const auto tensors = gather_model(*world_, model_.pieces(false));
+    if (world_->getRank() == 0) save_model(path, tensors, description);
+  }
+
+ private:
+  /// Sends the loss from the rank that knows it to the first, which shows it one step later.
+  void show(const LossSum& loss) {
+    const int last = group_->getSize() - 1;
+    const bool sends = model_.has_last_stage();
+    if (group_->getRank() == 0) {
+      if (sends) {
+        shown_ = loss.mean();
+        return;
+      }
+      receive_loss();
+      message_ = {torch::zeros({1}, torch::kFloat64)};
+      transfer_ = group_->recv(message_, last, kLossTag);
+    } else if (sends) {
+      if (transfer_) transfer_->wait();
+      message_ = {torch::full({1}, loss.mean(), torch::kFloat64)};
+      transfer_ = group_->send(message_, 0, kLossTag);
+    }
+  }
+
+  void receive_loss() {
+    if (!transfer_) return;
+    std::exchange(transfer_, nullptr)->wait();
+    shown_ = message_[0].item<double>();
+  }
+
+  static constexpr int kLossTag = 1;  // A pipeline's own tags are above 2^29.
+
+  ProcessGroup world_, group_;
+  Pipeline model_;
+  std::vector<torch::Tensor> message_;
+  c10::intrusive_ptr<c10d::Work> transfer_;
+  double shown_ = 0;
 };
 
 }  // namespace
@@ -149,13 +275,18 @@ ZeroOptions zero_options(const TrainConfig& config, ProcessGroup group, TraceRec
           .trace = trace};
 }
 
-std::unique_ptr<TrainedModel> make_trained_model(const TrainConfig& config,
-                                                 torch::nn::Sequential module, ProcessGroup group,
-                                                 TraceRecorder* trace) {
+std::unique_ptr<WholeModel> make_trained_model(const TrainConfig& config,
+                                               torch::nn::Sequential module, ProcessGroup group,
+                                               TraceRecorder* trace) {
   if (config.zero.stage == 0) {
     return std::make_unique<ReplicatedTraining>(config, std::move(module), std::move(group), trace);
   }
   return std::make_unique<ZeroTraining>(config, std::move(module), std::move(group), trace);
+}
+
+std::unique_ptr<TrainedModel> make_pipeline_model(const TrainConfig& config,
+                                                  const ParallelMesh& mesh) {
+  return std::make_unique<PipelineTraining>(config, mesh);
 }
 
 }  // namespace gradwire::recipe

@@ -1,9 +1,14 @@
 #pragma once
 
+#include <filesystem>
 #include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include <torch/torch.h>
 
+#include "gradwire/data/data_set.h"
 #include "gradwire/recipe/train_config.h"
 #include "gradwire/step/step_host.h"
 #include "gradwire/trace/trace.h"
@@ -12,39 +17,78 @@
 #include "gradwire/train/data_parallel/no_sync.h"
 #include "gradwire/train/group.h"
 #include "gradwire/train/optim/mixed_precision.h"
+#include "gradwire/train/parallel_mesh.h"
 #include "gradwire/train/zero/zero_core.h"
 
 namespace gradwire::recipe {
 
-/// A model trained on several ranks as configured: with DataParallel, or one of Zero's stages.
+/// A classifier that is trained on several ranks as configured.
 class TrainedModel {
  public:
   virtual ~TrainedModel() = default;
 
-  virtual torch::Tensor operator()(const torch::Tensor& inputs) = 0;
-
-  /// Clips the gradients as configured, and steps with that learning rate. `scaler`, if not null,
-  /// has scaled the loss; it is told if gradients were finite. Returns false if they were not; the
-  /// step is then skipped.
-  virtual bool step(double learning_rate, LossScaler* scaler) = 0;
+  /// Runs one step on this replica's part of a batch. `is_last`: no other step follows. Returns
+  /// the mean loss of that part; 0 on ranks that do not compute it.
+  virtual double train_step(const Batch& batch, double learning_rate, bool is_last) = 0;
+  /// A recent loss, for the progress display of rank 0.
+  virtual double recent_loss() = 0;
   /// Completes the pending step.
   virtual void finish() = 0;
 
-  virtual torch::nn::Sequential& module() = 0;
-  /// Completes the step, and gathers sharded parameters until the next step. Collective.
-  virtual torch::nn::Sequential& whole_module() = 0;
+  /// Returns log-probabilities, in evaluation mode; undefined on ranks without outputs. Collective
+  /// over the ranks that share a replica.
+  virtual torch::Tensor evaluate(const torch::Tensor& inputs) = 0;
+  /// Gives all replicas the buffers of the first.
   virtual void synchronize_buffers() = 0;
 
-  virtual SyncControl& core() = 0;  ///< For NoSync.
+  /// This rank's layers.
+  virtual std::vector<std::shared_ptr<torch::nn::Module>> modules() = 0;
   virtual step::StepStats stats() const = 0;
+  virtual LossScaler* scaler() { return nullptr; }
   /// For saving and loading.
   virtual Checkpointable& state() = 0;
   /// The exchange whose state (error-feedback residuals) belongs to the checkpoint; null if none.
   /// Call between steps.
-  virtual exchange::Exchange* feedback() = 0;
+  virtual exchange::Exchange* feedback() { return nullptr; }
+  /// Writes the whole model to a file of rank 0. Collective.
+  virtual void save(const std::filesystem::path& path, const std::string& description) = 0;
+};
+
+/// A model of which every rank has all layers: trained with DataParallel, or one of Zero's stages.
+class WholeModel : public TrainedModel {
+ public:
+  /// `config` and `trace` (which may be null) must outlive it.
+  WholeModel(const TrainConfig& config, ProcessGroup group, TraceRecorder* trace);
+
+  double train_step(const Batch& batch, double learning_rate, bool is_last = false) override;
+  double recent_loss() override { return loss_; }
+  std::vector<std::shared_ptr<torch::nn::Module>> modules() override { return {module().ptr()}; }
+  LossScaler* scaler() override { return scaler_ ? &*scaler_ : nullptr; }
+  void save(const std::filesystem::path& path, const std::string& description) override;
+
+  virtual torch::Tensor operator()(const torch::Tensor& inputs) = 0;
+  torch::Tensor evaluate(const torch::Tensor& inputs) override { return (*this)(inputs); }
+
+  virtual torch::nn::Sequential& module() = 0;
+  virtual SyncControl& core() = 0;  ///< For NoSync.
+
+ protected:
+  /// Clips the gradients as configured, and steps with that learning rate. `scaler`, if not null,
+  /// has scaled the loss; it is told if gradients were finite. Returns false if they were not; the
+  /// step is then skipped.
+  virtual bool step(double learning_rate, LossScaler* scaler) = 0;
   /// Call before the last backward of a step. Returns true if the step is taken in backward, so
   /// that step() must not be called.
   virtual bool step_in_backward(double /*learning_rate*/) { return false; }
+  /// Completes the step, and gathers sharded parameters until the next step. Collective.
+  virtual torch::nn::Sequential& whole_module() = 0;
+
+ private:
+  const TrainConfig& config_;
+  ProcessGroup group_;
+  TraceRecorder* trace_;
+  std::optional<LossScaler> scaler_;  ///< With fp16.
+  double loss_ = 0;
 };
 
 /// Options of a Zero with this configuration. `config` and `trace` (which may be null) must outlive
@@ -52,8 +96,13 @@ class TrainedModel {
 ZeroOptions zero_options(const TrainConfig& config, ProcessGroup group, TraceRecorder* trace);
 
 /// `config` and `trace` (which may be null) must outlive it. Collective.
-std::unique_ptr<TrainedModel> make_trained_model(const TrainConfig& config,
-                                                 torch::nn::Sequential module, ProcessGroup group,
-                                                 TraceRecorder* trace);
+std::unique_ptr<WholeModel> make_trained_model(const TrainConfig& config,
+                                               torch::nn::Sequential module, ProcessGroup group,
+                                               TraceRecorder* trace);
+
+/// A pipeline of the configured model. Initial weights come from torch's default generator, as
+/// those of make_model(). `config` must outlive it. Collective over the mesh.
+std::unique_ptr<TrainedModel> make_pipeline_model(const TrainConfig& config,
+                                                  const ParallelMesh& mesh);
 
 }  // namespace gradwire::recipe

@@ -18,24 +18,6 @@
 
 namespace gradwire::recipe {
 
-TrainingStep::TrainingStep(const TrainConfig& config, TrainedModel& model, TraceRecorder* trace)
-    : config_(config), model_(model), trace_(trace) {
-  if (config.precision == Precision::fp16) scaler_.emplace(config.loss_scaling);
-}
-
-double TrainingStep::run(const Batch& batch, double learning_rate) {
-  // The last backward of accumulate() takes it.
-  const bool stepped = !scaler_ && model_.step_in_backward(learning_rate);
-  const auto loss = accumulate(
-      model_, batch.inputs, batch.targets, static_cast<int>(config_.accumulation_steps),
-      [](const auto& output, const auto& target) { return torch::nll_loss_nd(output, target); },
-      {.precision = config_.precision,
-       .loss_scale = scaler_ ? scaler_->scale() : 1,
-       .trace = trace_});
-  if (!stepped) model_.step(learning_rate, scaler());
-  return loss.item<double>();
-}
-
 namespace {
 
 /// Weights depend on the seed only; later random numbers (dropout) differ between ranks.
@@ -50,12 +32,19 @@ torch::nn::Sequential seeded_model(const TrainConfig& config, int rank) {
   return model;
 }
 
+std::unique_ptr<TrainedModel> seeded_pipeline(const TrainConfig& config, const ParallelMesh& mesh) {
+  torch::manual_seed(config.seed);
+  const MemoryScope memory(MemoryCategory::parameters);
+  return make_pipeline_model(config, mesh);
+}
+
+/// Ranks of one replica have the same batches.
 Sampler training_sampler(const TrainConfig& config, std::int64_t samples,
-                         const c10d::ProcessGroup& group) {
+                         const ParallelMesh& mesh) {
   return Sampler({.samples = samples,
-                  .batch_size = batch_size_per_rank(config, group.getSize()),
-                  .rank = group.getRank(),
-                  .world_size = group.getSize(),
+                  .batch_size = batch_size_per_replica(config, mesh.world()->getSize()),
+                  .rank = mesh.data()->getRank(),
+                  .world_size = mesh.data()->getSize(),
                   .seed = config.seed,
                   .uneven = config.data.uneven});
 }
@@ -75,12 +64,11 @@ class Trainer {
         context_(context),
         group_(*context.group),
         communicator_(communicator_of(group_)),
+        mesh_(context.group, config.mesh),
         data_(load_data(config.data, Split::train)),
-        sampler_(training_sampler(config, data_.size, group_)),
-        model_(make_trained_model(config, seeded_model(config, group_.getRank()), context.group,
-                                  context.trace)),
-        step_(config, *model_, context.trace),
-        labels_(model_->module()->parameters()) {
+        sampler_(training_sampler(config, data_.size, mesh_)),
+        model_(make_model_of_run()),
+        labels_(parameters_of(model_->modules())) {
     if (config.local_steps.enabled) start_local_steps();
     if (!config.resume.empty()) resume();
   }
@@ -101,7 +89,8 @@ class Trainer {
     // No rank may leave while another is still in the last collective, or before the model is
     // saved.
     group_.barrier()->wait();
-    return {model_->module(), summary, run_record(summary)};
+    return {whole_ ? whole_->module() : torch::nn::Sequential(nullptr), summary,
+            run_record(summary)};
   }
 
  private:
@@ -112,17 +101,34 @@ class Trainer {
   step::StepStats stats() const { return local_ ? local_->stats() : model_->stats(); }
   std::int64_t total_steps() const { return config_.epochs * sampler_.batches(); }
 
+  std::unique_ptr<TrainedModel> make_model_of_run() {
+    if (config_.mesh.pipeline > 1) return seeded_pipeline(config_, mesh_);
+    auto whole = make_trained_model(config_, seeded_model(config_, group_.getRank()),
+                                    context_.group, context_.trace);
+    whole_ = whole.get();
+    return whole;
+  }
+
+  static std::vector<torch::Tensor> parameters_of(
+      const std::vector<std::shared_ptr<torch::nn::Module>>& modules) {
+    std::vector<torch::Tensor> all;
+    for (const auto& module : modules) {
+      for (const torch::Tensor& parameter : module->parameters()) all.push_back(parameter);
+    }
+    return all;
+  }
+
   /// Trains with local steps: averages parameters every H steps instead of gradients at each step.
   void start_local_steps() {
-    no_sync_.emplace(model_->core());
+    no_sync_.emplace(whole_->core());
     local_ = std::make_unique<LocalSgd>(
-        trainable_parameters(*model_->module()), context_.group,
+        trainable_parameters(*whole_->module()), context_.group,
         LocalSgdOptions{
             .steps = config_.local_steps, .seed = config_.seed, .trace = context_.trace});
   }
 
   void run_epoch(std::int64_t epoch) {
-    model_->module()->train();
+    for (const auto& module : model_->modules()) module->train();
     const auto first = done_ % sampler_.batches();
     recorder_.begin_epoch(now());
     BatchStream batches(data_, sampler_, epoch, static_cast<std::size_t>(config_.data.prefetch),
@@ -136,7 +142,7 @@ class Trainer {
       meter_.end(now(), stats(), sent());
       recorder_.step(done_ - 1, loss, meter_.last());
       if (communicator_) scope.set_bytes(static_cast<std::uint64_t>(sent() - sent_before));
-      update_progress(epoch, ++step, loss);
+      update_progress(epoch, ++step, model_->recent_loss());
       if (config_.checkpoint_every > 0 && done_ % config_.checkpoint_every == 0) save();
     }
     recorder_.end_epoch(now(), first == 0);
@@ -153,7 +159,8 @@ class Trainer {
     const double rate =
         scaled_learning_rate(config_.optimizer, config_.batch_size) *
         learning_rate_factor(config_.schedule, done_, total_steps(), sampler_.batches());
-    const double loss = step_.run(batch, rate);
+    const bool is_last = done_ + 1 == total_steps();
+    const double loss = model_->train_step(batch, rate, is_last);
     if (local_) step_local_sgd();
     ++done_;
     return loss;
@@ -190,7 +197,7 @@ class Trainer {
     return {.group = context_.group,
             .model = model_->state(),
             .feedback = model_->feedback(),
-            .scaler = step_.scaler(),
+            .scaler = model_->scaler(),
             .local = local_.get(),
             .description = model_description(config_),
             .position = position_text(run_position())};
@@ -226,9 +233,11 @@ class Trainer {
   /// Evaluates in batches of one rank's samples per training pass.
   Evaluation evaluate_on(const DataSet& test) {
     if (context_.trace != nullptr) context_.trace->begin_step(-1);  // No step.
-    const auto forward = [this](const torch::Tensor& inputs) { return (*model_)(inputs); };
-    const auto batch = batch_size_per_rank(config_, group_.getSize()) / config_.accumulation_steps;
-    return evaluate(*model_->module(), forward, test, batch, group_, config_.parameters);
+    const auto forward = [this](const torch::Tensor& inputs) { return model_->evaluate(inputs); };
+    const auto batch =
+        batch_size_per_replica(config_, group_.getSize()) / config_.accumulation_steps;
+    return evaluate(model_->modules(), forward, test, batch, {group_, *mesh_.data()},
+                    config_.parameters);
   }
 
   report::TrainingSummary summarize(const Evaluation& test) {
@@ -269,7 +278,7 @@ class Trainer {
     for (const auto& step : record.steps) losses.push_back(step.loss);
     losses = sum_over_ranks(group_, std::move(losses));
     for (std::size_t i = 0; i < losses.size(); ++i) {
-      record.steps[i].loss = losses[i] / group_.getSize();
+      record.steps[i].loss = losses[i] / mesh_.data()->getSize();
     }
     record.peak_rank_bytes = summary.memory.bytes;
     constexpr std::size_t kSamples = 2000;
@@ -293,10 +302,7 @@ class Trainer {
 
   std::string write_checkpoint() {
     if (config_.checkpoint.empty()) return "";
-    auto& module = model_->whole_module();
-    if (group_.getRank() == 0) {
-      save_model(checkpoint_path(), *module, model_description(config_));
-    }
+    model_->save(checkpoint_path(), model_description(config_));
     return checkpoint_path().string();
   }
 
@@ -304,10 +310,11 @@ class Trainer {
   const TrainerContext& context_;
   c10d::ProcessGroup& group_;
   std::shared_ptr<Communicator> communicator_;
+  ParallelMesh mesh_;
   DataSet data_;
   Sampler sampler_;
+  WholeModel* whole_ = nullptr;  ///< The model, unless it is a pipeline.
   std::unique_ptr<TrainedModel> model_;
-  TrainingStep step_;
   ParameterLabels labels_;
   std::optional<NoSync> no_sync_;    ///< With local steps: gradients stay local.
   std::unique_ptr<LocalSgd> local_;  ///< With local steps.

@@ -22,24 +22,6 @@
 
 namespace gradwire::recipe {
 
-/// Forward, backward and optimizer step of a classifier, as configured.
-class TrainingStep {
- public:
-  /// `trace` may be null. All arguments must outlive this.
-  TrainingStep(const TrainConfig& config, TrainedModel& model, TraceRecorder* trace);
-
-  /// Runs one step on this rank's part of a batch with that learning rate. Returns its mean loss.
-  double run(const Batch& batch, double learning_rate);
-
-  LossScaler* scaler() { return scaler_ ? &*scaler_ : nullptr; }
-
- private:
-  const TrainConfig& config_;
-  TrainedModel& model_;
-  TraceRecorder* trace_;
-  std::optional<LossScaler> scaler_;  ///< With fp16.
-};
-
 /// The environment of a training run.
 struct TrainerContext {
   ProcessGroup group;
@@ -52,7 +34,8 @@ struct TrainerContext {
 
 /// A finished run: the model and its statistics.
 struct TrainingResult {
-  /// With ZeRO stage 3, parameters are present only if a checkpoint was written.
+  /// With ZeRO stage 3, parameters are present only if a checkpoint was written. Null for a
+  /// pipeline.
   torch::nn::Sequential model;
   report::TrainingSummary summary;
   report::RunRecord record;  ///< For `gradwire report`, as seen by this rank.

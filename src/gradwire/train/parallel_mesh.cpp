@@ -9,9 +9,7 @@
 #include "gradwire/torch/process_group.h"
 
 namespace gradwire {
-namespace {
 
-/// "pipeline 4 x data 2"; axes of one rank are left out.
 std::string text_of(const MeshDegrees& degrees) {
   std::vector<std::string> axes;
   const auto add = [&](const char* name, int degree) {
@@ -23,8 +21,6 @@ std::string text_of(const MeshDegrees& degrees) {
   add("tensor", degrees.tensor);
   return axes.empty() ? "data 1" : fmt::format("{}", fmt::join(axes, " x "));
 }
-
-}  // namespace
 
 MeshDegrees complete_degrees(MeshDegrees degrees, int ranks) {
   const bool derived = degrees.data == 0;

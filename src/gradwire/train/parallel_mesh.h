@@ -66,6 +66,9 @@ class ParallelMesh {
   ProcessGroup data_, pipeline_, tensor_, spatial_;
 };
 
+/// "pipeline 4 x data 2"; axes of one rank are left out.
+std::string text_of(const MeshDegrees& degrees);
+
 /// Returns the degrees with `data` set. Throws Exception(invalid_argument) if their product is not
 /// `ranks`.
 MeshDegrees complete_degrees(MeshDegrees degrees, int ranks);

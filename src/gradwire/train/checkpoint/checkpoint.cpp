@@ -183,6 +183,11 @@ void save_model(const std::filesystem::path& path, const torch::nn::Module& modu
                 const std::string& description) {
   auto tensors = all_parameters(module);
   for (auto& buffer : all_buffers(module)) tensors.push_back(std::move(buffer));
+  save_model(path, tensors, description);
+}
+
+void save_model(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors,
+                const std::string& description) {
   save_safetensors(path, tensors, {{"format", "pt"}, {"model", description}});
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "gradwire/exchange/exchange.h"
 #include "gradwire/train/checkpoint/save.h"
@@ -50,6 +51,9 @@ bool any_checkpoint(c10d::ProcessGroup& group, const std::filesystem::path& fold
 /// Writes the model alone, as a file for other tools; `description`: JSON. Call on one rank that
 /// has the whole model.
 void save_model(const std::filesystem::path& path, const torch::nn::Module& module,
+                const std::string& description);
+/// The same for a model given as its tensors.
+void save_model(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors,
                 const std::string& description);
 
 }  // namespace gradwire

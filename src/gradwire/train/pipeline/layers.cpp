@@ -4,8 +4,12 @@
 #include <limits>
 #include <numeric>
 
+#include <fmt/ranges.h>
+
 #include "gradwire/base/refuse.h"
+#include "gradwire/train/activation/activation_checkpoint.h"
 #include "gradwire/train/activation/await_parameters.h"
+#include "gradwire/train/named_tensor.h"
 
 namespace gradwire {
 namespace {
@@ -78,6 +82,44 @@ std::vector<std::size_t> balanced_cut(const std::vector<double>& weights, int st
     end = begin[k][end];
   }
   return counts;
+}
+
+std::vector<double> parameter_counts(const Layers& layers) {
+  const torch::Tensor random = random_state();
+  std::vector<double> counts;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    double elements = 0;
+    for (const auto& [name, tensor] : all_parameters(*layers.make(i).ptr())) {
+      elements += static_cast<double>(tensor.numel());
+    }
+    counts.push_back(elements);
+  }
+  set_random_state(random);
+  return counts;
+}
+
+void check_cut(const Layers& layers, const std::vector<std::size_t>& cut, int stages) {
+  if (layers.size() < static_cast<std::size_t>(stages)) {
+    refuse("{} layers cannot be divided into {} stages: use at most as many stages as layers",
+           layers.size(), stages);
+  }
+  if (cut.empty()) return;
+  const std::size_t sum = std::accumulate(cut.begin(), cut.end(), std::size_t{0});
+  const bool fits = cut.size() == static_cast<std::size_t>(stages) && sum == layers.size() &&
+                    std::ranges::count(cut, 0U) == 0;
+  if (!fits) {
+    refuse("cut {}: expected the number of layers of each of {} stages, {} in all",
+           fmt::join(cut, ", "), stages, layers.size());
+  }
+}
+
+std::vector<std::size_t> complete_cut(const Layers& layers, const std::vector<std::size_t>& cut,
+                                      int stages) {
+  check_cut(layers, cut, stages);
+  if (!cut.empty()) return cut;
+  std::vector<double> weights = parameter_counts(layers);
+  for (double& weight : weights) ++weight;  // Layers without parameters count a little.
+  return balanced_cut(weights, stages);
 }
 
 void StageModule::add(const std::string& name, torch::nn::AnyModule layer) {

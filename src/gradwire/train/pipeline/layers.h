@@ -64,6 +64,19 @@ class Layers {
 /// Exception(invalid_argument) if there are fewer layers than stages.
 std::vector<std::size_t> balanced_cut(const std::vector<double>& weights, int stages);
 
+/// Returns the number of parameters of each layer. Makes one layer at a time, and leaves torch's
+/// random numbers as they were.
+std::vector<double> parameter_counts(const Layers& layers);
+
+/// Throws Exception(invalid_argument) if `cut`, unless it is empty, does not have the number of
+/// layers of each stage, or if there are fewer layers than stages.
+void check_cut(const Layers& layers, const std::vector<std::size_t>& cut, int stages);
+
+/// Returns the number of layers of each stage: `cut`, or stages of about equally many parameters if
+/// it is empty. Throws as check_cut().
+std::vector<std::size_t> complete_cut(const Layers& layers, const std::vector<std::size_t>& cut,
+                                      int stages);
+
 /// Consecutive layers, as a module whose children have the layers' names: parameters have the same
 /// names in every cut.
 class StageModule : public torch::nn::Module {

@@ -18,15 +18,6 @@
 namespace gradwire {
 namespace {
 
-/// A layer's weight in an even cut; layers without parameters count a little.
-double weight_of(const torch::nn::Module& layer) {
-  double elements = 1;
-  for (const auto& [name, tensor] : all_parameters(layer)) {
-    elements += static_cast<double>(tensor.numel());
-  }
-  return elements;
-}
-
 /// Puts modules into evaluation mode, and back.
 class EvaluationMode {
  public:
@@ -115,7 +106,7 @@ void Pipeline::check_agreement(const Layers& layers) const {
   for (std::size_t i = 0; i < layers.size(); ++i) names.push_back(layers.name(i));
   const auto text = [&] {
     const pipeline::PipelineSchedule schedule = schedule_for(options_.micro_batches, true);
-    cut_of(layers, schedule.stages());
+    check_cut(layers, options_.cut, schedule.stages());
     return fmt::format(
         "layers {}; schedule {}; {} micro-batches; cut {}; seed {}; clip {}; ZeRO stage {}\n{}",
         fmt::join(names, " "), options_.schedule, options_.micro_batches,
@@ -139,36 +130,9 @@ pipeline::PipelineSchedule Pipeline::schedule_for(int micro_batches, bool trains
   return trains ? schedule : forwards_of(std::move(schedule));
 }
 
-/// Returns the number of layers of each stage; empty if they are to be balanced.
-std::vector<std::size_t> Pipeline::cut_of(const Layers& layers, int stages) const {
-  if (layers.size() < static_cast<std::size_t>(stages)) {
-    refuse("{} layers cannot be divided into {} stages: use at most as many stages as layers",
-           layers.size(), stages);
-  }
-  if (options_.cut.empty()) return {};
-  const std::size_t sum = std::accumulate(options_.cut.begin(), options_.cut.end(), std::size_t{0});
-  const bool fits = options_.cut.size() == static_cast<std::size_t>(stages) &&
-                    sum == layers.size() && std::ranges::count(options_.cut, 0U) == 0;
-  if (!fits) {
-    refuse("cut {}: expected the number of layers of each of {} stages, {} in all",
-           fmt::join(options_.cut, ", "), stages, layers.size());
-  }
-  return options_.cut;
-}
-
 void Pipeline::make_stages(const Layers& layers) {
   const pipeline::PipelineSchedule schedule = schedule_for(options_.micro_batches, true);
-  cut_ = cut_of(layers, schedule.stages());
-  if (cut_.empty()) {
-    // Weighs each layer before it is known which are this rank's; made again below.
-    const torch::Tensor random = random_state();
-    std::vector<double> weights;
-    for (std::size_t i = 0; i < layers.size(); ++i) {
-      weights.push_back(weight_of(*layers.make(i).ptr()));
-    }
-    set_random_state(random);
-    cut_ = balanced_cut(weights, schedule.stages());
-  }
+  cut_ = complete_cut(layers, options_.cut, schedule.stages());
   std::size_t layer = 0;
   for (pipeline::Stage s = 0; s < schedule.stages(); ++s) {
     const Rank owner = schedule.rank_of[static_cast<std::size_t>(s)];
@@ -178,7 +142,9 @@ void Pipeline::make_stages(const Layers& layers) {
     for (std::size_t i = 0; i < cut_[static_cast<std::size_t>(s)]; ++i, ++layer) {
       torch::nn::AnyModule made = layers.make(layer);
       all_parameters_ += trainable_parameters(*made.ptr()).size();
-      elements += weight_of(*made.ptr()) - 1;
+      for (const auto& [name, tensor] : all_parameters(*made.ptr())) {
+        elements += static_cast<double>(tensor.numel());
+      }
       if (owner == rank_) stage.module->add(layers.name(layer), std::move(made));
     }
     description_ += fmt::format("stage {} on rank {}: {} to {}, {:.0f} parameters\n", s, owner,

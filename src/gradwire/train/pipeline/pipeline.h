@@ -120,7 +120,6 @@ class Pipeline final : public Checkpointable {
   pipeline::PipelineSchedule schedule_for(int micro_batches, bool trains) const;
   void make_stages(const Layers& layers);
   void check_agreement(const Layers& layers) const;
-  std::vector<std::size_t> cut_of(const Layers& layers, int stages) const;
   Run& run_for(std::int64_t samples, bool trains);
   std::function<double()> count_of(const torch::Tensor& targets);
   void find_boundaries(const torch::Tensor& inputs);
