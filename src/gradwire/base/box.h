@@ -50,8 +50,8 @@ struct Division {
   bool is_partition() const;
 };
 
-/// First index of part `part` when `size` indices are divided into `parts` parts in order, as evenly
-/// as possible, the larger ones first: 10 over 4 is 3, 3, 2, 2. Also valid for part = parts.
+/// First index of part `part` when `size` indices are divided into `parts` parts in order, as
+/// evenly as possible, the larger ones first: 10 over 4 is 3, 3, 2, 2. Also valid for part = parts.
 std::int64_t part_begin(std::int64_t size, std::int64_t parts, std::int64_t part);
 
 /// Divides `dimension` into `parts` parts by part_begin(): one box a rank. Throws
@@ -75,11 +75,11 @@ struct BoxMessage {
   bool operator==(const BoxMessage&) const = default;
 };
 
-/// The messages that turn one division of a tensor into another: each rank receives every element of
-/// its box in `to` exactly once, from itself if it has it, else from the lowest rank that has it.
-/// Ordered by receiver, then by sender (the receiver itself first). Sequence and boxes are the same
-/// on every rank. Throws Exception(invalid_argument) if the shapes differ, or if no rank has some
-/// element that one needs.
+/// The messages that turn one division of a tensor into another: each rank receives every element
+/// of its box in `to` exactly once, from itself if it has it, else from the lowest rank that has
+/// it. Ordered by receiver, then by sender (the receiver itself first). Sequence and boxes are the
+/// same on every rank. Throws Exception(invalid_argument) if the shapes differ, or if no rank has
+/// some element that one needs.
 std::vector<BoxMessage> box_messages(const Division& from, const Division& to);
 
 }  // namespace gradwire
