@@ -89,11 +89,15 @@ class ThreadBackend final : public c10d::Backend {
 
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
                                            const c10d::AllreduceOptions& opts) override {
-    TORCH_CHECK(opts.reduceOp.op_ == c10d::ReduceOp::SUM, "threads can only sum");
-    return meet(tensors, [](auto& of_rank) {
-      auto sum = of_rank[0][0].clone();
-      for (std::size_t r = 1; r < of_rank.size(); ++r) sum.add_(of_rank[r][0]);
-      for (auto& tensors_of_rank : of_rank) tensors_of_rank[0].copy_(sum);
+    const bool max = opts.reduceOp.op_ == c10d::ReduceOp::MAX;
+    TORCH_CHECK(max || opts.reduceOp.op_ == c10d::ReduceOp::SUM, "threads can sum or take the max");
+    return meet(tensors, [max](auto& of_rank) {
+      auto total = of_rank[0][0].clone();
+      for (std::size_t r = 1; r < of_rank.size(); ++r) {
+        const auto& next = of_rank[r][0];
+        total = max ? at::maximum(total, next) : total.add_(next);
+      }
+      for (auto& tensors_of_rank : of_rank) tensors_of_rank[0].copy_(total);
     });
   }
 
@@ -125,11 +129,11 @@ class ThreadBackend final : public c10d::Backend {
       const auto part = of_rank[0][0].numel();
       for (std::size_t owner = 0; owner < of_rank.size(); ++owner) {
         const auto offset = part * static_cast<std::int64_t>(owner);
-        auto sum = of_rank[0][1].narrow(0, offset, part).clone();
+        auto sum = of_rank[0][1].view(-1).narrow(0, offset, part).clone();
         for (std::size_t r = 1; r < of_rank.size(); ++r) {
-          sum.add_(of_rank[r][1].narrow(0, offset, part));
+          sum.add_(of_rank[r][1].view(-1).narrow(0, offset, part));
         }
-        of_rank[owner][0].copy_(sum);
+        of_rank[owner][0].view(-1).copy_(sum);
       }
     });
   }
@@ -140,6 +144,22 @@ class ThreadBackend final : public c10d::Backend {
       std::vector<at::Tensor> inputs;
       for (const auto& tensors_of_rank : of_rank) inputs.push_back(tensors_of_rank[1].clone());
       for (auto& tensors_of_rank : of_rank) tensors_of_rank[0].copy_(at::cat(inputs));
+    });
+  }
+
+  c10::intrusive_ptr<c10d::Work> alltoall_base(at::Tensor& output, at::Tensor& input,
+                                               std::vector<std::int64_t>& output_splits,
+                                               std::vector<std::int64_t>& input_splits,
+                                               const c10d::AllToAllOptions&) override {
+    auto parts = output.split_with_sizes(output_splits);
+    for (const auto& part : input.split_with_sizes(input_splits)) parts.push_back(part);
+    return meet(parts, [](auto& of_rank) {
+      const auto ranks = of_rank.size();
+      for (std::size_t to = 0; to < ranks; ++to) {
+        for (std::size_t from = 0; from < ranks; ++from) {
+          of_rank[to][from].copy_(of_rank[from][ranks + to]);
+        }
+      }
     });
   }
 
