@@ -13,6 +13,7 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/gradwire)
 # The public headers, under src/gradwire: what programs include (docs/library.md). The headers that
 # these include are installed too; they are private and may change at any time.
 set(GRADWIRE_CORE_HEADERS
+  base/box.h
   comm/communicator.h
   engine/simulation.h
   exchange/make_exchange.h
@@ -42,6 +43,17 @@ set(GRADWIRE_TORCH_HEADERS
   train/memory/mapped_tensor.h
   train/memory/memory_tracker.h
   train/optim/layerwise.h
+  train/parallel/box_exchange.h
+  train/parallel/parallel_conv.h
+  train/parallel/parallel_cross_entropy.h
+  train/parallel/parallel_dropout.h
+  train/parallel/parallel_embedding.h
+  train/parallel/parallel_linear.h
+  train/parallel/parallel_module.h
+  train/parallel/parallel_norm.h
+  train/parallel/rank_functions.h
+  train/parallel/sequence_parallel.h
+  train/parallel/spatial_layers.h
   train/pipeline/pipeline.h
   train/zero/zero.h)
 
