@@ -1,5 +1,6 @@
 #include "gradwire/plan/step_time.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <string>
@@ -8,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/base/error.h"
+#include "gradwire/pipeline/catalogue.h"
 
 namespace gradwire::plan {
 namespace {
@@ -212,9 +214,58 @@ TEST(StepTime, APipelineWaitsInItsBubble) {
   input.measured = {};
   input.strategy.pipeline = 4;
   input.strategy.micro_batches = 12;
+  input.network.latency = 0;
   const StepTime time = step_time(input);
-  EXPECT_NEAR(time.phases.bubble / (time.phases.forward + time.phases.backward), 3.0 / 12, 1e-12);
+  const double compute = time.phases.forward + time.phases.backward;
+  EXPECT_NEAR(time.phases.bubble / compute, 3.0 / 12, 1e-6);
   EXPECT_EQ(time.t_c, 0);  // No two nodes have the same layers.
+  input.strategy.schedule = "zero_bubble:12";
+  EXPECT_LT(step_time(input).phases.bubble, 0.2 * time.phases.bubble);
+}
+
+/// GPipe's (p - 1) / m would say 15.8 %.
+TEST(PipelineTimes, TransfersDelayTheUsualWarmUpOf1F1B) {
+  PipelineRun run{.schedule = "1f1b:4",
+                  .ranks = 4,
+                  .micro_batches = 16,
+                  .rank = {0.02, 0.02, 0.02},
+                  .transfer = 0.01};
+  const double busy = 16 * 0.06;
+  const auto idle = [&](const PipelineTime& time) {
+    const double waits = time.bubble + time.transfers;
+    return 100 * waits / (busy + waits);
+  };
+  PipelineTimes times;
+  const PipelineTime usual = times.of(run);
+  EXPECT_NEAR(idle(usual), 32.4, 0.5);
+  EXPECT_NEAR(usual.bubble, 3 * 0.06, 1e-6);
+  EXPECT_EQ(usual.kept, 4);
+  run.schedule = "1f1b";
+  EXPECT_NEAR(idle(times.of(run)), 20.0, 0.1);
+  EXPECT_EQ(times.of(run).kept, 7);
+  run.schedule = "zero_bubble:12";
+  EXPECT_LT(idle(times.of(run)), 3);
+}
+
+TEST(PipelineTimes, ManyMicroBatchesAreExtrapolated) {
+  for (const char* schedule : {"gpipe", "1f1b", "1f1b:4", "interleaved", "zero_bubble"}) {
+    PipelineRun run{.schedule = schedule,
+                    .ranks = 4,
+                    .micro_batches = 96,
+                    .rank = {1, 1.5, 0.8},
+                    .transfer = 0.4,
+                    .latency = 0.01};
+    const PipelineTime time = PipelineTimes().of(run);
+    pipeline::PipelineOptions options{.ranks = 4, .micro_batches = 96};
+    const int chunks = pipeline::chunks_of(schedule, options);
+    options.costs = pipeline::divided_costs(run.rank, 4, 4 * chunks);
+    options.costs.transfer = run.transfer;
+    options.costs.latency = run.latency;
+    const auto whole = value_or_throw(pipeline::make_pipeline(schedule, options));
+    const double step = simulate(whole, options.costs, 4).step_seconds;
+    EXPECT_NEAR(96 * 3.3 + time.bubble + time.transfers, step, 0.01 * step) << schedule;
+    EXPECT_DOUBLE_EQ(time.kept * chunks, std::ranges::max(kept_by_rank(whole))) << schedule;
+  }
 }
 
 /// Published figures: MLPerf-like runs of ResNet-50 reach 2,500 to 2,900 images per second on one

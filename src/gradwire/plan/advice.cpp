@@ -146,7 +146,7 @@ class CandidateChanges {
 };
 
 bool fits(const PlanInput& input) {
-  return memory_use(input.model, input.strategy).total() <= input.device.memory_bytes;
+  return memory_use(input).total() <= input.device.memory_bytes;
 }
 
 std::optional<Advice> evaluate(Change change, const StepTime& before, bool fits_now) {

@@ -19,12 +19,10 @@ double kept_elements(const ModelShape& model, bool recompute) {
   return std::min(between + largest, model.kept());
 }
 
-/// The first stage has as many micro-batches in flight as there are stages (1F1B), at most all of
-/// them, for its share of the layers.
-double activations(const ModelShape& model, const Strategy& s) {
-  const double in_flight = std::min(1.0, static_cast<double>(s.pipeline) / s.micro_batches);
-  return kept_elements(model, s.recompute) * s.batch * bytes_of(s.compute) * in_flight /
-         (s.tensor * s.pipeline);
+/// Of the kept micro-batches, for a rank's share of the layers.
+double activations(const ModelShape& model, const Strategy& s, double kept) {
+  return kept_elements(model, s.recompute) * s.batch * bytes_of(s.compute) * kept /
+         s.micro_batches / (s.tensor * s.pipeline);
 }
 
 double buffers(const ModelShape& model, const Strategy& s, double parameters) {
@@ -71,14 +69,14 @@ double zero_states(double parameters, const BytesPerParameter& bytes, int stage,
                        bytes.optimizer * divided(stage >= 1, ranks));
 }
 
-MemoryUse memory_use(const ModelShape& model, const Strategy& s) {
+MemoryUse memory_use(const ModelShape& model, const Strategy& s, double kept) {
   const BytesPerParameter bytes = bytes_per_parameter(s.compute, s.optimizer);
   const double parameters = static_cast<double>(model.parameters()) / (s.tensor * s.pipeline);
   return {.parameters = zero_states(parameters, {bytes.parameter, 0, 0}, s.zero_stage, s.data()),
           .gradients = zero_states(parameters, {0, bytes.gradient, 0}, s.zero_stage, s.data()) +
                        sums_of_passes(parameters, bytes, s),
           .optimizer = zero_states(parameters, {0, 0, bytes.optimizer}, s.zero_stage, s.data()),
-          .activations = activations(model, s),
+          .activations = activations(model, s, kept),
           .buffers = buffers(model, s, parameters),
           .activations_known = model.kept() > 0};
 }

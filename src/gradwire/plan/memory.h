@@ -33,7 +33,8 @@ BytesPerParameter bytes_per_parameter(ComputeType compute, OptimizerKind optimiz
 /// ranks, stage 2 also the gradients, stage 3 everything.
 double zero_states(double parameters, const BytesPerParameter& bytes, int stage, int ranks);
 
-/// Returns the memory use of the device with the maximum.
-MemoryUse memory_use(const ModelShape& model, const Strategy& strategy);
+/// Returns the memory use of the device with the maximum. `kept`: micro-batches whose activations a
+/// pipeline's rank keeps.
+MemoryUse memory_use(const ModelShape& model, const Strategy& strategy, double kept = 1);
 
 }  // namespace gradwire::plan

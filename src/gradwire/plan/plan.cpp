@@ -16,7 +16,7 @@ namespace {
 constexpr int kMaxNodes = 1 << 20;
 
 bool fits(const PlanInput& input) {
-  return memory_use(input.model, input.strategy).total() <= input.device.memory_bytes;
+  return memory_use(input).total() <= input.device.memory_bytes;
 }
 
 /// Returns the input with the least memory use that keeps nodes and degrees.
@@ -81,7 +81,7 @@ Plan make_plan(const PlanInput& input, const Prices& prices) {
   check_strategy(input.strategy);
   Plan plan{.input = input,
             .time = step_time(input),
-            .memory = memory_use(input.model, input.strategy),
+            .memory = memory_use(input),
             .advice = advise(input)};
   plan.fits = fits(input);
   plan.can_fit = plan.fits || can_fit(input);

@@ -27,6 +27,7 @@ Json strategy_json(const PlanInput& input) {
           {"tensor", s.tensor},
           {"pipeline", s.pipeline},
           {"micro_batches", s.micro_batches},
+          {"schedule", s.schedule},
           {"recompute", s.recompute},
           {"nics", input.network.cards}};
 }

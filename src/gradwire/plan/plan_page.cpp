@@ -56,7 +56,7 @@ struct Table {
     eta.push_back(rounded(time.eta));
     step.push_back(rounded(time.step));
     rate.push_back(rounded(time.samples_per_second));
-    memory.push_back(rounded(memory_use(point.model, point.strategy).total()));
+    memory.push_back(rounded(memory_use(point).total()));
     bottleneck.push_back(static_cast<int>(time.bottleneck));
   }
 };

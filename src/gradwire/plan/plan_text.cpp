@@ -41,8 +41,8 @@ std::string header(const PlanInput& input) {
       s.batch, s.global_batch(), name_of(s.compute), name_of(s.optimizer), name_of(s.overlap),
       s.codec, s.zero_stage);
   if (s.tensor * s.pipeline > 1)
-    text += fmt::format("tensor {} x pipeline {} ({} micro-batches) x data {}\n", s.tensor,
-                        s.pipeline, s.micro_batches, s.data());
+    text += fmt::format("tensor {} x pipeline {} ({}, {} micro-batches) x data {}\n", s.tensor,
+                        s.pipeline, s.schedule, s.micro_batches, s.data());
   if (s.servers > 0) text += fmt::format("{} parameter servers\n", s.servers);
   if (s.local_steps > 1) {
     text += fmt::format("{} local steps, fragments {}, overlap steps {}\n", s.local_steps,

@@ -32,7 +32,7 @@ class Search {
   explicit Search(double memory_bytes) : memory_bytes_(memory_bytes) {}
 
   void consider(PlanInput input) {
-    const MemoryUse memory = memory_use(input.model, input.strategy);
+    const MemoryUse memory = memory_use(input);
     if (memory.total() > memory_bytes_) return;
     const StepTime time = step_time(input);
     found_.push_back({std::move(input), time, memory});

@@ -76,26 +76,37 @@ double tensor_time(const PlanInput& input) {
   return 4.0 * shape.layers / s.pipeline * 2 * (s.tensor - 1) / s.tensor * bytes / rate;
 }
 
-/// Time of one pass: the first micro-batch's activations through all stages, and its gradients
-/// back.
-double stages_time(const PlanInput& input) {
+/// One pass through a pipeline. A replica's devices that share layers wait for each other in every
+/// micro-batch, as long in forward as in backward.
+PipelineTime pipeline_time(const PlanInput& input) {
   const Strategy& s = input.strategy;
-  if (s.pipeline < 2) return 0;
+  if (s.pipeline < 2) return {};
+  const Pass pass = pass_of(input);
+  const double sharing = tensor_time(input) / 2;
+  const double repeated = s.recompute ? pass.forward : 0;
+  const double weight = (pass.backward - repeated) / 2;
   const auto& layers = input.model.layers;
-  const double bytes = layers[layers.size() / 2].outputs * s.batch / s.micro_batches *
-                       bytes_of(s.compute) / s.tensor;
-  return 2 * (s.pipeline - 1) * (bytes / input.network.goodput() + input.network.latency);
+  const double samples = s.batch / s.micro_batches;
+  const double bytes = layers[layers.size() / 2].outputs * samples * bytes_of(s.compute) / s.tensor;
+  return input.pipelines->of(
+      {.schedule = s.schedule,
+       .ranks = s.pipeline,
+       .micro_batches = s.micro_batches,
+       .rank = {(pass.forward + sharing) / s.micro_batches,
+                (repeated + weight + sharing) / s.micro_batches, weight / s.micro_batches},
+       .transfer = bytes / input.network.goodput(),
+       .latency = input.network.latency});
 }
 
 PhaseTimes compute_phases(const PlanInput& input) {
   const Strategy& s = input.strategy;
   const Pass pass = pass_of(input);
+  const PipelineTime pipeline = pipeline_time(input);
   const double passes = s.accumulate;
   return {.forward = passes * pass.forward,
           .backward = passes * pass.backward,
-          // GPipe (Huang et al., NeurIPS 2019, section 2.3) and 1F1B: (p - 1) / m.
-          .bubble = passes * (pass.forward + pass.backward) * (s.pipeline - 1) / s.micro_batches,
-          .inside = passes * (tensor_time(input) + stages_time(input)),
+          .bubble = passes * pipeline.bubble,
+          .inside = passes * (tensor_time(input) + pipeline.transfers),
           .update = update_time(input)};
 }
 
@@ -163,6 +174,10 @@ StepTime step_time(const PlanInput& input) {
   time.wire_bytes = exchange.wire_bytes;
   time.bottleneck = bottleneck_of(time);
   return time;
+}
+
+MemoryUse memory_use(const PlanInput& input) {
+  return memory_use(input.model, input.strategy, pipeline_time(input).kept);
 }
 
 double needed_network(const PlanInput& input, bool many) {

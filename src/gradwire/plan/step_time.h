@@ -8,6 +8,7 @@
 #include "gradwire/plan/memory.h"
 #include "gradwire/plan/model.h"
 #include "gradwire/plan/network.h"
+#include "gradwire/plan/pipeline_time.h"
 #include "gradwire/plan/strategy.h"
 
 namespace gradwire::plan {
@@ -30,6 +31,8 @@ struct PlanInput {
   Measurements measured;
   /// Times of collectives that copies of an input share; not null.
   std::shared_ptr<CollectiveTimes> times = std::make_shared<CollectiveTimes>();
+  /// The same for pipelines; not null.
+  std::shared_ptr<PipelineTimes> pipelines = std::make_shared<PipelineTimes>();
 };
 
 /// Seconds of one optimizer step by phase, each as if it ran alone.
@@ -37,8 +40,8 @@ struct PhaseTimes {
   double storage = 0;    ///< 0: samples from storage to the node.
   double forward = 0;    ///< 1: all passes.
   double backward = 0;   ///< 2: all passes, including recomputation.
-  double bubble = 0;     ///< Idle pipeline stages.
-  double inside = 0;     ///< Activations between devices that share layers or are stages.
+  double bubble = 0;     ///< Pipeline stages that would wait on an infinite network too.
+  double inside = 0;     ///< Waiting for activations of devices that share layers or are stages.
   double bandwidth = 0;  ///< 3: gradients, by bytes.
   double latency = 0;    ///< 3: gradients, by hops.
   double update = 0;     ///< 4: the optimizer.
@@ -70,6 +73,10 @@ struct StepTime {
 /// T_s = accumulate * (forward + backward) + update; a measured step replaces all of it, times
 /// accumulate. T_c: collective_time.h, divided by local_steps. Exposed: exposed_time.h.
 StepTime step_time(const PlanInput& input);
+
+/// Returns the memory use of the device with the maximum. A pipeline keeps the micro-batches that
+/// its schedule says.
+MemoryUse memory_use(const PlanInput& input);
 
 /// Returns the line rate, in bytes per second, at which gradients take as long as computation:
 /// "communication per step <= compute per step". `many`: counts 2G bytes each way, as for many

@@ -8,6 +8,7 @@
 
 #include "gradwire/base/refuse.h"
 #include "gradwire/codec/catalogue.h"
+#include "gradwire/pipeline/catalogue.h"
 #include "gradwire/plan/names.h"
 #include "gradwire/plan/simulate/operation_times.h"
 
@@ -81,6 +82,12 @@ void check_strategy(const Strategy& strategy) {
   const auto algorithms = planned_algorithms();
   if (std::ranges::find(algorithms, strategy.algorithm) == algorithms.end())
     refuse_name("algorithm", strategy.algorithm, algorithms);
+  if (strategy.pipeline > 1) {
+    const pipeline::PipelineOptions small{.ranks = 2, .micro_batches = 2};
+    refuse_unless(
+        value_or_throw(pipeline::make_pipeline(strategy.schedule, small)).trains,
+        fmt::format("schedule {} does not train: use 1f1b, zero_bubble, ...", strategy.schedule));
+  }
   check_together(strategy);
 }
 

@@ -39,6 +39,8 @@ struct Strategy {
   int tensor = 1;         ///< Devices that share every layer (Megatron), within a node if possible.
   int pipeline = 1;       ///< Number of stages.
   int micro_batches = 1;  ///< Per pass, for pipelines.
+  /// Of the pipeline, as in pipeline/catalogue.h; the default of gradwire::Pipeline.
+  std::string schedule = "1f1b";
   bool recompute = false;  ///< Recompute activations in backward (checkpointing).
 
   int devices() const { return nodes * devices_per_node; }

@@ -78,6 +78,10 @@ void declare_strategy(CLI::App& app, PlanArguments& given) {
   app.add_option("--pipeline", s.pipeline, "number of pipeline stages")->capture_default_str();
   app.add_option("--micro-batches", s.micro_batches, "micro-batches per pass, for the pipeline")
       ->capture_default_str();
+  app.add_option(
+         "--schedule", s.schedule,
+         "of the pipeline: 1f1b, zero_bubble:8, ... (gradwire schedule pipeline lists them)")
+      ->capture_default_str();
   app.add_flag("--recompute", s.recompute, "recompute activations in backward");
 }
 

@@ -61,7 +61,7 @@ std::optional<PlacedStrategy> place(const PlanInput& input, int tensor, int pipe
   own.batch = s.global_batch() / (own.data() * s.accumulate);
   if (!divides(input, tensor, pipeline, own.batch, micro_batches)) return std::nullopt;
   check_strategy(own);
-  placed.memory = memory_use(input.model, own);
+  placed.memory = memory_use(placed.input);
   if (placed.memory.total() > input.device.memory_bytes) return std::nullopt;
   placed.time = step_time(placed.input);
   const PipelineProblem problem = pipeline_of(placed.input, placed.time);
