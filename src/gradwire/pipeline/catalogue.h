@@ -15,7 +15,7 @@ struct PipelineOptions {
   int micro_batches = 8;
   int chunks = 2;  ///< interleaved: stages per rank.
   /// Micro-batches that a rank may keep. 0: in 1f1b as many as hide the transfers, in zero_bubble
-  /// twice the ranks, in zero_bubble_v as many as ranks.
+  /// and auto twice the ranks, in zero_bubble_v as many as ranks.
   int kept = 0;
   PipelineCosts costs;
 };

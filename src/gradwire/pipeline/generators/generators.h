@@ -35,6 +35,10 @@ PipelineSchedule zero_bubble(const PipelineOptions& options);
 /// or as many as ranks, of both stages together: the paper's memory is that of 1F1B.
 PipelineSchedule zero_bubble_v(const PipelineOptions& options);
 
+/// The fastest schedule that best_schedule() (search.h) finds for the costs, with the memory of
+/// `options.kept` micro-batches per rank, or twice the ranks.
+PipelineSchedule searched(const PipelineOptions& options);
+
 /// Forwards only, for evaluation.
 PipelineSchedule forward_only(const PipelineOptions& options);
 
