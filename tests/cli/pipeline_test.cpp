@@ -47,6 +47,18 @@ TEST(PipelineCommand, VerifiesAndDraws) {
                     HasSubstr("verified  no deadlock"), HasSubstr("rank 1   ...F0 B0    F1 B1\n")));
 }
 
+TEST(PipelineCommand, SearchesWithinTheMemoryOfEachRank) {
+  const auto outcome = pipeline_of({"search", "--micro-batches", "6", "--compute", "20,20,20ms",
+                                    "--message", "1200K", "--network", "1gbe", "--memory",
+                                    "6,5,4,2", "--verify", "--draw", "svg"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("verified  no deadlock"), HasSubstr("<svg "),
+                                 HasSubstr("kept      5, 4, 3, 2 micro-batches")));
+  const auto wrong = pipeline_of({"search", "--memory", "3,3"});
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("--memory has 2 numbers, but there are 4 stages"));
+}
+
 TEST(PipelineCommand, ReadsAndWritesPyTorchsFormat) {
   const testing::TemporaryFolder folder;
   const std::string file = folder.path() + "/1f1b.csv";

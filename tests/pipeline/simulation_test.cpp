@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "gradwire/pipeline/drawing.h"
 #include "tests/pipeline/schedules.h"
 
 namespace gradwire::pipeline {
@@ -95,6 +96,21 @@ TEST(PipelineSimulation, DrawsOneLinePerRank) {
   EXPECT_EQ(draw_text(schedule, simulate(schedule, options.costs)),
             "rank 0   F0 F1 ......B0    ...B1\n"
             "rank 1   ...F0 B0    F1 B1\n");
+}
+
+TEST(PipelineSimulation, DrawsABoxPerComputation) {
+  const PipelineOptions options = options_of(2, 3);
+  const PipelineSchedule schedule = made("zero_bubble", options);
+  const std::string svg = draw_svg(schedule, simulate(schedule, options.costs));
+  EXPECT_THAT(svg, ::testing::StartsWith("<svg "));
+  EXPECT_THAT(svg, ::testing::EndsWith("</svg>\n"));
+  for (const auto& order : schedule.order) {
+    for (const Task& task : order) {
+      EXPECT_THAT(svg, ::testing::HasSubstr("<title>" + name_of(task) + ",")) << name_of(task);
+    }
+  }
+  EXPECT_THAT(svg, ::testing::HasSubstr("gradients of weights"));
+  EXPECT_THAT(svg, ::testing::Not(::testing::HasSubstr(">backward<")));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -13,7 +14,10 @@
 #include "gradwire/cli/command_line.h"
 #include "gradwire/cli/commands.h"
 #include "gradwire/pipeline/catalogue.h"
+#include "gradwire/pipeline/drawing.h"
+#include "gradwire/pipeline/search.h"
 #include "gradwire/pipeline/verifier.h"
+#include "gradwire/plan/network.h"
 
 namespace gradwire::cli {
 namespace {
@@ -33,12 +37,17 @@ struct PipelineArguments {
   bool barrier = false;
   bool verify = false;
   bool compare = false;
+  std::vector<int> memory;
+  std::string network;
+  std::string topology;
   std::string draw;
   std::string output;
 };
 
 void declare_options(CLI::App& app, PipelineArguments& given) {
-  app.add_option("name", given.name, "1f1b, gpipe, zero_bubble, ...; default: compare all");
+  app.add_option(
+      "name", given.name,
+      "1f1b, gpipe, zero_bubble, ..., search: the fastest that fits; default: compare all");
   app.add_option("--stages", given.stages, "ranks of the pipeline, with one stage each")
       ->check(CLI::Range(1, kMaxRanks))
       ->capture_default_str();
@@ -53,16 +62,25 @@ void declare_options(CLI::App& app, PipelineArguments& given) {
          "zero_bubble, 1f1b: micro-batches whose activations a rank may keep; default: twice "
          "the stages; as many as hide the transfers")
       ->check(CLI::Range(0, 1 << 16));
+  app.add_option("--memory", given.memory,
+                 "search: micro-batches whose activations a rank may keep, for all ranks or, as a "
+                 "comma list, for each; default: twice the stages")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1 << 16));
   app.add_option("--from", given.from, "read the schedule from a file in PyTorch's CSV format");
   app.add_option("--compute", given.compute,
                  "times of a micro-batch in a stage: forward, gradients of inputs, gradients of "
-                 "weights")
+                 "weights; 20,20,20ms")
       ->capture_default_str();
   app.add_option("--message", given.message,
                  "bytes of an activation between two stages; K, M, G are powers of two")
       ->capture_default_str();
   app.add_option("--bandwidth", given.bandwidth, "rate of a link in each direction")
       ->capture_default_str();
+  app.add_option("--network", given.network,
+                 "1gbe, 10gbe, ..., or a file of gradwire probe, in place of --bandwidth and "
+                 "--latency: the slowest link's");
+  app.add_option("--topology", given.topology, "the same: file of gradwire probe");
   app.add_option("--latency", given.latency, "one-way latency of a link")->capture_default_str();
   app.add_option("--steps", given.steps, "steps to simulate; the mean of the second half is shown")
       ->check(CLI::Range(1, 1000))
@@ -70,15 +88,18 @@ void declare_options(CLI::App& app, PipelineArguments& given) {
   app.add_flag("--barrier", given.barrier, "a step begins when all ranks have ended the last one");
   app.add_flag("--verify", given.verify, "prove that it is correct for any timing");
   app.add_flag("--compare", given.compare, "print step time and memory of every schedule");
-  app.add_option("--draw", given.draw, "text: computations over time; csv: PyTorch's format")
-      ->check(CLI::IsMember({"text", "csv"}));
+  app.add_option("--draw", given.draw, "text, svg: computations over time; csv: PyTorch's format")
+      ->check(CLI::IsMember({"text", "svg", "csv"}));
   app.add_option("-o,--output", given.output, "file for the drawing; default: standard output");
 }
 
 /// Costs of a schedule with so many stages. Stages of one rank share its compute time.
 pipeline::PipelineCosts costs_of(const PipelineArguments& given, int ranks, int stages) {
   std::vector<double> seconds;
-  for (const std::string& part : CLI::detail::split(given.compute, ',')) {
+  // Times without a unit have the last one's: 20,20,20ms.
+  const std::string unit = given.compute.substr(given.compute.find_last_of("0123456789.") + 1);
+  for (std::string part : CLI::detail::split(given.compute, ',')) {
+    if (part.find_first_not_of("0123456789.") == std::string::npos) part += unit;
     seconds.push_back(std::chrono::duration<double>(value_or_throw(parse_duration(part))).count());
   }
   if (seconds.size() != 3) {
@@ -90,7 +111,30 @@ pipeline::PipelineCosts costs_of(const PipelineArguments& given, int ranks, int 
       pipeline::divided_costs({seconds[0], seconds[1], seconds[2]}, ranks, stages);
   costs.transfer = bytes / value_or_throw(parse_rate(given.bandwidth));
   costs.latency = std::chrono::duration<double>(latency).count();
+  const std::string& network = given.topology.empty() ? given.network : given.topology;
+  if (network.empty()) return costs;
+  const plan::Network links = plan::network_named(network);
+  costs.transfer = bytes / links.goodput();
+  costs.latency = links.latency;
   return costs;
+}
+
+pipeline::PipelineSchedule searched_schedule(const PipelineArguments& given) {
+  const auto ranks = static_cast<std::size_t>(given.stages);
+  std::vector<int> kept = given.memory;
+  if (kept.empty()) kept = {given.kept > 0 ? given.kept : 2 * given.stages};
+  if (kept.size() == 1) kept.resize(ranks, kept.front());
+  if (kept.size() != ranks) {
+    refuse("--memory has {} numbers, but there are {} stages: expected one, or one for each",
+           kept.size(), ranks);
+  }
+  return value_or_throw(
+      pipeline::best_schedule({.ranks = given.stages,
+                               .micro_batches = given.micro_batches,
+                               .costs = costs_of(given, given.stages, given.stages),
+                               .kept = std::move(kept),
+                               .barrier = given.barrier,
+                               .steps = given.steps}));
 }
 
 pipeline::PipelineSchedule schedule_of(const PipelineArguments& given, std::string_view name) {
@@ -100,6 +144,7 @@ pipeline::PipelineSchedule schedule_of(const PipelineArguments& given, std::stri
     schedule.barrier = given.barrier;
     return schedule;
   }
+  if (name == "search") return searched_schedule(given);
   pipeline::PipelineOptions options{.ranks = given.stages,
                                     .micro_batches = given.micro_batches,
                                     .chunks = given.chunks,
@@ -167,6 +212,7 @@ int show(const PipelineArguments& given) {
              milliseconds(timeline.step_seconds), 100 * timeline.bubble,
              fmt::join(kept_by_rank(schedule), ", "));
   if (given.draw == "csv") draw(given, to_csv(schedule));
+  if (given.draw == "svg") draw(given, draw_svg(schedule, timeline));
   if (given.draw == "text") draw(given, draw_text(schedule, timeline));
   return 0;
 }
@@ -175,7 +221,9 @@ int show(const PipelineArguments& given) {
 
 bool is_pipeline(int argc, char** argv) {
   const auto begins = [](std::string_view word) {
-    return word == "pipeline" || word.starts_with("--stages") ||
+    // Collectives have an "auto" too.
+    if (word == "auto") return false;
+    return word == "pipeline" || word == "search" || word.starts_with("--stages") ||
            word.starts_with("--micro-batches") || word.starts_with("--from") ||
            std::ranges::count(pipeline::generators(), word.substr(0, word.find(':')),
                               &pipeline::Generator::name) > 0;

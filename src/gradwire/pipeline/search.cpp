@@ -9,16 +9,16 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "gradwire/base/random.h"
 #include "gradwire/pipeline/catalogue.h"
+#include "gradwire/pipeline/generators/generators.h"
 #include "gradwire/pipeline/verifier.h"
 
 namespace gradwire::pipeline {
 namespace {
 
-/// Steps that are simulated without a barrier.
-constexpr int kSteps = 4;
 /// Simulated tasks over all trials, and the farthest move of a task.
 constexpr std::size_t kTaskBudget = 1'000'000;
 constexpr int kFarthest = 6;
@@ -56,28 +56,47 @@ class Searcher {
   void consider_generators() {
     for (const char* name : {"gpipe", "zero_bubble_h1", "1f1b", "zero_bubble"}) consider(name, 0);
     const int apart = (most_ + kNumbers - 1) / kNumbers;
-    for (const char* name : {"1f1b", "zero_bubble"}) {
-      for (int kept = 1; kept <= most_; kept += apart) consider(name, kept);
-      consider(name, most_);
+    for (int kept = 1; kept <= most_; kept += apart) consider_kept(kept);
+    consider_kept(most_);
+  }
+
+  void consider_kept(int kept) {
+    consider("1f1b", kept);
+    consider("zero_bubble", kept);
+    consider_greedy(kept, 0);
+    consider_greedy(kept, 1);
+  }
+
+  /// Each rank keeps as many as it may, but at most `kept`, and `fewer` less than the rank before.
+  void consider_greedy(int kept, int fewer) {
+    std::vector<int> limits;
+    for (Rank rank = 0; rank < search_.ranks; ++rank) {
+      const int limit = search_.kept.empty() ? search_.micro_batches
+                                             : search_.kept[static_cast<std::size_t>(rank)];
+      limits.push_back(std::clamp(kept - fewer * rank, 1, limit));
     }
+    PipelineSchedule schedule = order_greedily(
+        without_order({.ranks = search_.ranks, .micro_batches = search_.micro_batches}),
+        search_.costs, limits);
+    schedule.name = fmt::format("greedy:{}", fmt::join(limits, "/"));
+    take_if_better(std::move(schedule));
   }
 
   void consider(const char* name, int kept) {
     PipelineSchedule schedule = value_or_throw(make_pipeline(
         kept > 0 ? fmt::format("{}:{}", name, kept) : std::string(name),
         {.ranks = search_.ranks, .micro_batches = search_.micro_batches, .costs = search_.costs}));
-    schedule.kept = 0;
-    schedule.barrier = search_.barrier;
     take_if_better(std::move(schedule));
   }
 
   bool take_if_better(PipelineSchedule schedule) {
+    schedule.kept = 0;
+    schedule.barrier = search_.barrier;
     const std::vector<int> kept = kept_by_rank(schedule);
     for (std::size_t rank = 0; rank < search_.kept.size(); ++rank) {
       if (kept[rank] > search_.kept[rank]) return false;
     }
-    const double seconds =
-        simulate(schedule, search_.costs, search_.barrier ? 1 : kSteps).step_seconds;
+    const double seconds = simulate(schedule, search_.costs, steps()).step_seconds;
     int all = 0;
     for (const int each : kept) all += each;
     Found found{std::move(schedule), seconds, all};
@@ -90,7 +109,7 @@ class Searcher {
   void improve() {
     std::size_t tasks = 0;
     for (const auto& order : best_->schedule.order) tasks += order.size();
-    const std::size_t affordable = kTaskBudget / (tasks * kSteps);
+    const std::size_t affordable = kTaskBudget / (tasks * static_cast<std::size_t>(steps()));
     const std::size_t trials = std::min(static_cast<std::size_t>(search_.trials), affordable);
     Random random(kSeed);
     for (std::size_t i = 0; i < trials; ++i) {
@@ -109,6 +128,8 @@ class Searcher {
     }
   }
 
+  int steps() const { return search_.barrier ? 1 : search_.steps; }
+
   const ScheduleSearch& search_;
   int most_ = 1;
   std::optional<Found> best_;
@@ -119,7 +140,7 @@ class Searcher {
 Result<PipelineSchedule> best_schedule(const ScheduleSearch& search) {
   const auto ranks = static_cast<std::size_t>(std::max(search.ranks, 0));
   const auto right = [&](std::size_t size) { return size == 0 || size == ranks; };
-  if (ranks == 0 || search.micro_batches < 1 || !right(search.kept.size()) ||
+  if (ranks == 0 || search.micro_batches < 1 || search.steps < 1 || !right(search.kept.size()) ||
       !right(search.costs.stages.size()) ||
       std::ranges::any_of(search.kept, [](int kept) { return kept < 1; })) {
     return failure(

@@ -16,12 +16,14 @@ struct ScheduleSearch {
   /// By rank: micro-batches whose activations it may keep, 1 or more. Empty: unlimited.
   std::vector<int> kept;
   bool barrier = false;  ///< A step begins when all ranks have ended the last one.
-  int trials = 400;      ///< Changes of the order that are tried, fewer for long schedules.
+  /// Steps that are simulated, as in simulate(); 1: the time of a step alone counts.
+  int steps = 4;
+  int trials = 400;  ///< Changes of the order that are tried, fewer for long schedules.
 };
 
 /// Returns the fastest schedule found in simulate(); of equally fast ones, that which keeps fewest
 /// micro-batches. Candidates are all generators with one stage per rank, over the numbers of
-/// micro-batches to keep. The best one's tasks are then moved for as long as that is faster. So it
+/// micro-batches to keep, also with fewer on later ranks. The best one's tasks are then moved for as long as that is faster. So it
 /// is never slower than the best of these generators within the limits. Deterministic in its
 /// inputs. Fails with invalid_argument for sizes and limits below 1, and costs or limits of another
 /// number of ranks.

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <vector>
+
 #include "gradwire/pipeline/catalogue.h"
 #include "gradwire/pipeline/pipeline_schedule.h"
 
@@ -48,6 +50,10 @@ PipelineSchedule forward_only(const PipelineOptions& options);
 /// room for the forwards of its later stages is set aside, without which it might wait for ever.
 /// Requires a chain of stages and `kept` of at least the stages of a rank.
 PipelineSchedule order_greedily(PipelineSchedule schedule, const PipelineCosts& costs, int kept);
+
+/// The same with a limit for each rank.
+PipelineSchedule order_greedily(PipelineSchedule schedule, const PipelineCosts& costs,
+                                const std::vector<int>& kept);
 
 /// A schedule of a chain with `chunks` stages on each rank, dealt out in turn, without an order.
 PipelineSchedule without_order(const PipelineOptions& options, int chunks = 1);

@@ -25,6 +25,7 @@ struct Progress {
 struct Worker {
   std::vector<Stage> stages;
   int kept = 0;
+  int most = 0;  ///< That it may keep.
   double free_at = 0;
 };
 
@@ -36,12 +37,13 @@ struct Choice {
 
 class Greedy {
  public:
-  Greedy(PipelineSchedule schedule, const PipelineCosts& costs, int kept)
+  Greedy(PipelineSchedule schedule, const PipelineCosts& costs, const std::vector<int>& kept)
       : schedule_(std::move(schedule)),
         costs_(costs),
-        kept_(kept),
         stages_(schedule_.rank_of.size()),
         workers_(schedule_.order.size()) {
+    for (std::size_t rank = 0; rank < workers_.size(); ++rank) workers_[rank].most = kept[rank];
+    schedule_.kept = std::ranges::max(kept);
     const auto batches = static_cast<std::size_t>(schedule_.micro_batches);
     for (Progress& stage : stages_) {
       stage.inputs_at.assign(batches, kNever);
@@ -57,7 +59,6 @@ class Greedy {
 
   PipelineSchedule run() {
     while (const auto choice = first_choice()) compute(*choice);
-    schedule_.kept = kept_;
     return std::move(schedule_);
   }
 
@@ -76,7 +77,7 @@ class Greedy {
   }
   Choice forward_of(Stage s, const Worker& worker) const {
     const Progress& stage = at(s);
-    const bool room = worker.kept + 1 + stage.set_aside <= kept_;
+    const bool room = worker.kept + 1 + stage.set_aside <= worker.most;
     if (stage.forwards == schedule_.micro_batches || !room) return {};
     return {{Compute::forward, s, stage.forwards},
             stage.inputs_at[static_cast<std::size_t>(stage.forwards)]};
@@ -145,7 +146,6 @@ class Greedy {
 
   PipelineSchedule schedule_;
   const PipelineCosts& costs_;
-  int kept_;
   std::vector<Progress> stages_;
   std::vector<Worker> workers_;
   std::map<std::pair<Rank, Rank>, double> ports_;  ///< When a port is free.
@@ -154,6 +154,12 @@ class Greedy {
 }  // namespace
 
 PipelineSchedule order_greedily(PipelineSchedule schedule, const PipelineCosts& costs, int kept) {
+  const std::vector<int> all(schedule.order.size(), kept);
+  return order_greedily(std::move(schedule), costs, all);
+}
+
+PipelineSchedule order_greedily(PipelineSchedule schedule, const PipelineCosts& costs,
+                                const std::vector<int>& kept) {
   return Greedy(std::move(schedule), costs, kept).run();
 }
 

@@ -1,0 +1,88 @@
+#include "gradwire/pipeline/drawing.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include <fmt/format.h>
+
+namespace gradwire::pipeline {
+namespace {
+
+constexpr double kLeft = 70, kTop = 60;  // Room for the ranks' names, title and legend.
+constexpr double kRow = 30, kBox = 24;
+constexpr double kWidth = 1200;
+constexpr double kDigit = 7;  // Width of a label's digit.
+
+struct Style {
+  std::string_view name, color;
+};
+
+/// By Compute.
+constexpr std::array<Style, 4> kStyles{{{"forward", "#8fb8de"},
+                                        {"backward", "#9ccc9c"},
+                                        {"gradients of inputs", "#9ccc9c"},
+                                        {"gradients of weights", "#f0c36d"}}};
+
+const Style& style_of(Compute compute) {
+  return kStyles[static_cast<std::size_t>(compute)];
+}
+
+void add_legend(std::string& svg, const Timeline& timeline) {
+  double x = kLeft;
+  for (const Compute compute :
+       {Compute::forward, Compute::backward, Compute::backward_input, Compute::backward_weight}) {
+    const bool used = std::ranges::any_of(
+        timeline.tasks, [&](const TimedTask& each) { return each.task.compute == compute; });
+    if (!used) continue;
+    const Style& style = style_of(compute);
+    svg += fmt::format(
+        "<rect x=\"{0:.0f}\" y=\"34\" width=\"12\" height=\"12\" fill=\"{1}\"/>\n"
+        "<text x=\"{2:.0f}\" y=\"44\">{3}</text>\n",
+        x, style.color, x + 16, style.name);
+    x += 40 + kDigit * static_cast<double>(style.name.size());
+  }
+}
+
+std::string box_of(const TimedTask& each, bool one_stage, double scale) {
+  const double x = kLeft + each.begin * scale;
+  const double y = kTop + kRow * each.rank;
+  const double width = (each.end - each.begin) * scale;
+  std::string text = fmt::format(
+      "<rect x=\"{:.2f}\" y=\"{:.0f}\" width=\"{:.2f}\" height=\"{:.0f}\" fill=\"{}\" "
+      "stroke=\"white\" stroke-width=\"0.5\"><title>{}, step {}, {:.4g} to {:.4g} "
+      "ms</title></rect>\n",
+      x, y, width, kBox, style_of(each.task.compute).color, name_of(each.task), each.step,
+      1e3 * each.begin, 1e3 * each.end);
+  const std::string label =
+      one_stage ? fmt::format("{}", each.task.micro_batch) : name_of(each.task);
+  if (width < kDigit * static_cast<double>(label.size())) return text;
+  return text + fmt::format("<text x=\"{:.2f}\" y=\"{:.0f}\" text-anchor=\"middle\">{}</text>\n",
+                            x + width / 2, y + kBox - 8, label);
+}
+
+}  // namespace
+
+std::string draw_svg(const PipelineSchedule& schedule, const Timeline& timeline) {
+  double end = 0;
+  for (const TimedTask& each : timeline.tasks) end = std::max(end, each.end);
+  const double scale = end > 0 ? kWidth / end : 0;
+  std::string svg = fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
+      "viewBox=\"0 0 {0:.0f} {1:.0f}\" font-family=\"sans-serif\" font-size=\"11\">\n"
+      "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
+      "<text x=\"{2:.0f}\" y=\"22\" font-size=\"15\">{3}: {4} micro-batches, {5:.4g} ms, {6:.1f} % "
+      "idle</text>\n",
+      kLeft + kWidth + 20, kTop + kRow * schedule.ranks() + 10, kLeft, schedule.name,
+      schedule.micro_batches, 1e3 * timeline.step_seconds, 100 * timeline.bubble);
+  add_legend(svg, timeline);
+  for (Rank rank = 0; rank < schedule.ranks(); ++rank) {
+    svg +=
+        fmt::format("<text x=\"14\" y=\"{:.0f}\">rank {}</text>\n", kTop + kRow * rank + 16, rank);
+  }
+  const bool one_stage = schedule.stages() == schedule.ranks();
+  for (const TimedTask& each : timeline.tasks) svg += box_of(each, one_stage, scale);
+  return svg + "</svg>\n";
+}
+
+}  // namespace gradwire::pipeline
