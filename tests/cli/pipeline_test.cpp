@@ -53,7 +53,7 @@ TEST(PipelineCommand, SearchesWithinTheMemoryOfEachRank) {
                                     "6,5,4,2", "--verify", "--draw", "svg"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.out, AllOf(HasSubstr("verified  no deadlock"), HasSubstr("<svg "),
-                                 HasSubstr("kept      5, 4, 3, 2 micro-batches")));
+                                 HasSubstr("kept      6, 5, 4, 2 micro-batches")));
   const auto wrong = pipeline_of({"search", "--memory", "3,3"});
   EXPECT_EQ(wrong.status, 2);
   EXPECT_THAT(wrong.err, HasSubstr("--memory has 2 numbers, but there are 4 stages"));

@@ -82,7 +82,8 @@ Plan make_plan(const PlanInput& input, const Prices& prices) {
   Plan plan{.input = input,
             .time = step_time(input),
             .memory = memory_use(input),
-            .advice = advise(input)};
+            .advice = advise(input),
+            .ways = compare_ways(input)};
   plan.fits = fits(input);
   plan.can_fit = plan.fits || can_fit(input);
   for (int stage = 0; stage <= 3 && !plan.fits; ++stage)

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "gradwire/plan/step_time.h"
+#include "gradwire/plan/ways.h"
 
 namespace gradwire::plan {
 
@@ -57,6 +58,7 @@ struct Plan {
   std::array<int, 4> min_nodes{};
   std::vector<Advice> advice;  ///< Best first.
   RunCost cost;
+  std::vector<Way> ways;  ///< Pipeline, ZeRO, data parallelism: compare_ways().
 };
 
 /// Throws what check_strategy() and step_time() throw.

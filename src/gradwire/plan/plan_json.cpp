@@ -70,6 +70,26 @@ Json advice_json(const std::vector<Advice>& all) {
   return list;
 }
 
+Json ways_json(const std::vector<Way>& all) {
+  Json list = Json::array();
+  for (const Way& way : all) {
+    const Strategy& s = way.input.strategy;
+    Json json = {{"name", way.name},
+                 {"text", sentence_of(way)},
+                 {"fits", way.fits},
+                 {"step_ms", 1e3 * way.step},
+                 {"memory_bytes", way.memory.total()},
+                 {"zero_stage", s.zero_stage}};
+    if (s.pipeline > 1) {
+      json["mesh"] = {{"data", s.data()}, {"pipeline", s.pipeline}};
+      json["pipeline"] = {
+          {"micro_batches", s.micro_batches}, {"schedule", s.schedule}, {"cut", way.cut}};
+    }
+    list.push_back(std::move(json));
+  }
+  return list;
+}
+
 Json cost_json(const RunCost& c) {
   return {{"steps", c.steps},
           {"hours", c.hours},
@@ -105,7 +125,8 @@ std::string to_json(const Plan& plan) {
                {"fits", plan.fits},
                {"zero_state_bytes", zero_json(plan.input)},
                {"strategy", strategy_json(plan.input)},
-               {"advice", advice_json(plan.advice)}};
+               {"advice", advice_json(plan.advice)},
+               {"ways", ways_json(plan.ways)}};
   if (!plan.fits) json["fewest_nodes"] = plan.min_nodes;
   if (plan.cost.steps > 0) json["cost"] = cost_json(plan.cost);
   return json.dump(2) + "\n";

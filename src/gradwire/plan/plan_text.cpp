@@ -95,6 +95,13 @@ std::string advice(const Plan& plan) {
   return text;
 }
 
+std::string ways(const Plan& plan) {
+  if (plan.ways.empty()) return {};
+  std::string text = "\nPipeline, ZeRO or data parallelism, the best first\n";
+  for (const Way& way : plan.ways) text += fmt::format("  {}\n", sentence_of(way));
+  return text;
+}
+
 std::string cost(const RunCost& c) {
   if (c.steps <= 0) return {};
   std::string text = fmt::format("\nThe run: {:.0f} steps, {:.3g} hours", c.steps, c.hours);
@@ -110,7 +117,7 @@ std::string to_text(const Plan& plan) {
   return header(plan.input) + phases(plan.time) + "Bottleneck: " + bottleneck_sentence(plan) +
          "\nMemory: " + memory_sentence(plan) + (plan.fits ? ".\n" : ": it does not fit.\n") +
          stages(plan) + (plan.fits ? "" : min_nodes_sentence(plan) + "\n") + advice(plan) +
-         cost(plan.cost);
+         ways(plan) + cost(plan.cost);
 }
 
 }  // namespace gradwire::plan

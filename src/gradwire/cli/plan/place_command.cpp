@@ -21,7 +21,9 @@ constexpr std::size_t kShown = 5;
 Json json_of(const plan::PlacedStrategy& placed) {
   const plan::Strategy& s = placed.input.strategy;
   Json stages = Json::array();
+  Json cut = Json::array();
   for (const plan::PipelineStage& stage : placed.stages.stages) {
+    cut.push_back(stage.end - stage.begin);
     stages.push_back({{"first_layer", placed.input.model.layers[stage.begin].name},
                       {"last_layer", placed.input.model.layers[stage.end - 1].name},
                       {"layers", stage.end - stage.begin},
@@ -36,7 +38,11 @@ Json json_of(const plan::PlacedStrategy& placed) {
           {"samples_per_second", placed.samples_per_second},
           {"imbalance", placed.imbalance},
           {"memory_bytes", placed.memory.total()},
-          {"stages", stages}};
+          {"stages", stages},
+          {"config",
+           {{"mesh", {{"data", s.data()}, {"pipeline", s.pipeline}, {"tensor", s.tensor}}},
+            {"pipeline",
+             {{"micro_batches", s.micro_batches}, {"schedule", s.schedule}, {"cut", cut}}}}}};
 }
 
 std::string text_of(const std::vector<plan::PlacedStrategy>& found) {

@@ -26,6 +26,7 @@ PipelineProblem pipeline_of(const PlanInput& input, const StepTime& time) {
   PipelineProblem problem{.layers = {}, .devices = s.pipeline};
   problem.bytes_per_second = input.network.goodput();
   problem.replicate = false;
+  problem.use_all = true;
   const double samples = s.batch / s.micro_batches;
   for (const ModelLayer& layer : input.model.layers) {
     const double bytes = bytes_of(s.compute) / s.tensor;

@@ -95,7 +95,9 @@ Table fill(const PipelineProblem& problem, const Sums& sums, double enough) {
 }
 
 /// Orders by slowest part, then by stages.
-std::vector<Choice>::const_iterator best_of(const std::vector<Choice>& choices) {
+std::vector<Choice>::const_iterator best_of(const PipelineProblem& problem,
+                                            const std::vector<Choice>& choices) {
+  if (problem.use_all) return choices.end() - 1;
   return std::ranges::min_element(
       choices, {}, [](const Choice& choice) { return std::pair(choice.slowest, choice.stages); });
 }
@@ -111,11 +113,11 @@ std::optional<PipelinePlacement> place_pipeline(const PipelineProblem& problem) 
   const std::size_t layers = problem.layers.size();
   const Sums sums(problem);
   if (layers == 0) return std::nullopt;
-  const double slowest = best_of(fill(problem, sums, 0)[0])->slowest;
+  const double slowest = best_of(problem, fill(problem, sums, 0)[0])->slowest;
   if (slowest == kNever) return std::nullopt;
   // Second pass: parts that need not be faster than that may be larger, so stages are fewer.
   const Table table = fill(problem, sums, slowest);
-  const auto best = best_of(table[0]);
+  const auto best = best_of(problem, table[0]);
   PipelinePlacement placement{{}, slowest};
   auto devices = static_cast<int>(best - table[0].begin());
   for (std::size_t begin = 0; begin < layers;) {

@@ -25,6 +25,7 @@ struct PipelineProblem {
   /// share one version.
   bool stash_weights = false;
   bool replicate = true;  ///< A stage may be on several devices, which share its mini-batches.
+  bool use_all = false;   ///< Leave no device idle, even if that would be as fast.
 };
 
 struct PipelineStage {
