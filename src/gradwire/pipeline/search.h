@@ -23,10 +23,10 @@ struct ScheduleSearch {
 
 /// Returns the fastest schedule found in simulate(); of equally fast ones, that which keeps fewest
 /// micro-batches. Candidates are all generators with one stage per rank, over the numbers of
-/// micro-batches to keep, also with fewer on later ranks. The best one's tasks are then moved for as long as that is faster. So it
-/// is never slower than the best of these generators within the limits. Deterministic in its
-/// inputs. Fails with invalid_argument for sizes and limits below 1, and costs or limits of another
-/// number of ranks.
+/// micro-batches to keep, also with fewer on later ranks. The best one's tasks are then moved for
+/// as long as that is faster. So it is never slower than the best of these generators within the
+/// limits. Deterministic in its inputs. Fails with invalid_argument for sizes and limits below 1,
+/// and costs or limits of another number of ranks.
 Result<PipelineSchedule> best_schedule(const ScheduleSearch& search);
 
 }  // namespace gradwire::pipeline
