@@ -91,7 +91,7 @@ TEST_F(TrainCommand, TrainsAPipelineLikeOneRank) {
                             "accumulation_steps=4"});
   ASSERT_EQ(alone.status, 0) << alone.output;
   const auto loss = [&](const std::string& run) {
-    return nlohmann::json::parse(content(run + "/run.json"))["steps"].back()["loss"].get<double>();
+    return nlohmann::json::parse(content(run + "/run.json"))["steps"]["loss"].back().get<double>();
   };
   EXPECT_NEAR(loss("two"), loss("one"), 1e-4);
   EXPECT_GT(loss("two"), 0);
@@ -116,11 +116,8 @@ TEST_F(TrainCommand, ResumesAHybridInAnotherLayout) {
   with({"-n", "2", "--output", folder / "other", "--set", "mesh.pipeline=1", "--set",
         "resume=auto"});
   const auto losses = [&](const std::string& run) {
-    std::vector<double> all;
-    for (const auto& step : nlohmann::json::parse(content(run + "/run.json"))["steps"]) {
-      all.push_back(step["loss"].get<double>());
-    }
-    return all;
+    return nlohmann::json::parse(content(run + "/run.json"))["steps"]["loss"]
+        .get<std::vector<double>>();
   };
   const auto through = losses("through"), other = losses("other");
   ASSERT_EQ(through.size(), other.size());
