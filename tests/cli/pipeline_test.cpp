@@ -59,6 +59,20 @@ TEST(PipelineCommand, SearchesWithinTheMemoryOfEachRank) {
   EXPECT_THAT(wrong.err, HasSubstr("--memory has 2 numbers, but there are 4 stages"));
 }
 
+TEST(PipelineCommand, ShowsTheWeightsOfAsynchronousSchedules) {
+  const auto outcome = pipeline_of(
+      {"pipedream", "--stages", "2", "--micro-batches", "2", "--verify", "--draw", "text"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.out,
+              AllOf(HasSubstr("step      120 ms\nbubble    0.0 %\n"),
+                    HasSubstr("weights have the staleness and copies below"),
+                    HasSubstr("weights   stale by 1, 0 updates, in 2, 1 copies, by stage\n"),
+                    HasSubstr("B1-1")));
+  const auto csv = pipeline_of({"2bw", "--draw", "csv"});
+  EXPECT_EQ(csv.status, 2);
+  EXPECT_THAT(csv.err, HasSubstr("PyTorch's format has no schedules that never drain"));
+}
+
 TEST(PipelineCommand, ReadsAndWritesPyTorchsFormat) {
   const testing::TemporaryFolder folder;
   const std::string file = folder.path() + "/1f1b.csv";

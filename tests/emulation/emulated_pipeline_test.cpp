@@ -26,7 +26,8 @@ pipeline::PipelineSchedule schedule_of(const std::string& name, int ranks, int m
 
 TEST(EmulatedPipeline, ComputesAndKeepsWhatItsScheduleSays) {
   test::LocalJob job(3);
-  for (const std::string name : {"gpipe", "1f1b", "zero_bubble:5", "interleaved", "forward_only"}) {
+  for (const std::string name :
+       {"gpipe", "1f1b", "zero_bubble:5", "interleaved", "pipedream", "2bw", "forward_only"}) {
     const pipeline::PipelineSchedule schedule = schedule_of(name, 3, 6);
     const auto errors = job.run([&](Rank rank, Communicator& communicator) {
       SteadyAlarm alarm;

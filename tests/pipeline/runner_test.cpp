@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -12,6 +13,7 @@
 #include "gradwire/base/random.h"
 #include "gradwire/pipeline/catalogue.h"
 #include "gradwire/pipeline/verifier.h"
+#include "gradwire/pipeline/weight_rules.h"
 #include "tests/comm/local_job.h"
 #include "tests/pipeline/schedules.h"
 
@@ -39,13 +41,13 @@ class IntegerStages : public StageWork {
 
   void compute(const Task& task, std::int64_t step) override {
     const Value in = inputs(task, step);
-    Value& activation = activations_[{task.stage, task.micro_batch}];
+    Value& activation = activations_[{step, task.stage, task.micro_batch}];
     if (task.compute == Compute::forward) {
-      activation = mixed(in + step * 1000 + task.micro_batch, weights[task.stage] + task.stage);
+      activation = forward(in, step, task.micro_batch, weight_for(task.stage, step), task.stage);
       give(task, step, activation);
       return;
     }
-    Value& gradient = gradients_[{task.stage, task.micro_batch}];
+    Value& gradient = gradients_[{step, task.stage, task.micro_batch}];
     if (task.compute != Compute::backward_weight) {
       gradient = mixed(in, activation);
       give(task, step, gradient);
@@ -65,18 +67,33 @@ class IntegerStages : public StageWork {
     values_.erase({message, step});
   }
   void update(Stage stage, std::int64_t step) override {
-    EXPECT_EQ(updated_[stage]++, step);
+    const int a_step = updates_each_micro_batch(schedule_.weights) ? schedule_.micro_batches : 1;
+    EXPECT_EQ(updated_[stage]++ / a_step, step);
+    before_[stage] = weights[stage];
     weights[stage] += sums_[stage];
     sums_[stage] = 0;
   }
 
+  void set_steps(std::int64_t steps) { steps_ = steps; }
   bool all_sent() const { return unsent_.empty(); }
+
+  static Value mixed(Value a, Value b) { return (a * 31 + b * 17 + 7) % 1'000'003; }
+  static Value forward(Value in, std::int64_t step, MicroBatch i, Value weight, Stage stage) {
+    return mixed(in + step * 1000 + i, weight + stage);
+  }
 
   std::map<Stage, Value> weights;
   int buffers = 0;  ///< Messages of one pair of stages that waited for their use at most.
 
+  std::int64_t first = 0;  ///< First step since the pipeline was empty.
+
  private:
-  static Value mixed(Value a, Value b) { return (a * 31 + b * 17 + 7) % 1'000'003; }
+  /// Version k - 1 in step k for double_buffer, else the newest.
+  Value weight_for(Stage stage, std::int64_t step) {
+    const bool older =
+        schedule_.weights == WeightRule::double_buffer && step > first && updated_[stage] == step;
+    return older ? before_[stage] : weights[stage];
+  }
 
   Value inputs(const Task& task, std::int64_t step) {
     Value sum = 1;
@@ -94,8 +111,8 @@ class IntegerStages : public StageWork {
   const PipelineSchedule& schedule_;
   std::int64_t steps_;
   std::map<std::pair<Message, std::int64_t>, Value> values_;
-  std::map<std::pair<Stage, MicroBatch>, Value> activations_, gradients_;
-  std::map<Stage, Value> sums_;
+  std::map<std::tuple<std::int64_t, Stage, MicroBatch>, Value> activations_, gradients_;
+  std::map<Stage, Value> sums_, before_;
   std::map<Stage, std::int64_t> updated_;
   std::set<std::pair<Message, std::int64_t>> unsent_;
   std::map<std::pair<Stage, Stage>, int> waiting_;
@@ -159,12 +176,78 @@ void expect_as_one_process(const PipelineSchedule& schedule, test::LocalJob& job
   EXPECT_THAT(errors, ::testing::Each("")) << schedule.name;
 }
 
+/// One process that keeps all versions of the weights of a chain, and whose forward uses the one
+/// that the schedule declares. The pipeline is empty before step `first`.
+std::map<Stage, std::int64_t> weights_with_versions(const PipelineSchedule& schedule, int steps,
+                                                    int first) {
+  using Value = IntegerStages::Value;
+  const int m = schedule.micro_batches;
+  const int stages = schedule.stages();
+  const bool by_step = schedule.weights == WeightRule::double_buffer;
+  std::vector<std::vector<Value>> versions(static_cast<std::size_t>(stages), {0});
+  std::vector<Value> sums(static_cast<std::size_t>(stages), 0);
+  for (int g = 0; g < steps * m; ++g) {
+    const int base = g / m >= first ? first : 0;
+    std::vector<Value> activations;
+    for (Stage s = 0; s < stages; ++s) {
+      const auto place = static_cast<std::size_t>(s);
+      const int stale = schedule.weight_bounds[place].staleness;
+      const int version = by_step ? std::max(g / m - stale, base) : std::max(g - stale, base * m);
+      const Value in = s == 0 ? 1 : 1 + activations.back() * s;
+      activations.push_back(IntegerStages::forward(
+          in, g / m, g % m, versions[place][static_cast<std::size_t>(version)], s));
+    }
+    Value gradient = 0;
+    for (Stage s = stages; s-- > 0;) {
+      const auto place = static_cast<std::size_t>(s);
+      const Value in = s + 1 == stages ? 1 : 1 + gradient * (s + 2);
+      gradient = IntegerStages::mixed(in, activations[place]);
+      sums[place] = IntegerStages::mixed(sums[place], gradient + activations[place]);
+      if (by_step && g % m != m - 1) continue;
+      versions[place].push_back(versions[place].back() + sums[place]);
+      sums[place] = 0;
+    }
+  }
+  std::map<Stage, Value> last;
+  for (Stage s = 0; s < stages; ++s) last[s] = versions[static_cast<std::size_t>(s)].back();
+  return last;
+}
+
+TEST(PipelineRunner, AsynchronousSchedulesUseTheVersionsTheyDeclare) {
+  constexpr int kFirst = 5, kAll = 9;  // Drains before step 5.
+  for (const int ranks : {1, 2, 4}) {
+    test::LocalJob job(ranks);
+    for (const std::string name : {"pipedream", "2bw", "pipedream:7", "2bw:6"}) {
+      for (const int micro_batches : {1, 2, 3, 4, 8}) {
+        const PipelineSchedule schedule = made(name, options_of(ranks, micro_batches));
+        const auto expected = weights_with_versions(schedule, kAll, kFirst);
+        const auto errors = job.run([&](Rank rank, Communicator& communicator) {
+          IntegerStages stages(schedule, kFirst);
+          const auto transfers = communicator_transfers(borrowed(communicator), schedule);
+          PipelineRunner runner(schedule, rank, stages, *transfers);
+          for (int i = 0; i < kFirst; ++i) runner.step();
+          runner.finish();
+          EXPECT_TRUE(stages.all_sent());
+          stages.first = kFirst;
+          stages.set_steps(kAll);
+          for (int i = kFirst; i < kAll; ++i) runner.step();
+          runner.finish();
+          EXPECT_TRUE(stages.all_sent());
+          EXPECT_EQ(stages.weights[rank], expected.at(rank)) << name << ' ' << micro_batches;
+        });
+        EXPECT_THAT(errors, ::testing::Each("")) << name;
+      }
+    }
+  }
+}
+
 TEST(PipelineRunner, EveryScheduleComputesWhatOneProcessDoes) {
   for (const int ranks : {2, 4}) {
     test::LocalJob job(ranks);
     for (const Generator& generator : generators()) {
       for (const int micro_batches : {1, 3, 4, 8}) {
         PipelineSchedule schedule = made(generator.name, options_of(ranks, micro_batches, 0.5));
+        if (schedule.weights != WeightRule::flush) continue;  // Above.
         for (const bool barrier : {false, true}) {
           schedule.barrier = barrier;
           expect_as_one_process(schedule, job);

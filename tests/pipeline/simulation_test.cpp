@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -111,6 +112,27 @@ TEST(PipelineSimulation, DrawsABoxPerComputation) {
   }
   EXPECT_THAT(svg, ::testing::HasSubstr("gradients of weights"));
   EXPECT_THAT(svg, ::testing::Not(::testing::HasSubstr(">backward<")));
+}
+
+/// Seconds of a micro-batch of a schedule that never drains.
+double micro_batch_seconds(std::string_view name, int p, double c) {
+  constexpr int kMicroBatches = 16;
+  return run(name, p, kMicroBatches, c, 32).step_seconds / kMicroBatches;
+}
+
+TEST(PipelineSimulation, AsynchronousPipelinesHaveNoIdleTime) {
+  const double compute = kForward + kBackward;
+  for (const int p : {2, 4, 8}) {
+    for (const std::string_view name : {"pipedream", "2bw"}) {
+      EXPECT_NEAR(micro_batch_seconds(name, p, 0), compute, 1e-9) << name << ' ' << p;
+    }
+    // As many micro-batches under way as hide the transfers, or the bound of the link.
+    EXPECT_NEAR(micro_batch_seconds(fmt::format("pipedream:{}", 2 * p - 1), p, 0.5), compute, 0.01);
+    EXPECT_NEAR(micro_batch_seconds(fmt::format("pipedream:{}", 8 * p), p, 5), 5, 0.05);
+    EXPECT_NEAR(micro_batch_seconds("2bw", p, 0.5), compute, 0.01);
+    // The paper's p of them do not cover the round trip.
+    EXPECT_NEAR(micro_batch_seconds("pipedream", p, 0.5), compute + 2 * 0.5 * (p - 1) / p, 0.01);
+  }
 }
 
 }  // namespace

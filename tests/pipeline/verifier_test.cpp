@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <map>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -113,7 +114,7 @@ bool runs(const PipelineSchedule& schedule) {
   std::vector<std::size_t> next(schedule.order.size());
   std::vector<MicroBatch> sums(static_cast<std::size_t>(schedule.stages()), 0);
   const auto may_run = [&](const Task& task) {
-    const auto [what, s, i] = task;
+    const auto [what, s, i, delay] = task;
     const bool last = s + 1 == schedule.stages();
     if (what == Compute::forward) return s == 0 || done[{'F', s - 1, i}] > 0;
     if (what == Compute::backward_weight) return done[{'I', s, i}] > 0;
@@ -163,6 +164,117 @@ TEST(PipelineVerifier, RefusesExactlyTheMutantsThatDoNotRun) {
   }
   EXPECT_GT(refused, 4000);
   EXPECT_GT(accepted, 100);  // Tasks that may change places.
+}
+
+TEST(PipelineVerifier, KnowsTheWeightsOfEachRule) {
+  const auto with = [](std::string_view name,
+                       const std::function<void(PipelineSchedule&)>& change) {
+    PipelineSchedule schedule = made(name, options_of(3, 4));
+    change(schedule);
+    return schedule;
+  };
+  // A copy less, or another staleness, than there is.
+  EXPECT_EQ(kind_of(with("pipedream", [](auto& s) { --s.weight_bounds[0].kept; })),
+            Fault::wrong_weights);
+  EXPECT_EQ(kind_of(with("pipedream", [](auto& s) { --s.weight_bounds[1].staleness; })),
+            Fault::wrong_weights);
+  EXPECT_EQ(kind_of(with("pipedream", [](auto& s) { s.weight_bounds.clear(); })),
+            Fault::wrong_weights);
+  EXPECT_EQ(kind_of(with("pipedream", [](auto& s) { s.weight_bounds.pop_back(); })),
+            Fault::malformed);
+  EXPECT_EQ(kind_of(with("2bw", [](auto& s) { s.weight_bounds[2].kept = 1; })),
+            Fault::wrong_weights);
+  // Another rule than the order is for.
+  EXPECT_EQ(kind_of(with("2bw", [](auto& s) { s.weights = WeightRule::flush; })),
+            Fault::wrong_weights);
+  EXPECT_EQ(kind_of(with("1f1b", [](auto& s) { s.weights = WeightRule::stash; })),
+            Fault::wrong_weights);
+  // The last micro-batches of a step come back two steps later: their weights are gone.
+  const auto later = find_fault(with("2bw", [](auto& s) {
+    for (Task& task : s.order[0]) task.delay += task.compute == Compute::backward ? 1 : 0;
+  }));
+  ASSERT_TRUE(later);
+  EXPECT_EQ(later->fault, Fault::wrong_weights);
+  EXPECT_THAT(later->message, HasSubstr("0F0 needs the weights after"));
+  // A step earlier than its input.
+  EXPECT_EQ(kind_of(with("pipedream", [](auto& s) { s.order[1][0].delay = -1; })),
+            Fault::malformed);
+  EXPECT_EQ(kind_of(with("pipedream", [](auto& s) { s.order[0][0].delay = 1; })), Fault::too_early);
+  EXPECT_EQ(kind_of(with("2bw", [](auto& s) { s.order[0].back().delay = 2; })), Fault::wrong_order);
+}
+
+/// A second implementation of the rules for the weights: runs each rank's order for many steps, and
+/// compares every micro-batch's version with the declared one.
+bool keeps_its_versions(const PipelineSchedule& schedule) {
+  constexpr int kRun = 12;
+  const bool by_step = schedule.weights == WeightRule::double_buffer;
+  for (Rank rank = 0; rank < schedule.ranks(); ++rank) {
+    const int stale = schedule.weight_bounds[static_cast<std::size_t>(rank)].staleness;
+    int through = 0;  // Micro-batches with gradients: they end in the order of the micro-batches.
+    for (int period = 0; period < kRun; ++period) {
+      for (const Task& task : schedule.order[static_cast<std::size_t>(rank)]) {
+        const int step = period - task.delay;
+        if (step < 0) continue;
+        const int place = step * schedule.micro_batches + task.micro_batch;
+        if (task.compute != Compute::forward) {
+          if (through++ != place) return false;
+        } else if (by_step) {
+          if (through < (step - 1) * schedule.micro_batches) return false;
+        } else if (through != std::max(0, place - stale) && step >= kRun / 2) {
+          return false;
+        }
+      }
+    }
+  }
+  return true;
+}
+
+/// Runs the ranks, which wait for each other, for some steps and until the pipeline is empty.
+bool runs_and_drains(const PipelineSchedule& schedule) {
+  constexpr int kRun = 9;
+  PipelineSchedule unrolled = schedule;
+  unrolled.micro_batches = kRun * schedule.micro_batches;
+  for (auto& order : unrolled.order) {
+    const std::vector<Task> period = std::exchange(order, {});
+    for (int k = 0; k < kRun + max_delay(schedule); ++k) {
+      for (Task task : period) {
+        const int step = k - std::exchange(task.delay, 0);
+        task.micro_batch += step * schedule.micro_batches;
+        if (step >= 0 && step < kRun) order.push_back(task);
+      }
+    }
+  }
+  return runs(unrolled);
+}
+
+bool mutate_delay(Mutant& schedule, Random& random) {
+  auto& order = schedule.order[random.below(schedule.order.size())];
+  Task& task = order[random.below(order.size())];
+  const int before = task.delay;
+  task.delay = static_cast<int>(random.below(3));
+  return task.delay != before;
+}
+
+TEST(PipelineVerifier, RefusesExactlyTheAsynchronousMutantsThatUseOtherWeights) {
+  Random random(20261126);
+  int refused = 0, accepted = 0, wrong_weights = 0;
+  for (const std::string_view name : {"pipedream", "2bw"}) {
+    for (int trial = 0; trial < 2000; ++trial) {
+      Mutant mutant = made(name, options_of(2 + static_cast<int>(random.below(3)),
+                                            2 + static_cast<int>(random.below(5))));
+      mutant.kept = 0;
+      if (!(random.below(3) == 0 ? mutate_delay(mutant, random) : mutate(mutant, random))) continue;
+      const auto found = find_fault(mutant);
+      // A backward of one micro-batch in the place of another's is refused as incomplete or late.
+      const bool right = runs_and_drains(mutant) && keeps_its_versions(mutant);
+      EXPECT_EQ(!found, right) << name << '\n' << to_csv(mutant) << (found ? found->message : "");
+      ++(right ? accepted : refused);
+      wrong_weights += found && found->fault == Fault::wrong_weights;
+    }
+  }
+  EXPECT_GT(refused, 2000);
+  EXPECT_GT(accepted, 20);
+  EXPECT_GT(wrong_weights, 50);
 }
 
 }  // namespace

@@ -115,7 +115,7 @@ NamedValues train(const Hybrid& what) {
     train_hybrid(*model, what, mesh, 0, what.steps);
     save_checkpoint({.group = world, .model = *model}, what.steps, {.folder = folder.path()});
   });
-  Trained trained;
+  TrainedParts trained;
   on_ranks(1, [&](const ProcessGroup& group) {
     Pipeline model(shared_layers(), pipeline_options(group, "1f1b", 1));
     load_checkpoint(folder.path(), {.group = group, .model = model});
@@ -126,7 +126,7 @@ NamedValues train(const Hybrid& what) {
 
 /// The layers of DataParallel's model in plain libtorch: replicas' means, averaged.
 NamedValues train_data_parallel(const Hybrid& what) {
-  Trained trained;
+  TrainedParts trained;
   on_ranks(what.data, [&](const ProcessGroup& group) {
     const Layers layers = shared_layers();
     torch::nn::Sequential model;
@@ -220,7 +220,7 @@ TEST(HybridCheckpoint, ContinuesInAnotherLayout) {
   part(first, 0, 3);
   part({.pipeline = 1, .schedule = "1f1b"}, 3, 5);
   part({.pipeline = 2, .schedule = "gpipe"}, 5, 6);
-  Trained trained;
+  TrainedParts trained;
   on_ranks(1, [&](const ProcessGroup& group) {
     Pipeline model(shared_layers(), pipeline_options(group, "1f1b", 1));
     load_checkpoint(folder.path(), {.group = group, .model = model});

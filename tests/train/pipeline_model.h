@@ -71,7 +71,7 @@ inline NamedValues state_values(Pipeline& model) {
 }
 
 /// What every stage's parameters and optimizer states are after some steps, from all ranks.
-class Trained {
+class TrainedParts {
  public:
   void take(const NamedValues& values) {
     const std::lock_guard lock(mutex_);

@@ -30,7 +30,7 @@ struct Case {
 };
 
 NamedValues train(int ranks, const Case& what) {
-  Trained trained;
+  TrainedParts trained;
   on_ranks(ranks, [&](const ProcessGroup& group) {
     auto options = pipeline_options(group, what.schedule, what.micro_batches);
     options.clip_norm = what.clip;
@@ -155,7 +155,7 @@ TEST(PipelineTraining, ProcessesWithDropoutHaveTheBitsOfOne) {
 }
 
 TEST(PipelineTraining, OneRankNeedsNothingOfItsGroup) {
-  Trained trained;
+  TrainedParts trained;
   const Case what{.steps = 3};
   run_on_threads(1, [&](const ProcessGroup& group) {
     Pipeline model(shared_layers(), pipeline_options(group, what.schedule, what.micro_batches));
@@ -188,7 +188,7 @@ TEST(PipelineTraining, EvaluatesInTheOrderOfTheSamples) {
 
 TEST(PipelineTraining, OnlyTheEndsNeedTheBatch) {
   const Case what{};
-  Trained trained;
+  TrainedParts trained;
   on_ranks(3, [&](const ProcessGroup& group) {
     Pipeline model(shared_layers(), pipeline_options(group, what.schedule, what.micro_batches));
     for (int step = 0; step < what.steps; ++step) {
@@ -207,7 +207,7 @@ TEST(PipelineCheckpoint, ContinuesWithAnotherNumberOfStages) {
   const NamedValues through = train(1, what);
   const TemporaryFolder folder;
   const auto run_part = [&](int ranks, const std::string& schedule, int from, int to, bool save) {
-    Trained trained;
+    TrainedParts trained;
     on_ranks(ranks, [&](const ProcessGroup& group) {
       Pipeline model(shared_layers(), pipeline_options(group, schedule, what.micro_batches));
       if (from > 0) load_checkpoint(folder.path(), {.group = group, .model = model});
@@ -265,7 +265,7 @@ TEST(PipelineCheckpoint, ContinuesWithTheSameDropoutAndStatistics) {
 
 TEST(PipelineTraining, StatisticsOfBatchNormAreThoseOfOneProcess) {
   const auto statistics = [](int ranks) {
-    Trained trained;
+    TrainedParts trained;
     on_ranks(ranks, [&](const ProcessGroup& group) {
       Layers layers;
       layers.add("sine", [] {

@@ -33,7 +33,7 @@ struct PipelineArguments {
   std::string message = "0";
   std::string bandwidth = "1Gb/s";
   std::string latency = "0";
-  int steps = 1;
+  int steps = 0;
   bool barrier = false;
   bool verify = false;
   bool compare = false;
@@ -59,8 +59,8 @@ void declare_options(CLI::App& app, PipelineArguments& given) {
       ->capture_default_str();
   app.add_option(
          "--kept", given.kept,
-         "zero_bubble, 1f1b: micro-batches whose activations a rank may keep; default: twice "
-         "the stages; as many as hide the transfers")
+         "micro-batches whose activations a rank may keep; default in zero_bubble: twice the "
+         "stages; 1f1b, 2bw: as many as hide the transfers; pipedream: as many as stages")
       ->check(CLI::Range(0, 1 << 16));
   app.add_option("--memory", given.memory,
                  "search: micro-batches whose activations a rank may keep, for all ranks or, as a "
@@ -82,9 +82,10 @@ void declare_options(CLI::App& app, PipelineArguments& given) {
                  "--latency: the slowest link's");
   app.add_option("--topology", given.topology, "the same: file of gradwire probe");
   app.add_option("--latency", given.latency, "one-way latency of a link")->capture_default_str();
-  app.add_option("--steps", given.steps, "steps to simulate; the mean of the second half is shown")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
+  app.add_option("--steps", given.steps,
+                 "steps to simulate; the mean of the second half is shown; default: 1, of "
+                 "asynchronous schedules 16")
+      ->check(CLI::Range(1, 1000));
   app.add_flag("--barrier", given.barrier, "a step begins when all ranks have ended the last one");
   app.add_flag("--verify", given.verify, "prove that it is correct for any timing");
   app.add_flag("--compare", given.compare, "print step time and memory of every schedule");
@@ -159,9 +160,12 @@ std::string milliseconds(double seconds) {
   return fmt::format("{:.4g} ms", seconds * 1e3);
 }
 
+/// `asynchronous`: steps to simulate by default if the pipeline never drains.
 pipeline::Timeline timeline_of(const PipelineArguments& given,
-                               const pipeline::PipelineSchedule& schedule) {
-  return simulate(schedule, costs_of(given, schedule.ranks(), schedule.stages()), given.steps);
+                               const pipeline::PipelineSchedule& schedule, int asynchronous = 16) {
+  const int usual = max_delay(schedule) > 0 ? asynchronous : 1;
+  return simulate(schedule, costs_of(given, schedule.ranks(), schedule.stages()),
+                  given.steps > 0 ? given.steps : usual);
 }
 
 int compare_all(const PipelineArguments& given) {
@@ -179,6 +183,18 @@ int compare_all(const PipelineArguments& given) {
   return 0;
 }
 
+/// Staleness and copies of the weights, by stage; empty for schedules with one update a step.
+std::string weights_text(const pipeline::PipelineSchedule& schedule) {
+  if (schedule.weight_bounds.empty()) return "";
+  std::vector<int> staleness, kept;
+  for (const pipeline::WeightBounds& bounds : schedule.weight_bounds) {
+    staleness.push_back(bounds.staleness);
+    kept.push_back(bounds.kept);
+  }
+  return fmt::format("weights   stale by {} updates, in {} copies, by stage\n",
+                     fmt::join(staleness, ", "), fmt::join(kept, ", "));
+}
+
 /// Returns false if the schedule is wrong.
 bool report_verification(std::FILE* out, const pipeline::PipelineSchedule& schedule) {
   const auto found = pipeline::find_fault(schedule);
@@ -189,7 +205,8 @@ bool report_verification(std::FILE* out, const pipeline::PipelineSchedule& sched
   fmt::print(
       out,
       "verified  no deadlock; each computation occurs once, after its inputs; weight gradients "
-      "are summed in the order of one process\n");
+      "are summed in the order of one process{}\n",
+      schedule.weight_bounds.empty() ? "" : "; weights have the staleness and copies below");
   return true;
 }
 
@@ -211,9 +228,14 @@ int show(const PipelineArguments& given) {
   fmt::print("step      {}\nbubble    {:.1f} %\nkept      {} micro-batches, by rank\n",
              milliseconds(timeline.step_seconds), 100 * timeline.bubble,
              fmt::join(kept_by_rank(schedule), ", "));
+  fmt::print("{}", weights_text(schedule));
+  if (given.draw == "csv" && max_delay(schedule) > 0) {
+    refuse("--draw csv: PyTorch's format has no schedules that never drain, such as {}; use text",
+           schedule.name);
+  }
   if (given.draw == "csv") draw(given, to_csv(schedule));
   if (given.draw == "svg") draw(given, draw_svg(schedule, timeline));
-  if (given.draw == "text") draw(given, draw_text(schedule, timeline));
+  if (given.draw == "text") draw(given, draw_text(schedule, timeline_of(given, schedule, 2)));
   return 0;
 }
 

@@ -12,7 +12,7 @@
 namespace gradwire::pipeline {
 namespace {
 
-constexpr std::array<Generator, 8> kGenerators{{
+constexpr std::array<Generator, 10> kGenerators{{
     {"gpipe", "all forwards, then all backwards; keeps every micro-batch", gpipe},
     {"1f1b", "forwards and backwards in turn, with the warm-up that the transfers need",
      one_f_one_b},
@@ -25,6 +25,8 @@ constexpr std::array<Generator, 8> kGenerators{{
     {"zero_bubble_v", "zero_bubble with the first and the last stage on one rank, memory as 1f1b",
      zero_bubble_v},
     {"auto", "the fastest that a search finds for the costs, with the memory of --kept", searched},
+    {"pipedream", "asynchronous: an update after each micro-batch, from older weights", pipedream},
+    {"2bw", "asynchronous: an update a step, from weights one update old", two_bw},
     {"forward_only", "for evaluation", forward_only},
 }};
 

@@ -54,9 +54,10 @@ class Builder {
                       static_cast<std::size_t>(schedule_.micro_batches) * 3,
                   kNone);
     last_.assign(schedule_.order.size(), kNone);
-    for (int step = 0; step < steps_; ++step) {
-      if (schedule_.barrier && step > 0) add_barrier(step);
-      for (Rank rank = 0; rank < schedule_.ranks(); ++rank) add_tasks_of(rank, step);
+    const int drained = steps_ + max_delay(schedule_);
+    for (int period = 0; period < drained; ++period) {
+      if (schedule_.barrier && period > 0 && period < steps_) add_barrier(period);
+      for (Rank rank = 0; rank < schedule_.ranks(); ++rank) add_tasks_of(rank, period);
     }
     successor_.assign(nodes_.size(), kNone);
     sends_.resize(nodes_.size());
@@ -65,9 +66,12 @@ class Builder {
     }
   }
 
-  void add_tasks_of(Rank rank, int step) {
+  /// The tasks that a rank computes in the time of one step, of this and of earlier steps.
+  void add_tasks_of(Rank rank, int period) {
     std::size_t& last = last_[static_cast<std::size_t>(rank)];
     for (const Task& task : schedule_.order[static_cast<std::size_t>(rank)]) {
+      const int step = period - task.delay;
+      if (step < 0 || step >= steps_) continue;
       const std::size_t node = add({.step = step, .task = task, .rank = rank});
       predecessor_.push_back(last);
       order(last, node);

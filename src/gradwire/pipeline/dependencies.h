@@ -11,7 +11,7 @@ namespace gradwire::pipeline {
 struct Node {
   enum class Kind { task, transfer, barrier };
   Kind kind = Kind::task;
-  int step = 0;
+  int step = 0;       ///< That the data belongs to.
   Task task;          ///< The computation; of a transfer, the one that produces its data.
   Stage to = -1;      ///< Of a transfer: the stage that uses the data.
   Rank rank = 0;      ///< Where it is computed, or from where it is sent.
@@ -29,8 +29,9 @@ struct Node {
 ///   - with receives_ahead R, a transfer begins when the user of the R-th input before its own is
 ///     the next task of its rank: no byte is buffered elsewhere
 ///
-/// The verifier looks for cycles in it, and the simulation runs it. Requires that each computation
-/// occurs exactly once, on the rank of its stage.
+/// Delayed tasks of the last steps follow the others. The verifier looks for cycles in it, and the
+/// simulation runs it. Requires that each computation occurs exactly once, on the rank of its
+/// stage.
 std::vector<Node> dependencies_of(const PipelineSchedule& schedule, int steps);
 
 /// Runs the nodes in an order that the dependencies allow. Returns those that can never run,

@@ -1,6 +1,7 @@
 #include "gradwire/pipeline/pipeline_schedule.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <optional>
 
@@ -92,8 +93,14 @@ std::vector<Message> messages_of(const PipelineSchedule& schedule, const Task& t
 }  // namespace
 
 std::string name_of(const Task& task) {
-  return fmt::format("{}{}{}", task.stage, kLetters[static_cast<std::size_t>(task.compute)],
-                     task.micro_batch);
+  return fmt::format("{}{}{}{}", task.stage, kLetters[static_cast<std::size_t>(task.compute)],
+                     task.micro_batch, task.delay > 0 ? fmt::format("-{}", task.delay) : "");
+}
+
+std::string_view name_of(WeightRule rule) {
+  constexpr std::array<std::string_view, 5> kNames{"flush", "stash", "double buffer", "predict",
+                                                   "newest"};
+  return kNames[static_cast<std::size_t>(rule)];
 }
 
 std::vector<Edge> chain_of(int stages) {
@@ -117,6 +124,8 @@ std::vector<Message> outputs_of(const PipelineSchedule& schedule, const Task& ta
 PipelineSchedule forwards_of(PipelineSchedule schedule) {
   schedule.trains = false;
   schedule.kept = 0;
+  schedule.weights = WeightRule::flush;
+  schedule.weight_bounds.clear();
   schedule.sends_in_flight = 2;
   schedule.receives_ahead = 2;
   for (auto& order : schedule.order) {
@@ -125,16 +134,28 @@ PipelineSchedule forwards_of(PipelineSchedule schedule) {
   return schedule;
 }
 
+int max_delay(const PipelineSchedule& schedule) {
+  int most = 0;
+  for (const std::vector<Task>& tasks : schedule.order) {
+    for (const Task& task : tasks) most = std::max(most, task.delay);
+  }
+  return most;
+}
+
 std::vector<int> kept_by_rank(const PipelineSchedule& schedule) {
+  const int steps = max_delay(schedule) + 1;  // The last one has tasks of all steps before.
   std::vector<int> most;
   for (const std::vector<Task>& tasks : schedule.order) {
     int kept = 0;
     int max = 0;
-    for (const Task& task : tasks) {
-      if (task.compute == Compute::forward) max = std::max(max, ++kept);
-      if (!schedule.trains || task.compute == Compute::backward ||
-          task.compute == Compute::backward_weight) {
-        --kept;
+    for (int step = 0; step < steps; ++step) {
+      for (const Task& task : tasks) {
+        if (task.delay > step) continue;
+        if (task.compute == Compute::forward) max = std::max(max, ++kept);
+        if (!schedule.trains || task.compute == Compute::backward ||
+            task.compute == Compute::backward_weight) {
+          --kept;
+        }
       }
     }
     most.push_back(max);

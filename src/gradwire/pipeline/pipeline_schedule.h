@@ -28,10 +28,14 @@ struct Task {
   Compute compute = Compute::forward;
   Stage stage = 0;
   MicroBatch micro_batch = 0;
+  /// The task is of the step so many before the one in whose order it is: the pipeline does not
+  /// drain between steps.
+  int delay = 0;
   bool operator==(const Task&) const = default;
 };
 
-/// "2F0": the forward of micro-batch 0 in stage 2, in PyTorch's notation.
+/// "2F0": the forward of micro-batch 0 in stage 2, in PyTorch's notation; "2B0-1": the backward of
+/// the step before.
 std::string name_of(const Task& task);
 
 /// Activations flow from one stage to a later one, and their gradients back.
@@ -53,6 +57,26 @@ struct Message {
 
 inline constexpr int kUnlimited = std::numeric_limits<int>::max();
 
+/// When a stage's weights are updated, and which weights a micro-batch uses (weight_rules.h).
+enum class WeightRule : std::uint8_t {
+  flush,          ///< One update a step, when the gradients of all its micro-batches are complete.
+  stash,          ///< An update a micro-batch; its backward uses the weights of its forward.
+  double_buffer,  ///< One update a step, from gradients at the weights of one update before.
+  predict,        ///< An update a micro-batch; weights are predicted for the update it will meet.
+  newest,         ///< An update a micro-batch; forward and backward use the newest weights.
+};
+
+std::string_view name_of(WeightRule rule);
+
+/// What a schedule declares about the weights of a stage.
+struct WeightBounds {
+  /// Updates between the weights of a micro-batch's forward and those that its gradient changes,
+  /// as long as the pipeline does not drain.
+  int staleness = 0;
+  int kept = 1;  ///< Copies of the weights that exist at once, the newest included.
+  bool operator==(const WeightBounds&) const = default;
+};
+
 /// One training step of a pipeline. Steps follow each other without a barrier, unless `barrier`: a
 /// rank begins the next step when its own work on this one is done.
 struct PipelineSchedule {
@@ -62,7 +86,9 @@ struct PipelineSchedule {
   std::vector<Edge> edges;               ///< A chain, and one more for each skip connection.
   std::vector<std::vector<Task>> order;  ///< By rank: computations, one after the other.
   bool trains = true;                    ///< False: forward only.
-  bool barrier = false;                  ///< A step begins when all ranks have ended the last one.
+  WeightRule weights = WeightRule::flush;
+  std::vector<WeightBounds> weight_bounds;  ///< By stage; empty: no staleness, one copy.
+  bool barrier = false;  ///< A step begins when all ranks have ended the last one.
   /// Outputs of one edge and direction that may wait for the network; 0: a send blocks its rank.
   int sends_in_flight = kUnlimited;
   /// Inputs of one edge and direction that may arrive before the one whose task comes next; 0: a
@@ -88,11 +114,16 @@ std::vector<Message> outputs_of(const PipelineSchedule& schedule, const Task& ta
 /// receives are limited to two, because no gradient comes back that would hold up a stage.
 PipelineSchedule forwards_of(PipelineSchedule schedule);
 
-/// Returns, by rank, the maximum number of micro-batches whose activations the rank keeps: from
-/// their forward to their backward or backward_weight. Requires tasks in range.
+/// Returns how many steps a task is delayed at most.
+int max_delay(const PipelineSchedule& schedule);
+
+/// Returns, by rank, the maximum number of micro-batches whose activations the rank keeps, over any
+/// number of steps: from their forward to their backward or backward_weight. Requires tasks in
+/// range.
 std::vector<int> kept_by_rank(const PipelineSchedule& schedule);
 
-/// Writes the order as PyTorch's CSV: a line per rank, "0F0,0F1,0B0,0B1".
+/// Writes the order as PyTorch's CSV: a line per rank, "0F0,0F1,0B0,0B1". PyTorch does not know
+/// tasks of earlier steps ("0B0-1").
 std::string to_csv(const PipelineSchedule& schedule);
 
 /// Reads PyTorch's CSV. Empty cells, which stand for idle time, are skipped. Fails with

@@ -7,6 +7,7 @@
 
 #include "gradwire/base/refuse.h"
 #include "gradwire/pipeline/verifier.h"
+#include "gradwire/pipeline/weight_rules.h"
 
 namespace gradwire::pipeline {
 namespace {
@@ -18,15 +19,6 @@ std::string description_of(const Message& message) {
   }
   return fmt::format("the activation of micro-batch {} from stage {} to stage {}",
                      message.micro_batch, message.from, message.to);
-}
-
-std::vector<bool> last_tasks_of_stages(const std::vector<Task>& order) {
-  std::vector<bool> last;
-  for (auto task = order.begin(); task != order.end(); ++task) {
-    last.push_back(std::none_of(task + 1, order.end(),
-                                [&](const Task& later) { return later.stage == task->stage; }));
-  }
-  return last;
 }
 
 }  // namespace
@@ -51,13 +43,13 @@ PipelineRunner::PipelineRunner(PipelineSchedule schedule, Rank rank, StageWork& 
   if (const auto fault = find_fault(schedule_)) {
     refuse("schedule {}: {}: {}", schedule_.name, name_of(fault->fault), fault->message);
   }
-  ends_stage_ = last_tasks_of_stages(schedule_.order[static_cast<std::size_t>(rank_)]);
+  updates_ = tasks_before_updates(schedule_, rank_);
   find_channels();
 }
 
 /// A channel for each pair of stages that this rank receives from, or sends to.
 void PipelineRunner::find_channels() {
-  const auto add = [](std::vector<Channel>& all, const Message& message, Rank peer) {
+  const auto add = [](std::vector<Channel>& all, const Message& message, Rank peer, int delay) {
     const auto same = [&](const Channel& c) {
       return c.from == message.from && c.to == message.to;
     };
@@ -66,14 +58,15 @@ void PipelineRunner::find_channels() {
       all.push_back({.from = message.from, .to = message.to, .peer = peer});
       found = all.end() - 1;
     }
-    found->micro_batches.push_back(message.micro_batch);
+    found->inputs.push_back({message.micro_batch, delay});
   };
   for (const Task& task : schedule_.order[static_cast<std::size_t>(rank_)]) {
     for (const Message& message : remote(inputs_of(schedule_, task))) {
-      add(receives_, message, schedule_.rank_of[static_cast<std::size_t>(message.from)]);
+      add(receives_, message, schedule_.rank_of[static_cast<std::size_t>(message.from)],
+          task.delay);
     }
     for (const Message& message : remote(outputs_of(schedule_, task))) {
-      add(sends_, message, schedule_.rank_of[static_cast<std::size_t>(message.to)]);
+      add(sends_, message, schedule_.rank_of[static_cast<std::size_t>(message.to)], task.delay);
     }
   }
 }
@@ -98,27 +91,43 @@ void PipelineRunner::communicate(const char* verb, const Message& message, const
   try {
     action();
   } catch (const Exception& e) {
-    throw Exception(e.kind(), fmt::format("step {}, {}: rank {} {} {}: {}", step_,
+    throw Exception(e.kind(), fmt::format("step {}, {}: rank {} {} {}: {}", current_step_,
                                           current_ ? name_of(*current_) : "before the first task",
                                           rank_, verb, description_of(message), e.what()));
   }
 }
 
 void PipelineRunner::step() {
-  const std::vector<Task>& order = schedule_.order[static_cast<std::size_t>(rank_)];
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    current_ = &order[i];
-    wait_for_inputs(order[i]);
-    make_room_for_outputs(order[i]);
-    work_.compute(order[i], step_);
-    send_outputs(order[i]);
-    if (ends_stage_[i] && schedule_.trains) work_.update(order[i].stage, step_);
-  }
+  run_period(step_, step_ + 1);
   if (schedule_.barrier) transfers_.barrier();
   ++step_;
 }
 
+void PipelineRunner::run_period(std::int64_t period, std::int64_t end) {
+  const std::vector<Task>& order = schedule_.order[static_cast<std::size_t>(rank_)];
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const std::int64_t step = period - order[i].delay;
+    if (step < first_ || step >= end) continue;
+    current_ = &order[i];
+    current_step_ = step;
+    wait_for_inputs(order[i]);
+    make_room_for_outputs(order[i]);
+    work_.compute(order[i], step);
+    send_outputs(order[i], step);
+    if (updates_[i]) work_.update(order[i].stage, step);
+  }
+}
+
 void PipelineRunner::finish() {
+  drains_ = true;
+  const int delay = max_delay(schedule_);
+  for (std::int64_t period = step_; period < step_ + delay; ++period) run_period(period, step_);
+  drains_ = false;
+  first_ = step_;
+  for (Channel& channel : receives_) {
+    channel.period = step_;
+    channel.next = 0;
+  }
   for (Channel& channel : sends_) {
     while (!channel.in_flight.empty()) complete_oldest_send(channel);
   }
@@ -130,12 +139,19 @@ void PipelineRunner::start_receives() {
 
 /// Starts receives of messages up to receives_ahead after the next one, in the order of their use.
 void PipelineRunner::start_receives(Channel& channel) {
-  const std::size_t in_step = channel.micro_batches.size();
-  const std::size_t limit = channel.used + 1 + static_cast<std::size_t>(schedule_.receives_ahead);
-  for (; channel.started < limit; ++channel.started) {
-    const auto step = static_cast<std::int64_t>(channel.started / in_step);
-    const Message message{channel.from, channel.to,
-                          channel.micro_batches[channel.started % in_step]};
+  const std::size_t limit = 1 + static_cast<std::size_t>(schedule_.receives_ahead);
+  const auto advance = [&channel] {
+    if (++channel.next < channel.inputs.size()) return;
+    channel.next = 0;
+    ++channel.period;
+  };
+  const std::int64_t drained = step_ + max_delay(schedule_);
+  for (; channel.in_flight.size() < limit; advance()) {
+    const Channel::Input& input = channel.inputs[channel.next];
+    const std::int64_t step = channel.period - input.delay;
+    if (drains_ && channel.period >= drained) return;
+    if (step < first_ || (drains_ && step >= step_)) continue;
+    const Message message{channel.from, channel.to, input.micro_batch};
     auto buffer = work_.receive_buffer(message, step);
     if (!buffer) return;
     communicate("receives", message, [&] {
@@ -151,7 +167,6 @@ void PipelineRunner::wait_for_inputs(const Task& task) {
     Channel& channel = channel_of(receives_, message);
     communicate("waits for", message, [&] { channel.in_flight.front().transfer->wait(); });
     channel.in_flight.erase(channel.in_flight.begin());
-    ++channel.used;
   }
 }
 
@@ -164,12 +179,12 @@ void PipelineRunner::make_room_for_outputs(const Task& task) {
   }
 }
 
-void PipelineRunner::send_outputs(const Task& task) {
+void PipelineRunner::send_outputs(const Task& task, std::int64_t step) {
   for (const Message& message : remote(outputs_of(schedule_, task))) {
     Channel& channel = channel_of(sends_, message);
     communicate("sends", message, [&] {
       channel.in_flight.push_back(
-          {message, step_, transfers_.send(message, channel.peer, work_.output(message, step_))});
+          {message, step, transfers_.send(message, channel.peer, work_.output(message, step))});
     });
     if (schedule_.sends_in_flight == 0) complete_oldest_send(channel);
   }

@@ -28,7 +28,8 @@ class StageWork {
   /// until sent().
   virtual LentConstSpan output(const Message& message, std::int64_t step) = 0;
   virtual void sent(const Message& /*message*/, std::int64_t /*step*/) {}
-  /// All gradients of the stage's weights have been computed in this step.
+  /// The gradients of the stage's weights are complete: those of the step, or under rules that
+  /// update after each micro-batch, those of one of its micro-batches.
   virtual void update(Stage /*stage*/, std::int64_t /*step*/) {}
 };
 
@@ -39,7 +40,8 @@ PipelineSchedule with_bounded_receives(PipelineSchedule schedule);
 
 /// Runs one rank's part of a pipeline schedule, step by step: computes its tasks in their order,
 /// waits for the inputs of each, and sends its outputs. Receives are started ahead of time, of the
-/// next step too. Every rank runs the same schedule, or all steps fail. Used by one thread.
+/// next step too. Tasks with a delay are of earlier steps, and finish() computes those that are
+/// left. Every rank runs the same schedule, or all steps fail. Used by one thread.
 ///
 /// Errors of communication are thrown as Exceptions whose message names the task and the message
 /// that this rank waited for. After an error, no other call is allowed.
@@ -49,9 +51,12 @@ class PipelineRunner {
   /// outlive the runner.
   PipelineRunner(PipelineSchedule schedule, Rank rank, StageWork& work, StageTransfers& transfers);
 
-  /// Computes this rank's tasks of one step. Sends may still be in flight at the end.
+  /// Computes this rank's tasks in the time of one step, and begins with the undelayed tasks of
+  /// step steps(). Sends may still be in flight at the end.
   void step();
-  /// Waits until everything is sent.
+  /// Computes the delayed tasks of the steps so far, and waits until everything is sent. The next
+  /// step begins with an empty pipeline. If the schedule has delayed tasks, receive_buffer() must
+  /// not have returned memory for later steps.
   void finish();
 
   const PipelineSchedule& schedule() const { return schedule_; }
@@ -63,9 +68,13 @@ class PipelineRunner {
   struct Channel {
     Stage from = 0, to = 0;
     Rank peer = 0;
-    std::vector<MicroBatch> micro_batches;  ///< Received: in the order of their use in a step.
-    std::size_t started = 0;                ///< Receives started, over all steps.
-    std::size_t used = 0;                   ///< Received messages whose task has begun.
+    struct Input {
+      MicroBatch micro_batch = 0;
+      int delay = 0;
+    };
+    std::vector<Input> inputs;  ///< Received: in the order of their use in the time of a step.
+    std::int64_t period = 0;    ///< Of the next receive to start: the step whose time it is ...
+    std::size_t next = 0;       ///< ... and its place in `inputs`.
     struct InFlight {
       Message message;
       std::int64_t step;
@@ -74,6 +83,8 @@ class PipelineRunner {
     std::vector<InFlight> in_flight;  ///< The oldest first.
   };
 
+  /// Computes the rank's tasks of the time of step `period` whose steps are before `end`.
+  void run_period(std::int64_t period, std::int64_t end);
   void find_channels();
   /// The channel of a message in receives_ or sends_.
   static Channel& channel_of(std::vector<Channel>& channels, const Message& message);
@@ -81,7 +92,7 @@ class PipelineRunner {
   void start_receives(Channel& channel);
   void wait_for_inputs(const Task& task);
   void make_room_for_outputs(const Task& task);
-  void send_outputs(const Task& task);
+  void send_outputs(const Task& task, std::int64_t step);
   void complete_oldest_send(Channel& channel);
   void reap_sends();
   /// Does what may throw, and adds to the error what this rank does with which message.
@@ -94,9 +105,12 @@ class PipelineRunner {
   StageWork& work_;
   StageTransfers& transfers_;
   std::vector<Channel> receives_, sends_;
-  std::vector<bool> ends_stage_;  ///< By task of a step: it is the last of its stage.
+  std::vector<bool> updates_;  ///< By place in the order: the task completes gradients.
   const Task* current_ = nullptr;
+  std::int64_t current_step_ = 0;
   std::int64_t step_ = 0;
+  std::int64_t first_ = 0;  ///< The first step since the pipeline was empty.
+  bool drains_ = false;
 };
 
 }  // namespace gradwire::pipeline

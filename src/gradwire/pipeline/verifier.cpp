@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "gradwire/pipeline/dependencies.h"
+#include "gradwire/pipeline/weight_rules.h"
 
 namespace gradwire::pipeline {
 namespace {
@@ -31,6 +32,11 @@ MaybeViolation check_edges(const PipelineSchedule& schedule) {
     return violation(Fault::malformed, "stage {} is on rank {} of {}", stage, rank,
                      schedule.ranks());
   }
+  const std::size_t bounds = schedule.weight_bounds.size();
+  if (bounds != 0 && bounds != schedule.rank_of.size()) {
+    return violation(Fault::malformed, "bounds of the weights of {} stages: there are {}", bounds,
+                     schedule.stages());
+  }
   if (schedule.micro_batches >= 1 && schedule.sends_in_flight >= 0 && schedule.receives_ahead >= 0)
     return std::nullopt;
   return violation(Fault::malformed,
@@ -45,6 +51,11 @@ MaybeViolation check_task(const PipelineSchedule& schedule, Rank rank, const Tas
   if (!known) {
     return violation(Fault::malformed, "rank {}: {} is outside {} stages and {} micro-batches",
                      rank, name_of(task), schedule.stages(), schedule.micro_batches);
+  }
+  constexpr int kMaxDelay = 1 << 12;
+  if (task.delay < 0 || task.delay > kMaxDelay) {
+    return violation(Fault::malformed, "rank {}: {} has a delay of {} steps; expected 0 to {}",
+                     rank, name_of(task), task.delay, kMaxDelay);
   }
   const Rank home = schedule.rank_of[static_cast<std::size_t>(task.stage)];
   if (home == rank) return std::nullopt;
@@ -92,7 +103,8 @@ MaybeViolation check_complete(const PipelineSchedule& schedule) {
   return std::nullopt;
 }
 
-/// The place of each task in its rank's order. B counts as I and as W.
+/// The place of each task of a step among its rank's tasks, those of later steps included. B counts
+/// as I and as W.
 class Places {
  public:
   explicit Places(const PipelineSchedule& schedule) {
@@ -101,18 +113,26 @@ class Places {
         const Task& task = tasks[i];
         const auto [stage, batch] = std::pair(task.stage, task.micro_batch);
         const bool both = task.compute == Compute::backward;
-        if (both || task.compute == Compute::backward_input) at_[{'I', stage, batch}] = i;
-        if (both || task.compute == Compute::backward_weight) at_[{'W', stage, batch}] = i;
-        if (task.compute == Compute::forward) at_[{'F', stage, batch}] = i;
+        const Place place{task.delay, task.delay * tasks.size() + i};
+        if (both || task.compute == Compute::backward_input) at_[{'I', stage, batch}] = place;
+        if (both || task.compute == Compute::backward_weight) at_[{'W', stage, batch}] = place;
+        if (task.compute == Compute::forward) at_[{'F', stage, batch}] = place;
       }
     }
   }
   std::size_t of(char kind, Stage stage, MicroBatch batch) const {
-    return at_.at({kind, stage, batch});
+    return at_.at({kind, stage, batch}).place;
+  }
+  int delay_of(char kind, Stage stage, MicroBatch batch) const {
+    return at_.at({kind, stage, batch}).delay;
   }
 
  private:
-  std::map<std::tuple<char, Stage, MicroBatch>, std::size_t> at_;
+  struct Place {
+    int delay = 0;
+    std::size_t place = 0;
+  };
+  std::map<std::tuple<char, Stage, MicroBatch>, Place> at_;
 };
 
 MaybeViolation too_early(Rank rank, char kind, Stage stage, MicroBatch i, char needed, Stage from) {
@@ -150,6 +170,25 @@ MaybeViolation check_local_edges(const PipelineSchedule& schedule, const Places&
   return std::nullopt;
 }
 
+/// A delay must not be smaller than that of what the task needs from another rank.
+MaybeViolation check_delays(const PipelineSchedule& schedule, const Places& places) {
+  if (max_delay(schedule) == 0) return std::nullopt;
+  for (const Edge& edge : schedule.edges) {
+    for (MicroBatch i = 0; i < schedule.micro_batches; ++i) {
+      if (places.delay_of('F', edge.to, i) < places.delay_of('F', edge.from, i)) {
+        return too_early(schedule.rank_of[static_cast<std::size_t>(edge.to)], 'F', edge.to, i, 'F',
+                         edge.from);
+      }
+      if (schedule.trains &&
+          places.delay_of('I', edge.from, i) < places.delay_of('I', edge.to, i)) {
+        return too_early(schedule.rank_of[static_cast<std::size_t>(edge.from)], 'B', edge.from, i,
+                         'B', edge.to);
+      }
+    }
+  }
+  return std::nullopt;
+}
+
 MaybeViolation check_sums(const PipelineSchedule& schedule, const Places& places) {
   for (Stage stage = 0; schedule.trains && stage < schedule.stages(); ++stage) {
     for (MicroBatch i = 1; i < schedule.micro_batches; ++i) {
@@ -158,6 +197,15 @@ MaybeViolation check_sums(const PipelineSchedule& schedule, const Places& places
                        "stage {} adds the weight gradients of micro-batch {} before those of {}: "
                        "other bits than those of one process",
                        stage, i, i - 1);
+    }
+    const Rank rank = schedule.rank_of[static_cast<std::size_t>(stage)];
+    const std::size_t next =
+        places.of('W', stage, 0) + schedule.order[static_cast<std::size_t>(rank)].size();
+    if (places.of('W', stage, schedule.micro_batches - 1) > next) {
+      return violation(Fault::wrong_order,
+                       "stage {} adds the weight gradients of a step's micro-batch 0 before those "
+                       "of micro-batch {} of the step before",
+                       stage, schedule.micro_batches - 1);
     }
   }
   return std::nullopt;
@@ -192,10 +240,32 @@ std::string cycle_text(const std::vector<Node>& nodes, const std::vector<std::si
 }
 
 MaybeViolation check_deadlock(const PipelineSchedule& schedule) {
-  const std::vector<Node> nodes = dependencies_of(schedule, 1);
-  const std::vector<std::size_t> blocked = blocked_nodes(nodes);
-  if (blocked.empty()) return std::nullopt;
-  return violation(Fault::deadlock, "{}", cycle_text(nodes, blocked));
+  const int delay = max_delay(schedule);
+  for (int steps = 1; steps <= delay + 1; ++steps) {
+    const std::vector<Node> nodes = dependencies_of(schedule, steps);
+    const std::vector<std::size_t> blocked = blocked_nodes(nodes);
+    if (!blocked.empty()) return violation(Fault::deadlock, "{}", cycle_text(nodes, blocked));
+  }
+  return std::nullopt;
+}
+
+MaybeViolation check_weights(const PipelineSchedule& schedule) {
+  const bool flushes = schedule.weights == WeightRule::flush && max_delay(schedule) == 0;
+  if (!schedule.trains || (flushes && schedule.weight_bounds.empty())) return std::nullopt;
+  const auto found = weights_of(schedule);
+  if (!found) return violation(Fault::wrong_weights, "{}", found.error().message);
+  for (std::size_t stage = 0; stage < found->size(); ++stage) {
+    const WeightBounds declared =
+        schedule.weight_bounds.empty() ? WeightBounds{} : schedule.weight_bounds[stage];
+    const auto& [staleness, kept] = (*found)[stage];
+    if (staleness == declared.staleness && kept <= declared.kept) continue;
+    return violation(Fault::wrong_weights,
+                     "stage {} has weights of {} updates of staleness in {} copies, with the rule "
+                     "{}; {} updates and {} copies are declared",
+                     stage, staleness, kept, name_of(schedule.weights), declared.staleness,
+                     declared.kept);
+  }
+  return std::nullopt;
 }
 
 MaybeViolation check_memory(const PipelineSchedule& schedule) {
@@ -210,8 +280,9 @@ MaybeViolation check_memory(const PipelineSchedule& schedule) {
 }  // namespace
 
 std::string_view name_of(Fault fault) {
-  constexpr std::array<std::string_view, 6> kNames{"malformed",   "incomplete", "too_early",
-                                                   "wrong_order", "deadlock",   "too_much"};
+  constexpr std::array<std::string_view, 7> kNames{"malformed",    "incomplete", "too_early",
+                                                   "wrong_order",  "deadlock",   "too_much",
+                                                   "wrong_weights"};
   return kNames[static_cast<std::size_t>(fault)];
 }
 
@@ -221,9 +292,11 @@ std::optional<Violation> find_fault(const PipelineSchedule& schedule) {
   const Places places(schedule);
   if (auto wrong = check_stage_order(schedule, places)) return wrong;
   if (auto wrong = check_local_edges(schedule, places)) return wrong;
+  if (auto wrong = check_delays(schedule, places)) return wrong;
   if (auto wrong = check_sums(schedule, places)) return wrong;
   if (auto wrong = check_deadlock(schedule)) return wrong;
-  return check_memory(schedule);
+  if (auto wrong = check_memory(schedule)) return wrong;
+  return check_weights(schedule);
 }
 
 }  // namespace gradwire::pipeline

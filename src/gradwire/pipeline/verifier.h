@@ -17,6 +17,7 @@ enum class Fault : std::uint8_t {
   wrong_order,  ///< A stage's weight gradients are not added in the order of the micro-batches.
   deadlock,     ///< Ranks wait for each other, with the given sends in flight and receives ahead.
   too_much,     ///< A rank keeps the activations of more micro-batches than declared.
+  wrong_weights,  ///< A stage's weights are staler, or kept in more copies, than declared.
 };
 
 std::string_view name_of(Fault fault);
@@ -29,11 +30,13 @@ struct Violation {
 /// Proves a schedule correct for any number of steps and any times of computations and transfers:
 /// each computation happens exactly once, after all that it needs; ranks never wait for each other;
 /// a stage adds its weight gradients in the order of the micro-batches, which gives the bits of one
-/// process that accumulates them; activations stay within the declared memory. Returns the first
-/// fault; nullopt: none.
+/// process that accumulates them; activations stay within the declared memory; weights have the
+/// declared staleness and number of copies (weight_rules.h). Returns the first fault; nullopt:
+/// none.
 ///
-/// One step stands for any number: nothing in a step depends on a later step, so that ranks which
-/// wait for each other do so within one step.
+/// A few steps stand for any number. No task has a smaller delay than one that it needs, so that
+/// nothing depends on what comes a step later, and ranks which wait for each other do so within the
+/// time of one step: one with all delayed tasks, or one in which the pipeline fills or drains.
 std::optional<Violation> find_fault(const PipelineSchedule& schedule);
 
 }  // namespace gradwire::pipeline

@@ -12,8 +12,8 @@
 #include "gradwire/step/bucket_plan.h"
 #include "gradwire/step/local_steps.h"
 #include "gradwire/step/overlap.h"
+#include "gradwire/train/mesh_degrees.h"
 #include "gradwire/train/optim/mixed_precision.h"
-#include "gradwire/train/parallel_mesh.h"
 
 namespace gradwire::recipe {
 
@@ -103,6 +103,8 @@ struct ParallelConfig {
 struct PipelineConfig {
   std::int64_t micro_batches = 8;
   std::string schedule = "1f1b";  ///< A name of `gradwire schedule pipeline`.
+  /// As Pipeline::Options::weights: "stash", "spectrain", ... with asynchronous schedules.
+  std::string weights;
   std::vector<std::size_t> cut;   ///< Layers of each stage; empty: balanced by parameters.
 };
 

@@ -172,6 +172,7 @@ Pipeline::Options pipeline_options(const TrainConfig& config, const ParallelMesh
                                      .bucket_cap_mb = config.parallel.bucket_cap_mb},
                             .micro_batches = static_cast<int>(config.pipeline.micro_batches),
                             .schedule = config.pipeline.schedule,
+                            .weights = config.pipeline.weights,
                             .cut = config.pipeline.cut,
                             .optimizer = factory_of(config),
                             .loss = likelihood_sum(),

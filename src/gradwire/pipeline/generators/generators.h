@@ -41,8 +41,25 @@ PipelineSchedule zero_bubble_v(const PipelineOptions& options);
 /// `options.kept` micro-batches per rank, or twice the ranks.
 PipelineSchedule searched(const PipelineOptions& options);
 
+/// PipeDream (Narayanan et al., SOSP 2019, section 3): never drains, updates a stage after each
+/// micro-batch, and keeps the weights of a forward for its backward. Stage s has p-1-s
+/// micro-batches under way beside the current one, so that its gradients are stale by as many
+/// updates. If `options.kept` is K, stage s has ceil((K-1) (p-1-s) / (p-1)) under way: a K above p
+/// hides transfers, a smaller one reduces the staleness.
+PipelineSchedule pipedream(const PipelineOptions& options);
+
+/// PipeDream-2BW (Narayanan et al., ICML 2021, arXiv:2006.09503): never drains, updates a stage
+/// once a step, with gradients at the weights before the last update, so that two copies of the
+/// weights are enough. `options.kept` as in pipedream(), but by default K hides the transfers,
+/// because the staleness does not depend on it. At most a step's micro-batches are under way.
+PipelineSchedule two_bw(const PipelineOptions& options);
+
 /// Forwards only, for evaluation.
 PipelineSchedule forward_only(const PipelineOptions& options);
+
+/// Returns the number of micro-batches that leave a stage before the first one comes back, if no
+/// stage waits for transfers: (p-1-s) (1 + ceil(2c / (F+B))).
+int micro_batches_under_way(const PipelineOptions& options, Stage stage);
 
 /// Orders the tasks of a schedule without an order by list scheduling in virtual time: a rank that
 /// is free computes gradients of inputs if it can, else a forward, of the later stage if it has

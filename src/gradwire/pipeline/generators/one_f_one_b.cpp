@@ -4,17 +4,21 @@
 #include "gradwire/pipeline/generators/generators.h"
 
 namespace gradwire::pipeline {
-namespace {
 
-/// Forwards before the first backward of a stage.
-int warm_up_of(const PipelineOptions& options, Stage stage) {
+int micro_batches_under_way(const PipelineOptions& options, Stage stage) {
   const StageCosts costs = options.costs.of(stage);
   const double compute = costs.forward + costs.of(Compute::backward);
   const double transfer = options.costs.transfer + options.costs.latency;
   // Transfers that would take less than a hundredth of the step are not worth the memory.
   const int covered = static_cast<int>(std::ceil(2 * transfer / compute - 0.01));
-  const int later = options.ranks - 1 - stage;
-  const int warm_up = std::min(1 + later * (1 + covered), options.micro_batches);
+  return (options.ranks - 1 - stage) * (1 + covered);
+}
+
+namespace {
+
+/// Forwards before the first backward of a stage.
+int warm_up_of(const PipelineOptions& options, Stage stage) {
+  const int warm_up = std::min(1 + micro_batches_under_way(options, stage), options.micro_batches);
   return options.kept > 0 ? std::clamp(options.kept - stage, 1, warm_up) : warm_up;
 }
 

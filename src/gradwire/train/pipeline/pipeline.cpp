@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "gradwire/base/refuse.h"
+#include "gradwire/pipeline/weight_rules.h"
 #include "gradwire/train/activation/activation_checkpoint.h"
 #include "gradwire/train/checkpoint/replicated.h"
 #include "gradwire/train/named_tensor.h"
@@ -94,10 +95,44 @@ Pipeline::Pipeline(const Layers& layers, Options options) : options_(std::move(o
   if (!options_.optimizer) refuse("Pipeline needs an optimizer factory, which makes a stage's");
   if (!options_.loss.sum) refuse("Pipeline needs a loss, such as cross_entropy_sum()");
   if (!options_.data.process_group) options_.data.process_group = group_of_one();
+  method_ = find_method();
   rank_ = options_.process_group->getRank();
   ranks_ = options_.process_group->getSize();
   check_agreement(layers);
   run_or_abort(*options_.process_group, [&] { make_stages(layers); });
+}
+
+/// Checks that weights and schedule go together.
+WeightMethod Pipeline::find_method() const {
+  const auto own = value_or_throw(pipeline::make_pipeline(options_.schedule, {})).weights;
+  const bool flushes = own == pipeline::WeightRule::flush;
+  const WeightMethod usual = flushes                              ? WeightMethod::flush
+                             : own == pipeline::WeightRule::stash ? WeightMethod::stash
+                                                                  : WeightMethod::two_bw;
+  const WeightMethod method =
+      options_.weights.empty() ? usual : value_or_throw(weight_method(options_.weights));
+  const auto by_step = [](pipeline::WeightRule rule) { return !updates_each_micro_batch(rule); };
+  const bool fits = by_step(own) ? method == usual : !by_step(rule_of(method));
+  if (!fits) {
+    refuse(
+        "weights {} do not go with the schedule {}: flush goes with synchronous schedules, 2bw "
+        "with 2bw, all others with pipedream",
+        options_.weights, options_.schedule);
+  }
+  if (!flushes && options_.clip_norm) {
+    refuse(
+        "clip_norm needs the gradients of all stages before an update, but {} updates each stage "
+        "on its own: use a synchronous schedule, such as zero_bubble",
+        options_.schedule);
+  }
+  const bool replicated = options_.data.process_group->getSize() > 1 || options_.data.zero_stage > 0;
+  if (!flushes && replicated) {
+    refuse(
+        "the schedule {} updates each stage after its micro-batches, which replicas and ZeRO do "
+        "not: use a synchronous schedule, such as zero_bubble",
+        options_.schedule);
+  }
+  return method;
 }
 
 /// All ranks must have the same layers and options, or they would wait for each other for ever.
@@ -108,8 +143,8 @@ void Pipeline::check_agreement(const Layers& layers) const {
     const pipeline::PipelineSchedule schedule = schedule_for(options_.micro_batches, true);
     check_cut(layers, options_.cut, schedule.stages());
     return fmt::format(
-        "layers {}; schedule {}; {} micro-batches; cut {}; seed {}; clip {}; ZeRO stage {}\n{}",
-        fmt::join(names, " "), options_.schedule, options_.micro_batches,
+        "layers {}; schedule {} {}; {} micro-batches; cut {}; seed {}; clip {}; ZeRO stage {}\n{}",
+        fmt::join(names, " "), options_.schedule, name_of(method_), options_.micro_batches,
         fmt::join(options_.cut, " "), options_.seed, options_.clip_norm.value_or(0),
         options_.data.zero_stage, to_csv(schedule));
   };
@@ -122,12 +157,17 @@ void Pipeline::check_agreement(const Layers& layers) const {
   }
 }
 
+/// If each micro-batch has an update of its own, it is a step of the schedule, so that batches of
+/// all sizes follow each other.
 pipeline::PipelineSchedule Pipeline::schedule_for(int micro_batches, bool trains) const {
+  const pipeline::WeightRule rule = rule_of(method_);
+  if (trains && updates_each_micro_batch(rule)) micro_batches = 1;
   pipeline::PipelineSchedule schedule = value_or_throw(pipeline::make_pipeline(
       options_.schedule,
       {.ranks = ranks_, .micro_batches = micro_batches, .costs = options_.costs}));
   if (!schedule.trains) refuse("{} does not train: use 1f1b, zero_bubble, ...", options_.schedule);
-  return trains ? schedule : forwards_of(std::move(schedule));
+  if (!trains) return forwards_of(std::move(schedule));
+  return is_asynchronous() ? with_rule(std::move(schedule), rule) : schedule;
 }
 
 void Pipeline::make_stages(const Layers& layers) {
@@ -150,7 +190,13 @@ void Pipeline::make_stages(const Layers& layers) {
     description_ += fmt::format("stage {} on rank {}: {} to {}, {:.0f} parameters\n", s, owner,
                                 layers.name(stage.first_layer), layers.name(layer - 1), elements);
     if (owner != rank_) continue;
-    stage.update = make_stage_update(*stage.module, options_.data, options_.optimizer);
+    if (is_asynchronous()) {
+      const int staleness = schedule.weight_bounds[static_cast<std::size_t>(s)].staleness;
+      stage.update =
+          make_stage_update(*stage.module, method_, {s, staleness}, options_.optimizer);
+    } else {
+      stage.update = make_stage_update(*stage.module, options_.data, options_.optimizer);
+    }
     first_parameter_.push_back(first_parameter);
     stages_.push_back(std::move(stage));
   }
@@ -161,7 +207,8 @@ bool Pipeline::has_last_stage() const {
 }
 
 Pipeline::Run& Pipeline::run_for(std::int64_t samples, bool trains) {
-  const int parts = static_cast<int>(std::min<std::int64_t>(options_.micro_batches, samples));
+  int parts = parts_of(samples);
+  if (trains && updates_each_micro_batch(rule_of(method_))) parts = 1;
   Run& run = runs_[{parts, trains}];
   if (!run.runner) {
     run.schedule = schedule_for(parts, trains);
@@ -170,16 +217,31 @@ Pipeline::Run& Pipeline::run_for(std::int64_t samples, bool trains) {
         std::make_unique<pipeline::PipelineRunner>(run.schedule, rank_, *work_, *run.transfers);
   }
   // Messages of two schedules must not meet.
-  if (last_run_ && last_run_ != &run) last_run_->runner->finish();
+  if (last_run_ != &run) finish_last_run();
   last_run_ = &run;
   return run;
 }
 
+void Pipeline::finish_last_run() {
+  if (last_run_) last_run_->runner->finish();
+  for (const LocalStage& stage : stages_) {
+    if (stage.update->weights()) stage.update->weights()->drained();
+  }
+}
+
+void Pipeline::finish() {
+  run_or_abort(*options_.process_group, [&] {
+    if (is_asynchronous()) finish_last_run();
+    for (const LocalStage& stage : stages_) stage.update->finish();
+  });
+}
+
 /// Starts to add up the losses of all replicas. Divided by their number, because gradients are
 /// averaged over replicas.
-std::function<double()> Pipeline::count_of(const torch::Tensor& targets) {
+std::function<double()> Pipeline::count_of(const MicroBatches& batch) {
   if (!has_last_stage()) return {};
-  const double own = options_.loss.count(targets);
+  double own = 0;
+  for (const torch::Tensor& target : batch.targets) own += options_.loss.count(target);
   const int replicas = options_.data.process_group->getSize();
   if (replicas == 1) return [own] { return own; };
   std::vector<torch::Tensor> sum{torch::full({1}, own, torch::kFloat64)};
@@ -188,6 +250,22 @@ std::function<double()> Pipeline::count_of(const torch::Tensor& targets) {
     work->wait();
     return sum[0].item<double>() / replicas;
   };
+}
+
+/// The steps of the runner for a batch: one, or one for each micro-batch.
+std::vector<PipelineStages::Step> Pipeline::steps_of(const Run& run, const torch::Tensor& inputs,
+                                                     const torch::Tensor& targets,
+                                                     std::int64_t samples) {
+  const int parts = parts_of(samples);
+  MicroBatches batch = micro_batches_of(samples, parts, inputs, targets);
+  std::vector<PipelineStages::Step> steps;
+  if (parts == run.schedule.micro_batches) {
+    steps.push_back({.batch = std::move(batch)});
+  } else {
+    for (MicroBatches& one : one_by_one(batch)) steps.push_back({.batch = std::move(one)});
+  }
+  for (PipelineStages::Step& step : steps) step.number = steps_;
+  return steps;
 }
 
 LossSum Pipeline::train_step(const torch::Tensor& inputs, const torch::Tensor& targets,
@@ -199,16 +277,15 @@ LossSum Pipeline::train_step(const torch::Tensor& inputs, const torch::Tensor& t
     if (has_last_stage() && !targets.defined()) refuse("rank {} needs the targets", rank_);
     if (boundaries_.empty()) find_boundaries(inputs);
     Run& run = run_for(samples, /*trains=*/true);
-    const bool next_is_alike =
-        std::min<std::int64_t>(options_.micro_batches, step.next_samples) ==
-        run.schedule.micro_batches;
-    work_->begin(*run.runner,
-                 {.batch = micro_batches_of(samples, run.schedule.micro_batches, inputs, targets),
-                  .number = steps_,
-                  .count = count_of(targets),
-                  .before = step.before,
-                  .next_samples = next_is_alike ? step.next_samples : -1});
-    run.runner->step();
+    std::vector<PipelineStages::Step> steps = steps_of(run, inputs, targets, samples);
+    const std::size_t count = steps.size();
+    for (PipelineStages::Step& each : steps) {
+      each.count = count_of(each.batch);
+      each.before = step.before;
+    }
+    const bool is_alike = count == 1 && parts_of(step.next_samples) == run.schedule.micro_batches;
+    work_->begin(*run.runner, std::move(steps), is_alike ? step.next_samples : -1);
+    for (std::size_t i = 0; i < count; ++i) run.runner->step();
     if (options_.clip_norm) clip_and_step(step.before);
     loss = work_->loss();
     ++steps_;
@@ -225,9 +302,7 @@ torch::Tensor Pipeline::evaluate(const torch::Tensor& inputs, std::int64_t sampl
     for (const LocalStage& stage : stages_) stage.update->synchronize_buffers();
     const EvaluationMode evaluation(stages_);
     Run& run = run_for(samples, /*trains=*/false);
-    work_->begin(*run.runner,
-                 {.batch = micro_batches_of(samples, run.schedule.micro_batches, inputs, {}),
-                  .number = steps_});
+    work_->begin(*run.runner, steps_of(run, inputs, {}, samples));
     run.runner->step();
     if (has_last_stage()) result = torch::cat(work_->outputs());
   });
@@ -254,7 +329,7 @@ void Pipeline::find_boundaries(const torch::Tensor& inputs) {
       const torch::Tensor example =
           s == 0 ? torch::cat({inputs.narrow(0, 0, 1), inputs.narrow(0, 0, 1)})
                  : shapes.back().empty(kSamples).zero_();
-      return text_of(shape_of(work_->forward(*local, example, 0), kSamples, s));
+      return text_of(shape_of(work_->forward(*local, example, 0, 0), kSamples, s));
     });
     shapes.push_back(
         shape_in(texts[static_cast<std::size_t>(schedule.rank_of[static_cast<std::size_t>(s)])]));
@@ -276,10 +351,6 @@ void Pipeline::clip_and_step(const BeforeStep& before) {
   const double norm = std::sqrt(std::accumulate(squares.begin(), squares.end(), 0.0));
   const double scale = std::min(1.0, *options_.clip_norm / (norm + 1e-6));
   for (const LocalStage& stage : stages_) stage.update->step(before, scale);
-}
-
-void Pipeline::finish() {
-  for (const LocalStage& stage : stages_) stage.update->finish();
 }
 
 std::vector<TensorPiece> Pipeline::pieces(bool make_states) {

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -47,13 +49,18 @@ class Pipeline final : public Checkpointable {
     int micro_batches = 8;
     /// A schedule of `gradwire schedule pipeline` ("gpipe", "zero_bubble:8", "interleaved:2").
     std::string schedule = "1f1b";
+    /// Which weights an asynchronous schedule uses (docs/pipeline.md): with "pipedream" "stash",
+    /// "spectrain", "lwp_v", "lwp_w", "spike_compensation" or "newest", with "2bw" "2bw". Empty:
+    /// "stash" or "2bw"; "flush" with synchronous schedules.
+    std::string weights;
     /// For schedules that depend on times; only their ratios matter. Empty: all equal, and
     /// transfers that take no time.
     pipeline::PipelineCosts costs;
     /// Number of layers of each stage. Empty: stages of about equally many parameters.
     std::vector<std::size_t> cut;
     OptimizerFactory optimizer;
-    /// Clips gradients to this norm over all parameters; every step then waits for all ranks.
+    /// Clips gradients to this norm over all parameters; every step then waits for all ranks. Not
+    /// with asynchronous schedules.
     std::optional<double> clip_norm;
     PipelineLoss loss;
     std::uint64_t seed = 0;  ///< Of dropout.
@@ -81,14 +88,19 @@ class Pipeline final : public Checkpointable {
   /// rank with the last stage.
   ///
   /// With replicas, the optimizers' step may complete in the next forward: call finish() before
-  /// you read parameters.
+  /// you read parameters. With asynchronous schedules the optimizers step as their schedule says,
+  /// and the last micro-batches are still under way at the end; with 2bw, a batch of another number
+  /// of micro-batches drains the pipeline.
   LossSum train_step(const torch::Tensor& inputs, const torch::Tensor& targets,
                      const StepOptions& step);
   LossSum train_step(const torch::Tensor& inputs, const torch::Tensor& targets) {
     return train_step(inputs, targets, StepOptions());
   }
 
-  /// Completes the pending step.
+  /// Completes what is under way: the step of replicas; with asynchronous schedules the backwards
+  /// and updates, so that all stages have seen the same micro-batches. Collective. evaluate() and
+  /// checkpoints call it. Call it after the last step: a rank that leaves with messages under way
+  /// fails the others.
   void finish();
 
   /// Returns the outputs, in evaluation mode, on the rank with the last stage; undefined elsewhere.
@@ -104,7 +116,8 @@ class Pipeline final : public Checkpointable {
   /// A line per stage: its rank, its layers and parameters.
   std::string describe() const { return description_; }
 
-  /// Named as in the whole model: a checkpoint can be loaded with any number of stages.
+  /// Named as in the whole model: a checkpoint can be loaded with any number of stages. Collective:
+  /// calls finish().
   std::vector<TensorPiece> pieces(bool make_states) override;
   void loaded() override;
   void resume_at(std::int64_t step) override { steps_ = step; }
@@ -117,15 +130,25 @@ class Pipeline final : public Checkpointable {
     std::unique_ptr<pipeline::PipelineRunner> runner;
   };
 
+  bool is_asynchronous() const { return method_ != WeightMethod::flush; }
+  WeightMethod find_method() const;
   pipeline::PipelineSchedule schedule_for(int micro_batches, bool trains) const;
   void make_stages(const Layers& layers);
   void check_agreement(const Layers& layers) const;
   Run& run_for(std::int64_t samples, bool trains);
-  std::function<double()> count_of(const torch::Tensor& targets);
+  /// The number of micro-batches.
+  int parts_of(std::int64_t samples) const {
+    return static_cast<int>(std::min<std::int64_t>(options_.micro_batches, samples));
+  }
+  std::function<double()> count_of(const MicroBatches& batch);
+  std::vector<PipelineStages::Step> steps_of(const Run& run, const torch::Tensor& inputs,
+                                             const torch::Tensor& targets, std::int64_t samples);
+  void finish_last_run();
   void find_boundaries(const torch::Tensor& inputs);
   void clip_and_step(const BeforeStep& before);
 
   Options options_;
+  WeightMethod method_ = WeightMethod::flush;
   Rank rank_ = 0;
   int ranks_ = 1;
   std::vector<LocalStage> stages_;

@@ -61,6 +61,18 @@ MicroBatches micro_batches_of(std::int64_t samples, int parts, const torch::Tens
   return all;
 }
 
+std::vector<MicroBatches> one_by_one(const MicroBatches& batch) {
+  std::vector<MicroBatches> all;
+  for (std::size_t i = 0; i < batch.samples.size(); ++i) {
+    MicroBatches& one = all.emplace_back();
+    one.samples = {batch.samples[i]};
+    one.first = {batch.first[i]};
+    if (!batch.inputs.empty()) one.inputs = {batch.inputs[i]};
+    if (!batch.targets.empty()) one.targets = {batch.targets[i]};
+  }
+  return all;
+}
+
 PipelineStages::PipelineStages(const std::vector<LocalStage>& stages,
                                const std::vector<BoundaryShape>& boundaries, int all_stages,
                                Options options)
@@ -69,22 +81,29 @@ PipelineStages::PipelineStages(const std::vector<LocalStage>& stages,
       all_stages_(all_stages),
       options_(std::move(options)) {}
 
-void PipelineStages::begin(const pipeline::PipelineRunner& runner, Step step) {
-  const std::int64_t samples = step.batch.all_samples();
-  const bool other_run = schedule_ != &runner.schedule();
-  if (!next_.samples.empty() && (other_run || next_.all_samples() != samples)) {
-    refuse("a step with {} samples{}, but the last one promised {} to train on", samples,
-           other_run ? " of another schedule" : "", next_.all_samples());
-  }
+void PipelineStages::begin(const pipeline::PipelineRunner& runner, std::vector<Step> steps,
+                           std::int64_t next_samples) {
+  keep_promise(runner, steps);
+  if (schedule_ != &runner.schedule()) steps_.clear();  // The runner before has finished.
   schedule_ = &runner.schedule();
-  runner_step_ = runner.steps();
-  step_ = std::move(step);
-  next_ = step_.next_samples < 0
-              ? MicroBatches{}
-              : micro_batches_of(step_.next_samples, schedule_->micro_batches, {}, {});
   loss_ = {};
   outputs_.clear();
-  count_.reset();
+  std::int64_t number = runner.steps();
+  steps_.erase(steps_.begin(), steps_.lower_bound(number - max_delay(*schedule_)));
+  for (Step& step : steps) steps_[number++] = std::move(step);
+  promised_ = next_samples;
+  if (promised_ < 0) return;
+  steps_[number].batch = micro_batches_of(promised_, schedule_->micro_batches, {}, {});
+}
+
+void PipelineStages::keep_promise(const pipeline::PipelineRunner& runner,
+                                  const std::vector<Step>& steps) {
+  if (promised_ < 0) return;
+  const std::int64_t samples = steps.front().batch.all_samples();
+  const bool other_run = schedule_ != &runner.schedule();
+  if (!other_run && promised_ == samples) return;
+  refuse("a step with {} samples{}, but the last one promised {} to train on", samples,
+         other_run ? " of another schedule" : "", promised_);
 }
 
 const LocalStage& PipelineStages::local(pipeline::Stage stage) const {
@@ -92,73 +111,77 @@ const LocalStage& PipelineStages::local(pipeline::Stage stage) const {
 }
 
 torch::Tensor PipelineStages::forward(const LocalStage& stage, const torch::Tensor& input,
-                                      std::int64_t first_sample) const {
+                                      std::int64_t first_sample, std::int64_t number) const {
   const KeepRandomState keep;
   stage.update->before_forward();
   const BlockScope scope(stage.update->observer());
   torch::Tensor output = stage.module->forward(input, [&](std::size_t layer) {
     set_random_seed(
-        seed_of(options_.seed, step_.number, first_sample, stage.first_layer + layer));
+        seed_of(options_.seed, number, first_sample, stage.first_layer + layer));
   });
   stage.update->after_forward(output);
   return output;
 }
 
 std::optional<LentSpan> PipelineStages::receive_buffer(const Message& message, std::int64_t step) {
-  const bool is_next = step == runner_step_ + 1 && !next_.samples.empty();
-  if (step != runner_step_ && !is_next) return std::nullopt;  // Its batch is not known.
-  const MicroBatches& batch = is_next ? next_ : step_.batch;
+  const auto known = steps_.find(step);
+  if (known == steps_.end()) return std::nullopt;  // The size of its batch is not known.
   // A gradient has the shape of the activation.
   const auto boundary = static_cast<std::size_t>(std::max(message.from, message.to));
-  const std::int64_t samples = batch.samples[static_cast<std::size_t>(message.micro_batch)];
+  const std::int64_t samples =
+      known->second.batch.samples[static_cast<std::size_t>(message.micro_batch)];
   const torch::Tensor& tensor = put(message, step, boundaries_[boundary].empty(samples));
   return lend_bytes(tensor, {.operation = "pipeline", .argument = "activation"});
 }
 
-void PipelineStages::compute(const pipeline::Task& task, std::int64_t /*step*/) {
+void PipelineStages::compute(const pipeline::Task& task, std::int64_t step) {
+  StageWeights* const weights = schedule_->trains ? local(task.stage).update->weights() : nullptr;
+  if (weights) weights->begin(task, step);
   if (task.compute == Compute::forward) {
-    compute_forward(task);
+    compute_forward(task, step);
   } else {
-    compute_backward(task);
+    compute_backward(task, step);
   }
+  if (weights) weights->end(task, step);
 }
 
-void PipelineStages::compute_forward(const pipeline::Task& task) {
+void PipelineStages::compute_forward(const pipeline::Task& task, std::int64_t step) {
   const auto i = static_cast<std::size_t>(task.micro_batch);
+  const Step& current = steps_.at(step);
   const bool first = task.stage == 0;
   torch::Tensor input =
-      first ? step_.batch.inputs[i] : take({task.stage - 1, task.stage, task.micro_batch});
+      first ? current.batch.inputs[i] : take({task.stage - 1, task.stage, task.micro_batch}, step);
   const bool trains = schedule_->trains;
   if (trains && !first) input.requires_grad_();
   const c10::AutoGradMode grad_mode(trains);
-  torch::Tensor output = forward(local(task.stage), input, step_.batch.first[i]);
+  torch::Tensor output =
+      forward(local(task.stage), input, current.batch.first[i], current.number);
   if (!is_last(task.stage)) {
-    put({task.stage, task.stage + 1, task.micro_batch}, runner_step_, output.detach());
+    put({task.stage, task.stage + 1, task.micro_batch}, step, output.detach());
   } else if (trains) {
-    output = scaled_loss(output, task.micro_batch);
+    output = scaled_loss(output, current, task.micro_batch);
   } else {
     outputs_.push_back(output);
   }
   if (!trains) return;
-  backwards_.emplace(Place{task.stage, task.micro_batch},
+  backwards_.emplace(Place{step, task.stage, task.micro_batch},
                      SplitBackward(output, first ? torch::Tensor() : input));
 }
 
 /// The micro-batch's part of the mean over the batch.
-torch::Tensor PipelineStages::scaled_loss(const torch::Tensor& output,
+torch::Tensor PipelineStages::scaled_loss(const torch::Tensor& output, const Step& step,
                                           pipeline::MicroBatch micro_batch) {
-  const torch::Tensor& target = step_.batch.targets[static_cast<std::size_t>(micro_batch)];
+  const torch::Tensor& target = step.batch.targets[static_cast<std::size_t>(micro_batch)];
   const torch::Tensor sum = options_.loss.sum(output, target);
   if (sum.dim() != 0)
     refuse("the loss must return a scalar, the sum; it has {} dimensions", sum.dim());
   loss_.sum += sum.item<double>();
   loss_.count += options_.loss.count(target);
-  if (!count_) count_ = step_.count();
-  return sum / *count_;
+  return sum / step.count();
 }
 
-void PipelineStages::compute_backward(const pipeline::Task& task) {
-  const auto found = backwards_.find({task.stage, task.micro_batch});
+void PipelineStages::compute_backward(const pipeline::Task& task, std::int64_t step) {
+  const auto found = backwards_.find({step, task.stage, task.micro_batch});
   SplitBackward& backward = found->second;
   StageUpdate& update = *local(task.stage).update;
   update.before_backward(task.micro_batch + 1 == schedule_->micro_batches);
@@ -167,15 +190,17 @@ void PipelineStages::compute_backward(const pipeline::Task& task) {
     backwards_.erase(found);
     return;
   }
-  const torch::Tensor gradient =
-      is_last(task.stage) ? torch::ones({}) : take({task.stage + 1, task.stage, task.micro_batch});
+  const torch::Tensor gradient = is_last(task.stage)
+                                     ? torch::ones({})
+                                     : take({task.stage + 1, task.stage, task.micro_batch}, step);
   const bool whole = task.compute == Compute::backward;
   const torch::Tensor result = whole || !update.splits_backward() ? backward.all(gradient)
                                                                   : backward.inputs(gradient);
   if (whole) backwards_.erase(found);
   if (task.stage == 0) return;
-  const std::int64_t samples = step_.batch.samples[static_cast<std::size_t>(task.micro_batch)];
-  put({task.stage, task.stage - 1, task.micro_batch}, runner_step_,
+  const std::int64_t samples =
+      steps_.at(step).batch.samples[static_cast<std::size_t>(task.micro_batch)];
+  put({task.stage, task.stage - 1, task.micro_batch}, step,
       result.defined() ? result
                        : boundaries_[static_cast<std::size_t>(task.stage)].empty(samples).zero_());
 }
@@ -185,8 +210,8 @@ torch::Tensor& PipelineStages::put(const Message& message, std::int64_t step,
   return tensors_[{message, step}] = tensor.contiguous();
 }
 
-torch::Tensor PipelineStages::take(const Message& message) {
-  return std::move(tensors_.extract({message, runner_step_}).mapped());
+torch::Tensor PipelineStages::take(const Message& message, std::int64_t step) {
+  return std::move(tensors_.extract({message, step}).mapped());
 }
 
 LentConstSpan PipelineStages::output(const Message& message, std::int64_t step) {
@@ -206,8 +231,8 @@ void PipelineStages::sent(const Message& message, std::int64_t step) {
   tensors_.erase({message, step});
 }
 
-void PipelineStages::update(pipeline::Stage stage, std::int64_t /*step*/) {
-  if (options_.step_at_once) local(stage).update->step(step_.before, 1);
+void PipelineStages::update(pipeline::Stage stage, std::int64_t step) {
+  if (options_.step_at_once) local(stage).update->step(steps_.at(step).before, 1);
 }
 
 }  // namespace gradwire

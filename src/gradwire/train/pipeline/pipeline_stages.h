@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -50,6 +51,9 @@ struct MicroBatches {
 MicroBatches micro_batches_of(std::int64_t samples, int parts, const torch::Tensor& inputs,
                               const torch::Tensor& targets);
 
+/// Each micro-batch as a batch of its own.
+std::vector<MicroBatches> one_by_one(const MicroBatches& batch);
+
 /// A rank's stages in libtorch: forward, gradients of inputs and of weights, one micro-batch at a
 /// time. Gradients add up on the parameters. Random numbers (dropout) depend on the seed, the step,
 /// the micro-batch's first sample and the layer alone, so that they are the same in every cut.
@@ -62,32 +66,32 @@ class PipelineStages final : public pipeline::StageWork {
     bool step_at_once = true;  ///< A stage steps when its gradients are complete.
   };
 
-  /// What a step computes with.
+  /// A step of the runner.
   struct Step {
     MicroBatches batch;
-    std::int64_t number = 0;  ///< For random numbers.
-    /// Number of losses that the mean is over; asked when the first loss is computed.
+    std::int64_t number = 0;  ///< Of the training step, for random numbers.
+    /// Returns the number of losses that the mean is over; waits for it.
     std::function<double()> count;
     BeforeStep before;
-    /// Samples of the next step, whose receives start in this one; -1: unknown.
-    std::int64_t next_samples = -1;
   };
   /// `boundaries[s]` is what stage s receives. All references must outlive it.
   PipelineStages(const std::vector<LocalStage>& stages,
                  const std::vector<BoundaryShape>& boundaries, int all_stages, Options options);
 
-  /// Called before the next step of `runner`, which has run all before. With a schedule that does
-  /// not train, gradients are not computed. Throws Exception(invalid_argument) if the last step
-  /// promised another next_samples.
-  void begin(const pipeline::PipelineRunner& runner, Step step);
-  /// Over this replica's batch.
+  /// Called before the next steps of `runner`, which has run all before. With a schedule that does
+  /// not train, gradients are not computed. `next_samples`: of the step after these, whose receives
+  /// then start early; -1: unknown. Throws Exception(invalid_argument) if the last call promised
+  /// another number.
+  void begin(const pipeline::PipelineRunner& runner, std::vector<Step> steps,
+             std::int64_t next_samples = -1);
+  /// Of the forwards since begin(), over this replica's batch.
   LossSum loss() const { return loss_; }
   /// By micro-batch: outputs of the last stage, after a forward-only step.
   std::vector<torch::Tensor> outputs() { return std::move(outputs_); }
 
   /// Runs one stage on `input`, with the random numbers of that micro-batch.
   torch::Tensor forward(const LocalStage& stage, const torch::Tensor& input,
-                        std::int64_t first_sample) const;
+                        std::int64_t first_sample, std::int64_t number) const;
 
   std::optional<LentSpan> receive_buffer(const pipeline::Message& message,
                                          std::int64_t step) override;
@@ -97,15 +101,17 @@ class PipelineStages final : public pipeline::StageWork {
   void update(pipeline::Stage stage, std::int64_t step) override;
 
  private:
-  using Place = std::pair<pipeline::Stage, pipeline::MicroBatch>;
+  using Place = std::tuple<std::int64_t, pipeline::Stage, pipeline::MicroBatch>;
   using Key = std::pair<pipeline::Message, std::int64_t>;
 
   const LocalStage& local(pipeline::Stage stage) const;
   bool is_last(pipeline::Stage stage) const { return stage + 1 == all_stages_; }
-  void compute_forward(const pipeline::Task& task);
-  void compute_backward(const pipeline::Task& task);
-  torch::Tensor scaled_loss(const torch::Tensor& output, pipeline::MicroBatch micro_batch);
-  torch::Tensor take(const pipeline::Message& message);
+  void keep_promise(const pipeline::PipelineRunner& runner, const std::vector<Step>& steps);
+  void compute_forward(const pipeline::Task& task, std::int64_t step);
+  void compute_backward(const pipeline::Task& task, std::int64_t step);
+  torch::Tensor scaled_loss(const torch::Tensor& output, const Step& step,
+                            pipeline::MicroBatch micro_batch);
+  torch::Tensor take(const pipeline::Message& message, std::int64_t step);
   torch::Tensor& put(const pipeline::Message& message, std::int64_t step,
                      const torch::Tensor& tensor);
 
@@ -114,10 +120,8 @@ class PipelineStages final : public pipeline::StageWork {
   int all_stages_;
   Options options_;
   const pipeline::PipelineSchedule* schedule_ = nullptr;
-  Step step_;
-  MicroBatches next_;  ///< Sizes of the next step's; empty if they are unknown.
-  std::int64_t runner_step_ = 0;  ///< The runner's number of the step.
-  std::optional<double> count_;   ///< Losses that the mean is over.
+  std::map<std::int64_t, Step> steps_;  ///< By the runner's number: those with tasks left.
+  std::int64_t promised_ = -1;          ///< Samples of the next step; -1: unknown.
   LossSum loss_;
   std::vector<torch::Tensor> outputs_;
   std::map<Place, SplitBackward> backwards_;

@@ -118,7 +118,58 @@ class ShardedUpdate final : public StageUpdate {
   ZeroCore core_;
 };
 
+/// One replica steps on its own, while micro-batches are under way.
+class AsynchronousUpdate final : public StageUpdate {
+ public:
+  AsynchronousUpdate(StageModule& module, WeightMethod method, const StagePlace& place,
+                     const OptimizerFactory& optimizer)
+      : optimizer_(optimizer_of(module, optimizer)),
+        weights_(make_stage_weights(method, place, module, optimizer_.get())),
+        state_(module, optimizer_ ? std::vector{optimizer_.get()}
+                                  : std::vector<torch::optim::Optimizer*>{}) {}
+
+  void before_forward() override {}
+  void after_forward(const torch::Tensor& /*output*/) override {}
+  BlockObserver* observer() override { return nullptr; }
+  bool splits_backward() const override { return true; }
+  void before_backward(bool /*last*/) override {}
+  std::vector<double> squared_norms() override {
+    refuse("an asynchronous pipeline cannot clip by the norm of all gradients");
+  }
+
+  void step(BeforeStep before, double /*factor*/) override {
+    if (!optimizer_) return;
+    if (before) before(*optimizer_);
+    if (weights_) weights_->begin_update();
+    optimizer_->step();
+    if (weights_) weights_->end_update();
+    optimizer_->zero_grad();
+  }
+  void finish() override {}
+  void synchronize_buffers() override {}
+  Checkpointable& state() override { return state_; }
+  StageWeights* weights() override { return weights_.get(); }
+
+ private:
+  static std::unique_ptr<torch::optim::Optimizer> optimizer_of(const StageModule& module,
+                                                               const OptimizerFactory& factory) {
+    std::vector<torch::Tensor> parameters;
+    for (const auto& [name, tensor] : trainable_parameters(module)) parameters.push_back(tensor);
+    return parameters.empty() ? nullptr : factory(std::move(parameters));
+  }
+
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;
+  std::unique_ptr<StageWeights> weights_;
+  ModuleState state_;
+};
+
 }  // namespace
+
+std::unique_ptr<StageUpdate> make_stage_update(StageModule& module, WeightMethod method,
+                                               const StagePlace& place,
+                                               const OptimizerFactory& optimizer) {
+  return std::make_unique<AsynchronousUpdate>(module, method, place, optimizer);
+}
 
 std::unique_ptr<StageUpdate> make_stage_update(StageModule& module, const DataParallelism& data,
                                                const OptimizerFactory& optimizer) {

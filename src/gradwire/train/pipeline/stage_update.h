@@ -12,6 +12,7 @@
 #include "gradwire/train/group.h"
 #include "gradwire/train/optim/optimizer_factory.h"
 #include "gradwire/train/pipeline/layers.h"
+#include "gradwire/train/pipeline/weight_versions.h"
 
 namespace gradwire {
 
@@ -54,10 +55,19 @@ class StageUpdate {
   virtual void synchronize_buffers() = 0;
 
   virtual Checkpointable& state() = 0;
+
+  /// With an asynchronous schedule, the versions of the weights; null otherwise.
+  virtual StageWeights* weights() { return nullptr; }
 };
 
-/// Collective over the replicas. `module` must outlive it.
+/// For synchronous schedules. Collective over the replicas. `module` must outlive it.
 std::unique_ptr<StageUpdate> make_stage_update(StageModule& module, const DataParallelism& data,
+                                               const OptimizerFactory& optimizer);
+
+/// For asynchronous schedules, with one replica. `module` must outlive it. Throws
+/// Exception(invalid_argument) if the method does not support the optimizer.
+std::unique_ptr<StageUpdate> make_stage_update(StageModule& module, WeightMethod method,
+                                               const StagePlace& place,
                                                const OptimizerFactory& optimizer);
 
 }  // namespace gradwire

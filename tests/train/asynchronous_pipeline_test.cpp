@@ -1,0 +1,714 @@
+#include <cmath>
+#include <filesystem>
+#include <mutex>
+#include <numbers>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gradwire/base/error.h"
+#include "gradwire/data/fashion_mnist.h"
+#include "gradwire/train/checkpoint/checkpoint.h"
+#include "gradwire/train/checkpoint/load.h"
+#include "gradwire/train/checkpoint/optimizer_state.h"
+#include "gradwire/train/pipeline/pipeline.h"
+#include "gradwire/train/pipeline/weight_prediction.h"
+#include "tests/data/temporary_folder.h"
+#include "tests/torch/loopback.h"
+#include "tests/train/pipeline_model.h"
+
+namespace gradwire::test {
+namespace {
+
+using ::testing::HasSubstr;
+using Tensors = std::vector<torch::Tensor>;
+
+/// A convolution reads its weight in the backward from the parameter, a linear layer from what it
+/// saved.
+struct MixedBlockImpl : torch::nn::Module {
+  MixedBlockImpl() {
+    conv = register_module("conv", torch::nn::Conv1d(torch::nn::Conv1dOptions(1, 2, 3).padding(1)));
+    linear = register_module("linear", torch::nn::Linear(16, 8));
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    return x + linear->forward(torch::gelu(conv->forward(x.unsqueeze(1))).flatten(1));
+  }
+  torch::nn::Conv1d conv{nullptr};
+  torch::nn::Linear linear{nullptr};
+};
+TORCH_MODULE(MixedBlock);
+
+/// Gives the parameters values that do not depend on random numbers, which threads share.
+template <class Holder>
+Holder with_fixed_values(Holder layer, double phase) {
+  const torch::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : all_parameters(*layer)) {
+    const double scale = tensor.dim() > 1 ? 0.5 : 0.1;
+    tensor.copy_(scale *
+                 torch::sin(torch::arange(tensor.numel()) * 1.7 + phase).view(tensor.sizes()));
+    phase += 1;
+  }
+  return layer;
+}
+
+Layers mixed_layers() {
+  Layers layers;
+  layers.add("input", [] { return with_fixed_values(torch::nn::Linear(5, 8), 0); });
+  for (int i = 0; i < 4; ++i) {
+    layers.add(fmt::format("block{}", i), [i] { return with_fixed_values(MixedBlock(), 10 + i); });
+  }
+  layers.add("output", [] { return with_fixed_values(torch::nn::Linear(8, 3), 20); });
+  return layers;
+}
+
+std::vector<std::size_t> cut_in(int stages) {
+  const std::vector<std::vector<std::size_t>> cuts{{6}, {4, 2}, {1, 3, 2}, {1, 2, 1, 2}};
+  return cuts[static_cast<std::size_t>(stages - 1)];
+}
+
+std::unique_ptr<torch::optim::Optimizer> momentum_sgd(Tensors parameters) {
+  return std::make_unique<torch::optim::SGD>(
+      std::move(parameters), torch::optim::SGDOptions(0.02).momentum(0.9).weight_decay(0.01));
+}
+std::unique_ptr<torch::optim::Optimizer> small_adam(Tensors parameters) {
+  return std::make_unique<torch::optim::Adam>(std::move(parameters),
+                                              torch::optim::AdamOptions(0.003));
+}
+
+struct AsyncCase {
+  std::string weights = "stash";
+  int stages = 4;
+  OptimizerFactory optimizer = momentum_sgd;
+  int micro_batches = 3;
+  int steps = 17;
+  int drained_at = 8;  ///< A step before which the pipeline is emptied.
+};
+
+constexpr std::int64_t kAsyncSamples = 7;
+
+/// What a training run leaves.
+struct AsyncOutcome {
+  NamedValues parameters;
+  std::vector<double> losses;    ///< Sums, by step.
+  std::vector<int> most_copies;  ///< Of the weights, by stage.
+};
+
+/// One process that keeps all versions of each stage's weights, and computes each micro-batch with
+/// those that the method's definition names, from forward to update before the next one.
+class AllVersions {
+ public:
+  explicit AllVersions(const AsyncCase& what) : what_(what) {
+    const Layers layers = mixed_layers();
+    std::size_t layer = 0;
+    for (const std::size_t count : cut_in(what.stages)) {
+      Stage& stage = stages_.emplace_back();
+      stage.module = std::make_shared<StageModule>();
+      for (std::size_t i = 0; i < count; ++i, ++layer) {
+        stage.module->add(layers.name(layer), layers.make(layer));
+      }
+      for (const auto& [name, tensor] : trainable_parameters(*stage.module)) {
+        stage.parameters.push_back(tensor);
+      }
+      stage.optimizer = what.optimizer(stage.parameters);
+      stage.keep_version();
+    }
+  }
+
+  AsyncOutcome run() {
+    AsyncOutcome outcome;
+    for (int step = 0; step < what_.steps; ++step) {
+      if (step == what_.drained_at) base_ = update_;
+      const auto batch = pipeline_batch(kAsyncSamples, step);
+      const auto inputs = batch.inputs.tensor_split(what_.micro_batches);
+      const auto targets = batch.targets.tensor_split(what_.micro_batches);
+      double sum = 0;
+      for (std::size_t i = 0; i < inputs.size(); ++i) {
+        const double count = by_step() ? kAsyncSamples : static_cast<double>(inputs[i].size(0));
+        sum += micro_batch(inputs[i], targets[i], count);
+        if (!by_step() || i + 1 == inputs.size()) update();
+      }
+      outcome.losses.push_back(sum);
+    }
+    for (Stage& stage : stages_) {
+      for (const auto& [name, tensor] : trainable_parameters(*stage.module)) {
+        outcome.parameters[name] = tensor.detach().flatten().clone();
+      }
+    }
+    return outcome;
+  }
+
+ private:
+  struct Stage {
+    std::shared_ptr<StageModule> module;
+    Tensors parameters;
+    std::unique_ptr<torch::optim::Optimizer> optimizer;
+    std::vector<Tensors> versions;
+    std::vector<Tensors> steps;  ///< By version: the last update's step, for a learning rate of 1.
+    double rate = 0;
+    Tensors velocity;  ///< Spike compensation's own momentum.
+
+    void keep_version() {
+      Tensors version, step;
+      for (const torch::Tensor& parameter : parameters) {
+        version.push_back(parameter.detach().clone());
+        step.push_back(step_of(parameter));
+      }
+      rate = optimizer->param_groups()[0].options().get_lr();
+      versions.push_back(version);
+      steps.push_back(step);
+    }
+
+    torch::Tensor step_of(const torch::Tensor& parameter) {
+      std::map<std::string, torch::Tensor> states;
+      for (const auto& [name, tensor] : states_of(*optimizer, parameter)) states[name] = tensor;
+      if (states.contains("momentum_buffer")) return states["momentum_buffer"].clone();
+      if (!states.contains("exp_avg")) return {};
+      const auto t = static_cast<double>(states["step"].item<std::int64_t>());
+      return (states["exp_avg"] / (1 - std::pow(0.9, t))) /
+             ((states["exp_avg_sq"] / (1 - std::pow(0.999, t))).sqrt() + 1e-8);
+    }
+
+    void use(const Tensors& values) {
+      for (std::size_t i = 0; i < parameters.size(); ++i) {
+        parameters[i].variable_data().copy_(values[i]);
+      }
+    }
+
+    Tensors predicted(std::size_t version, int updates) const {
+      Tensors all = versions[version];
+      for (std::size_t i = 0; i < all.size() && steps[version][i].defined() && updates > 0; ++i) {
+        all[i] = torch::add(all[i], steps[version][i], -rate * updates);
+      }
+      return all;
+    }
+
+    Tensors extended(std::size_t version, int updates) const {
+      Tensors all = versions[version];
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        all[i] = (versions[version][i] - versions[version - 1][i]) * updates + versions[version][i];
+      }
+      return all;
+    }
+  };
+
+  bool by_step() const { return what_.weights == "2bw"; }
+
+  Tensors forward_weights(int s) const {
+    const Stage& stage = stages_[static_cast<std::size_t>(s)];
+    const int delay = by_step() ? 1 : what_.stages - 1 - s;
+    const int version = std::max(update_ - delay, base_);
+    const int ahead = update_ - version;
+    const auto place = static_cast<std::size_t>(version);
+    if (what_.weights == "spectrain") return stage.predicted(place, ahead + s / 2);
+    if (what_.weights == "lwp_v") return stage.predicted(place, ahead);
+    if (what_.weights == "lwp_w" && version > base_ && ahead > 0) {
+      return stage.extended(place, ahead);
+    }
+    return stage.versions[place];
+  }
+
+  Tensors backward_weights(int s) const {
+    const Stage& stage = stages_[static_cast<std::size_t>(s)];
+    if (what_.weights == "stash" || by_step()) return forward_weights(s);
+    const auto place = static_cast<std::size_t>(update_);
+    return what_.weights == "spectrain" ? stage.predicted(place, s / 2) : stage.versions[place];
+  }
+
+  double micro_batch(const torch::Tensor& input, const torch::Tensor& target, double count) {
+    Tensors inputs, outputs;
+    torch::Tensor x = input;
+    for (int s = 0; s < what_.stages; ++s) {
+      inputs.push_back(s == 0 ? x : x.detach().requires_grad_());
+      Stage& stage = stages_[static_cast<std::size_t>(s)];
+      stage.use(forward_weights(s));
+      x = stage.module->forward(inputs.back(), [](std::size_t) {});
+      outputs.push_back(x);
+    }
+    const torch::Tensor sum = cross_entropy_sum().sum(x, target);
+    torch::Tensor gradient;
+    for (int s = what_.stages; s-- > 0;) {
+      const auto place = static_cast<std::size_t>(s);
+      stages_[place].use(backward_weights(s));
+      if (s + 1 == what_.stages) {
+        (sum / count).backward();
+      } else {
+        outputs[place].backward(gradient);
+      }
+      gradient = inputs[place].grad();
+    }
+    return sum.item<double>();
+  }
+
+  void update() {
+    for (int s = 0; s < what_.stages; ++s) {
+      Stage& stage = stages_[static_cast<std::size_t>(s)];
+      stage.use(stage.versions.back());
+      if (what_.weights == "spike_compensation") {
+        compensated_step(stage, what_.stages - 1 - s);
+      } else {
+        stage.optimizer->step();
+      }
+      stage.optimizer->zero_grad();
+      stage.keep_version();
+    }
+    ++update_;
+  }
+
+  /// The formula of the paper, with momentum_sgd's momentum of 0.9 and decay of 0.01.
+  static void compensated_step(Stage& stage, int delay) {
+    const torch::NoGradGuard no_grad;
+    const double a = std::pow(0.9, delay);
+    const double b = (1 - a) / (1 - 0.9);
+    for (std::size_t i = 0; i < stage.parameters.size(); ++i) {
+      const torch::Tensor& w = stage.parameters[i];
+      const torch::Tensor g = w.grad().add(w, 0.01);
+      if (stage.velocity.size() <= i) {
+        stage.velocity.push_back(g.clone());
+      } else {
+        stage.velocity[i].mul_(0.9).add_(g);
+      }
+      w.add_(stage.velocity[i], -(0.02 * a));
+      if (delay > 0) w.add_(g, -(0.02 * b));
+    }
+  }
+
+  AsyncCase what_;
+  std::vector<Stage> stages_;
+  int update_ = 0;  ///< Updates so far.
+  int base_ = 0;    ///< Those when the pipeline was empty last.
+};
+
+Pipeline::Options async_options(const ProcessGroup& group, const AsyncCase& what) {
+  Pipeline::Options options =
+      pipeline_options(group, what.weights == "2bw" ? "2bw" : "pipedream", what.micro_batches);
+  options.weights = what.weights;
+  options.optimizer = what.optimizer;
+  options.cut = cut_in(what.stages);
+  return options;
+}
+
+void on_async_ranks(int ranks, const std::function<void(const ProcessGroup&)>& body) {
+  run_on_loopback(ranks, [&](const ProcessGroup& group) {
+    at::set_num_threads(1);
+    body(group);
+  });
+}
+
+AsyncOutcome run_pipeline(const AsyncCase& what) {
+  std::mutex mutex;
+  AsyncOutcome outcome;
+  outcome.most_copies.resize(static_cast<std::size_t>(what.stages));
+  on_async_ranks(what.stages, [&](const ProcessGroup& group) {
+    Pipeline model(mixed_layers(), async_options(group, what));
+    std::vector<double> losses;
+    for (int step = 0; step < what.steps; ++step) {
+      const auto batch = pipeline_batch(kAsyncSamples, step);
+      if (step == what.drained_at) model.evaluate(batch.inputs);
+      const LossSum loss = model.train_step(batch.inputs, batch.targets);
+      EXPECT_EQ(loss.count, model.has_last_stage() ? kAsyncSamples : 0);
+      losses.push_back(loss.sum);
+    }
+    model.finish();
+    const std::lock_guard lock(mutex);
+    for (const LocalStage& stage : model.stages()) {
+      outcome.most_copies[static_cast<std::size_t>(stage.stage)] = stage.update->weights()->most_copies();
+      for (const auto& [name, tensor] : trainable_parameters(*stage.module)) {
+        outcome.parameters[name] = tensor.detach().flatten().clone();
+      }
+    }
+    if (model.has_last_stage()) outcome.losses = losses;
+  });
+  return outcome;
+}
+
+void expect_as_with_all_versions(const AsyncCase& what) {
+  at::set_num_threads(1);
+  const std::string text = fmt::format("{} on {} stages", what.weights, what.stages);
+  const AsyncOutcome expected = AllVersions(what).run();
+  const AsyncOutcome actual = run_pipeline(what);
+  EXPECT_EQ(actual.losses, expected.losses) << text;
+  ASSERT_EQ(actual.parameters.size(), expected.parameters.size());
+  for (const auto& [name, value] : expected.parameters) {
+    EXPECT_TRUE(torch::equal(actual.parameters.at(name), value)) << text << ": " << name;
+  }
+}
+
+TEST(AsynchronousPipeline, HasTheBitsOfAProcessThatKeepsAllVersions) {
+  for (const std::string weights :
+       {"stash", "2bw", "spectrain", "lwp_v", "lwp_w", "spike_compensation", "newest"}) {
+    for (const int stages : {1, 2, 3, 4}) {
+      expect_as_with_all_versions({.weights = weights, .stages = stages});
+    }
+  }
+}
+
+TEST(AsynchronousPipeline, HasThoseBitsWithAdamToo) {
+  for (const std::string weights : {"stash", "2bw", "spectrain", "lwp_v", "lwp_w"}) {
+    expect_as_with_all_versions({.weights = weights, .stages = 4, .optimizer = small_adam});
+  }
+}
+
+TEST(AsynchronousPipeline, HasThoseBitsForAnyNumberOfMicroBatches) {
+  for (const int micro_batches : {1, 2, 7}) {
+    for (const std::string weights : {"stash", "2bw", "spectrain"}) {
+      expect_as_with_all_versions({.weights = weights, .micro_batches = micro_batches});
+    }
+  }
+}
+
+TEST(AsynchronousPipeline, MethodsDiffer) {
+  const AsyncCase stash{};
+  const NamedValues plain = AllVersions(stash).run().parameters;
+  for (const std::string weights :
+       {"2bw", "spectrain", "lwp_v", "lwp_w", "spike_compensation", "newest"}) {
+    AsyncCase what = stash;
+    what.weights = weights;
+    const NamedValues other = AllVersions(what).run().parameters;
+    EXPECT_FALSE(torch::equal(other.at("input.weight"), plain.at("input.weight"))) << weights;
+  }
+}
+
+TEST(AsynchronousPipeline, KeepsAsManyCopiesAsItsRuleSays) {
+  using ::testing::ElementsAre;
+  const auto copies = [](const std::string& weights) {
+    return run_pipeline({.weights = weights}).most_copies;
+  };
+  EXPECT_THAT(copies("stash"), ElementsAre(4, 3, 2, 1));
+  EXPECT_THAT(copies("2bw"), ElementsAre(2, 2, 2, 2));
+  EXPECT_THAT(copies("spectrain"), ElementsAre(2, 2, 2, 2));
+  EXPECT_THAT(copies("lwp_v"), ElementsAre(2, 2, 2, 2));
+  EXPECT_THAT(copies("lwp_w"), ElementsAre(3, 3, 3, 3));
+  EXPECT_THAT(copies("spike_compensation"), ElementsAre(1, 1, 1, 1));
+  EXPECT_THAT(copies("newest"), ElementsAre(1, 1, 1, 1));
+}
+
+/// w x for one weight w, in float64.
+struct ScaleImpl : torch::nn::Module {
+  ScaleImpl() { weight = register_parameter("weight", torch::ones({1}, torch::kFloat64)); }
+  torch::Tensor forward(const torch::Tensor& x) { return x * weight; }
+  torch::Tensor weight;
+};
+TORCH_MODULE(Scale);
+
+/// Minimizes w^2 / 2 in the first of `stages` stages. Returns by how much the amplitude of w grows
+/// from one thousand updates to a later one.
+double growth(int stages, const std::string& weights, double rate) {
+  double ratio = 0;
+  on_async_ranks(stages, [&](const ProcessGroup& group) {
+    Layers layers;
+    layers.add("scale", [] { return Scale(); });
+    for (int i = 1; i < stages; ++i) {
+      layers.add(fmt::format("pass{}", i), [] {
+        return torch::nn::Functional([](const torch::Tensor& x) { return x * 1; });
+      });
+    }
+    const auto sgd = [rate](Tensors parameters) {
+      return std::make_unique<torch::optim::SGD>(std::move(parameters),
+                                                 torch::optim::SGDOptions(rate));
+    };
+    const auto half_square = [](const torch::Tensor& output, const torch::Tensor&) {
+      return output.pow(2).sum() / 2;
+    };
+    constexpr std::int64_t kUpdates = 100;  // A step's.
+    Pipeline model(layers, {.process_group = group,
+                            .micro_batches = kUpdates,
+                            .schedule = "pipedream",
+                            .weights = weights,
+                            .optimizer = sgd,
+                            .loss = {.sum = half_square}});
+    const auto ones = torch::ones({kUpdates, 1}, torch::kFloat64);
+    std::vector<double> losses;  // Of a hundred updates: more than a period of the oscillation.
+    for (int i = 0; i < 40; ++i) losses.push_back(model.train_step(ones, ones).sum);
+    model.finish();
+    if (model.has_last_stage()) ratio = losses[39] / losses[10];
+  });
+  return ratio;
+}
+
+/// Gradient descent with gradients D updates late is stable for a rate below 2 sin(pi / (4D + 2)):
+/// Lemma 1 of PipeMare, arXiv:1910.05124.
+TEST(AsynchronousPipeline, IsStableUpToTheRateOfItsDelay) {
+  for (const int stages : {1, 2, 4}) {
+    const int delay = stages - 1;
+    const double limit = 2 * std::sin(std::numbers::pi / (4 * delay + 2));
+    for (const std::string weights : {"stash", "newest"}) {
+      EXPECT_LT(growth(stages, weights, 0.99 * limit), 0.99) << weights << ' ' << stages;
+      EXPECT_GT(growth(stages, weights, 1.01 * limit), 1.01) << weights << ' ' << stages;
+    }
+  }
+}
+
+/// An optimizer of one float64 parameter after many steps with the same gradient.
+class ConstantGradient {
+ public:
+  explicit ConstantGradient(const OptimizerFactory& make)
+      : weight_(torch::tensor({1.5, -2.0}, torch::kFloat64).requires_grad_()),
+        optimizer_(make({weight_})) {
+    for (int i = 0; i < 2000; ++i) step();
+  }
+  void step() {
+    weight_.mutable_grad() = torch::tensor({0.3, -0.7}, torch::kFloat64);
+    before_ = weight_.detach().clone();
+    optimizer_->step();
+  }
+  Velocity velocity() { return *velocity_of(*optimizer_, optimizer_->param_groups()[0], weight_); }
+  torch::Tensor weight() const { return weight_.detach().clone(); }
+  torch::Tensor before() const { return before_; }
+
+ private:
+  torch::Tensor weight_, before_;
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;
+};
+
+std::unique_ptr<torch::optim::Optimizer> plain_momentum(Tensors parameters) {
+  return std::make_unique<torch::optim::SGD>(std::move(parameters),
+                                             torch::optim::SGDOptions(1e-3).momentum(0.9));
+}
+
+double distance(const torch::Tensor& a, const torch::Tensor& b) {
+  return (a - b).abs().max().item<double>();
+}
+
+TEST(WeightPrediction, MeetsTheLaterWeightsIfGradientsStayTheSame) {
+  for (const int updates : {1, 2, 5, 9}) {
+    ConstantGradient problem(plain_momentum);
+    const torch::Tensor now = problem.weight();
+    torch::Tensor from_momentum = now.clone(), from_update = now.clone();
+    predict_weights(from_momentum, now, problem.velocity(), updates);
+    extend_update(from_update, now, problem.before(), updates);
+    for (int i = 0; i < updates; ++i) problem.step();
+    EXPECT_LT(distance(from_momentum, problem.weight()), 1e-12) << updates;
+    EXPECT_LT(distance(from_update, problem.weight()), 1e-12) << updates;
+  }
+}
+
+TEST(WeightPrediction, MeetsTheLaterWeightsOfAdam) {
+  const auto adam = [](Tensors parameters) -> std::unique_ptr<torch::optim::Optimizer> {
+    return std::make_unique<torch::optim::Adam>(std::move(parameters),
+                                                torch::optim::AdamOptions(1e-3));
+  };
+  ConstantGradient problem(adam);
+  torch::Tensor predicted = problem.weight();
+  predict_weights(predicted, problem.weight(), problem.velocity(), 7);
+  for (int i = 0; i < 7; ++i) problem.step();
+  EXPECT_LT(distance(predicted, problem.weight()), 1e-12);
+}
+
+TEST(WeightPrediction, HasNoVelocityBeforeTheFirstUpdate) {
+  const torch::Tensor weight = torch::ones({2}).requires_grad_();
+  const auto optimizer = plain_momentum({weight});
+  EXPECT_FALSE(velocity_of(*optimizer, optimizer->param_groups()[0], weight));
+}
+
+/// The weights after one gradient of 1 and many of 0, at a rate of 1.
+double sum_of_one_gradient(int delay) {
+  const torch::Tensor weight = torch::zeros({1}, torch::kFloat64).requires_grad_();
+  const auto optimizer = std::make_unique<torch::optim::SGD>(
+      Tensors{weight}, torch::optim::SGDOptions(1).momentum(0.8));
+  const auto weights =
+      make_single_version(WeightMethod::spike_compensation, {0, delay}, {weight}, *optimizer);
+  for (int i = 0; i < 400; ++i) {
+    weight.mutable_grad() = torch::full({1}, i == 0 ? 1 : 0, torch::kFloat64);
+    weights->begin_update();
+    optimizer->step();
+    weights->end_update();
+  }
+  EXPECT_EQ(optimizer->param_groups()[0].options().get_lr(), 1);
+  return -weight.item<double>();
+}
+
+TEST(SpikeCompensation, GivesEachGradientTheSameSum) {
+  for (const int delay : {0, 1, 3, 10}) EXPECT_NEAR(sum_of_one_gradient(delay), 5, 1e-12) << delay;
+  EXPECT_DOUBLE_EQ(spike_factors(0.8, 3).velocity, 0.512);
+  EXPECT_DOUBLE_EQ(spike_factors(0.8, 3).gradient, 1 + 0.8 + 0.64);  // The updates missed.
+}
+
+TEST(SpikeCompensation, IsPlainMomentumWithoutDelay) {
+  const auto run = [](bool compensated) {
+    const torch::Tensor weight = torch::tensor({1.5F, -2.0F, 0.3F}).requires_grad_();
+    const auto optimizer = momentum_sgd({weight});
+    const auto weights =
+        make_single_version(WeightMethod::spike_compensation, {0, 0}, {weight}, *optimizer);
+    for (int i = 0; i < 50; ++i) {
+      weight.mutable_grad() = torch::sin(weight.detach() * 3 + i);
+      if (compensated) weights->begin_update();
+      optimizer->step();
+      if (compensated) weights->end_update();
+    }
+    return weight.detach().clone();
+  };
+  EXPECT_TRUE(torch::equal(run(true), run(false)));
+}
+
+TEST(AsynchronousPipeline, GoesOnFromACheckpointAsWithoutTheInterruption) {
+  // A checkpoint drains the pipeline, so both runs save one.
+  for (const std::string weights : {"stash", "2bw", "spectrain", "lwp_w", "spike_compensation"}) {
+    const TemporaryFolder folder;
+    const AsyncCase what{.weights = weights, .stages = 3};
+    const auto run = [&](int from, int to, bool save) {
+      std::mutex mutex;
+      NamedValues values;
+      on_async_ranks(3, [&](const ProcessGroup& group) {
+        Pipeline model(mixed_layers(), async_options(group, what));
+        if (from > 0) load_checkpoint(folder.path(), {.group = group, .model = model});
+        for (int step = from; step < to; ++step) {
+          const auto batch = pipeline_batch(kAsyncSamples, step);
+          model.train_step(batch.inputs, batch.targets);
+          if (save && step == 4) {
+            save_checkpoint({.group = group, .model = model}, 5, {.folder = folder.path()});
+          }
+        }
+        const NamedValues own = state_values(model);
+        const std::lock_guard lock(mutex);
+        values.insert(own.begin(), own.end());
+      });
+      return values;
+    };
+    const NamedValues through = run(0, 10, true);
+    const NamedValues resumed = run(5, 10, false);
+    ASSERT_EQ(through.size(), resumed.size());
+    for (const auto& [name, value] : through) {
+      EXPECT_TRUE(torch::equal(resumed.at(name), value)) << weights << ": " << name;
+    }
+  }
+}
+
+/// Draws weights from a generator of the layer's own; threads share torch's.
+template <class Holder>
+Holder with_drawn_values(Holder layer, std::uint64_t seed) {
+  const torch::NoGradGuard no_grad;
+  const at::Generator generator = at::detail::createCPUGenerator(seed);
+  for (const auto& [name, tensor] : all_parameters(*layer)) {
+    const double inputs = static_cast<double>(tensor.numel() / tensor.size(0));
+    tensor.normal_(0, tensor.dim() > 1 ? std::sqrt(2 / inputs) : 0, generator);
+  }
+  return layer;
+}
+
+/// A convolutional network for images of 28 x 28, with 6,218 parameters.
+Layers small_convnet(std::uint64_t seed) {
+  using torch::nn::Conv2dOptions;
+  Layers layers;
+  const auto relu = [] {
+    return torch::nn::Functional([](const torch::Tensor& x) { return torch::relu(x); });
+  };
+  layers.add("conv1", [seed] {
+    return with_drawn_values(torch::nn::Conv2d(Conv2dOptions(1, 8, 3).stride(2)), 4 * seed);
+  });
+  layers.add("relu1", relu);
+  layers.add("conv2", [seed] {
+    return with_drawn_values(torch::nn::Conv2d(Conv2dOptions(8, 16, 3).stride(2)), 4 * seed + 1);
+  });
+  layers.add("relu2", relu);
+  layers.add("pool", [] { return torch::nn::AdaptiveAvgPool2d(3); });
+  layers.add("flatten", [] { return torch::nn::Flatten(); });
+  layers.add("hidden",
+             [seed] { return with_drawn_values(torch::nn::Linear(144, 32), 4 * seed + 2); });
+  layers.add("relu3", relu);
+  layers.add("output",
+             [seed] { return with_drawn_values(torch::nn::Linear(32, 10), 4 * seed + 3); });
+  return layers;
+}
+
+/// A run on four stages with an update for every 32 images.
+struct Learning {
+  std::string schedule = "pipedream";
+  std::string weights;
+  double rate = 0.02;
+  std::uint64_t seed = 0;
+  std::int64_t images = 12'800;
+  int epochs = 1;
+};
+
+/// Returns the accuracy in percent on Fashion-MNIST's test images.
+double accuracy_of(const Learning& how) {
+  constexpr std::int64_t kUpdate = 32;
+  const auto pixels = [](const torch::Tensor& images) {
+    return images.to(torch::kFloat32).div(255).sub(0.2860).div(0.3530);
+  };
+  const ImageData train = load_fashion_mnist(Split::train);
+  const ImageData test = load_fashion_mnist(Split::test);
+  const torch::Tensor inputs = pixels(train.images.narrow(0, 0, how.images));
+  const torch::Tensor test_inputs = pixels(test.images);
+  const std::int64_t step = how.schedule == "pipedream" ? 4 * kUpdate : kUpdate;
+  double accuracy = 0;
+  on_async_ranks(4, [&](const ProcessGroup& group) {
+    const auto sgd = [&](Tensors parameters) {
+      return std::make_unique<torch::optim::SGD>(std::move(parameters),
+                                                 torch::optim::SGDOptions(how.rate).momentum(0.9));
+    };
+    // Linear decay: the last weights depend little on the last images.
+    std::int64_t done = 0;
+    const auto decay = [&](torch::optim::Optimizer& optimizer) {
+      const double left =
+          1 - static_cast<double>(done) / static_cast<double>(how.epochs * how.images);
+      for (auto& each : optimizer.param_groups()) each.options().set_lr(how.rate * left);
+    };
+    Pipeline model(small_convnet(how.seed), {.process_group = group,
+                                             .micro_batches = 4,
+                                             .schedule = how.schedule,
+                                             .weights = how.weights,
+                                             .cut = {2, 4, 2, 1},
+                                             .optimizer = sgd,
+                                             .loss = cross_entropy_sum()});
+    for (int epoch = 0; epoch < how.epochs; ++epoch) {
+      for (std::int64_t i = 0; i + step <= how.images; i += step) {
+        model.train_step(inputs.narrow(0, i, step), train.labels.narrow(0, i, step), {.before = decay});
+        done += step;
+      }
+    }
+    const torch::Tensor output = model.evaluate(test_inputs);
+    if (!output.defined()) return;
+    accuracy = 100 * (output.argmax(1) == test.labels).to(torch::kFloat64).mean().item<double>();
+  });
+  return accuracy;
+}
+
+TEST(AsynchronousPipeline, LearnsAboutAsWellAsASynchronousOne) {
+  const double synchronous = accuracy_of({.schedule = "1f1b"});
+  EXPECT_GT(synchronous, 65);
+  for (const std::string weights : {"stash", "spectrain", "lwp_v"}) {
+    EXPECT_GT(accuracy_of({.weights = weights}), synchronous - 4) << weights;
+  }
+}
+
+std::string async_error(const std::function<void(Pipeline::Options&)>& change) {
+  try {
+    on_async_ranks(2, [&](const ProcessGroup& group) {
+      Pipeline::Options options = async_options(group, {.stages = 2});
+      change(options);
+      const Pipeline model(mixed_layers(), options);
+    });
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(AsynchronousPipelineErrors, SayWhatGoesTogether) {
+  EXPECT_EQ(async_error([](auto& o) { o.weights.clear(); }), "");
+  EXPECT_THAT(async_error([](auto& o) { o.weights = "spectrein"; }), HasSubstr("spectrain"));
+  EXPECT_THAT(async_error([](auto& o) { o.weights = "2bw"; }),
+              HasSubstr("weights 2bw do not go with the schedule pipedream"));
+  EXPECT_THAT(async_error([](auto& o) { o.schedule = "1f1b"; }),
+              HasSubstr("weights stash do not go with the schedule 1f1b"));
+  EXPECT_THAT(async_error([](auto& o) { o.weights = "flush"; }), HasSubstr("flush goes with"));
+  EXPECT_THAT(async_error([](auto& o) { o.clip_norm = 1; }), HasSubstr("clip_norm needs"));
+  const auto sgd = [](Tensors parameters) {
+    return std::make_unique<torch::optim::SGD>(std::move(parameters),
+                                               torch::optim::SGDOptions(0.1));
+  };
+  EXPECT_THAT(async_error([&](auto& o) {
+                o.weights = "lwp_v";
+                o.optimizer = sgd;
+              }),
+              HasSubstr("the momentum of SGD, Adam or AdamW"));
+  EXPECT_THAT(async_error([&](auto& o) {
+                o.weights = "spike_compensation";
+                o.optimizer = small_adam;
+              }),
+              HasSubstr("need SGD with momentum"));
+}
+
+}  // namespace
+}  // namespace gradwire::test
