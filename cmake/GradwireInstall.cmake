@@ -44,6 +44,7 @@ set(GRADWIRE_TORCH_HEADERS
   train/memory/memory_tracker.h
   train/optim/layerwise.h
   train/parallel/box_exchange.h
+  train/parallel_mesh.h
   train/parallel/parallel_conv.h
   train/parallel/parallel_cross_entropy.h
   train/parallel/parallel_dropout.h

@@ -311,7 +311,8 @@ AsyncOutcome run_pipeline(const AsyncCase& what) {
     model.finish();
     const std::lock_guard lock(mutex);
     for (const LocalStage& stage : model.stages()) {
-      outcome.most_copies[static_cast<std::size_t>(stage.stage)] = stage.update->weights()->most_copies();
+      outcome.most_copies[static_cast<std::size_t>(stage.stage)] =
+          stage.update->weights()->most_copies();
       for (const auto& [name, tensor] : trainable_parameters(*stage.module)) {
         outcome.parameters[name] = tensor.detach().flatten().clone();
       }
@@ -653,7 +654,8 @@ double accuracy_of(const Learning& how) {
                                              .loss = cross_entropy_sum()});
     for (int epoch = 0; epoch < how.epochs; ++epoch) {
       for (std::int64_t i = 0; i + step <= how.images; i += step) {
-        model.train_step(inputs.narrow(0, i, step), train.labels.narrow(0, i, step), {.before = decay});
+        model.train_step(inputs.narrow(0, i, step), train.labels.narrow(0, i, step),
+                         {.before = decay});
         done += step;
       }
     }

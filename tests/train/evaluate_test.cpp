@@ -44,15 +44,14 @@ TEST(Evaluate, EveryRankRunsTheModelEquallyOftenOnNoMoreThanItsPartOfABatch) {
   run_on_threads(kRanks, [&](const auto& group) {
     torch::nn::Sequential module(torch::nn::Identity{});
     Given own;
-    const recipe::Evaluation found = recipe::evaluate(
-        {module.ptr()},
-        [&](const torch::Tensor& inputs) {
-          EXPECT_FALSE(module->is_training());
-          EXPECT_FALSE(torch::GradMode::is_enabled());
-          own.push_back(inputs.size(0));
-          return all_even(inputs);
-        },
-        numbers(), kBatch, {*group, *group});
+    const recipe::Evaluation found = recipe::evaluate({module.ptr()},
+                                                      [&](const torch::Tensor& inputs) {
+                                                        EXPECT_FALSE(module->is_training());
+                                                        EXPECT_FALSE(torch::GradMode::is_enabled());
+                                                        own.push_back(inputs.size(0));
+                                                        return all_even(inputs);
+                                                      },
+                                                      numbers(), kBatch, {*group, *group});
     EXPECT_TRUE(module->is_training());
     EXPECT_EQ(found.images, kSamples);
     EXPECT_DOUBLE_EQ(found.accuracy, 19.0 / kSamples);

@@ -31,8 +31,8 @@ TEST(ParallelMesh, EveryAxisHasTheRanksThatDifferAlongIt) {
     const ParallelMesh mesh(world, {.pipeline = 2, .tensor = 2});
     EXPECT_EQ(mesh.describe(), "8 ranks: pipeline 2 x data 2 x tensor 2");
     const int rank = world->getRank();
-    EXPECT_EQ(mesh.position(), (MeshPosition{
-                                   .data = rank / 2 % 2, .pipeline = rank / 4, .tensor = rank % 2}));
+    EXPECT_EQ(mesh.position(),
+              (MeshPosition{.data = rank / 2 % 2, .pipeline = rank / 4, .tensor = rank % 2}));
     EXPECT_EQ(mesh.rank_of(mesh.position()), rank);
     EXPECT_EQ(mesh.spatial()->getSize(), 1);
     const auto mine = static_cast<double>(rank);
@@ -49,9 +49,8 @@ TEST(ParallelMesh, OneAxisWorksOnAnyBackend) {
     EXPECT_EQ(mesh.pipeline(), world);
     EXPECT_EQ(mesh.data()->getSize(), 1);
   });
-  const auto errors = errors_on_threads(4, [](const ProcessGroup& world) {
-    const ParallelMesh mesh(world, {.pipeline = 2});
-  });
+  const auto errors = errors_on_threads(
+      4, [](const ProcessGroup& world) { const ParallelMesh mesh(world, {.pipeline = 2}); });
   EXPECT_THAT(errors[0], HasSubstr("gradwire::init()"));
 }
 
@@ -65,8 +64,8 @@ TEST(ParallelMesh, RefusesDegreesThatAreNotTheRanks) {
   EXPECT_THAT(refusal({.data = 1, .pipeline = 0}, 6), HasSubstr("a degree of 0"));
 }
 
-/// Training of 8 samples by replica 0 and `others` by each other one. Micro-batches have two samples
-/// or more: a product of one row has other bits where ZeRO lays a weight out unaligned.
+/// Training of 8 samples by replica 0 and `others` by each other one. Micro-batches have two
+/// samples or more: a product of one row has other bits where ZeRO lays a weight out unaligned.
 struct Hybrid {
   int data = 2;
   int pipeline = 2;
@@ -98,9 +97,9 @@ void train_hybrid(Pipeline& model, const Hybrid& what, const ParallelMesh& mesh,
   const int replica = mesh.position().data;
   for (int step = from; step < to; ++step) {
     const auto batch = batch_of(what, replica, step);
-    const LossSum loss = model.train_step(
-        batch.inputs, batch.targets,
-        {.next_samples = step + 1 < to ? samples_of(what, replica) : -1});
+    const LossSum loss =
+        model.train_step(batch.inputs, batch.targets,
+                         {.next_samples = step + 1 < to ? samples_of(what, replica) : -1});
     EXPECT_EQ(loss.count, model.has_last_stage() ? static_cast<double>(batch.targets.numel()) : 0);
   }
   model.finish();

@@ -123,7 +123,8 @@ inline Layers shared_layers() {
   return shared;
 }
 
-inline void expect_same(const NamedValues& actual, const NamedValues& expected, const std::string& what) {
+inline void expect_same(const NamedValues& actual, const NamedValues& expected,
+                        const std::string& what) {
   ASSERT_EQ(actual.size(), expected.size()) << what;
   for (const auto& [name, value] : expected) {
     ASSERT_TRUE(actual.contains(name)) << what << ": " << name;

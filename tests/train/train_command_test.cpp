@@ -80,8 +80,8 @@ TEST_F(TrainCommand, TrainsAPipelineLikeOneRank) {
     EXPECT_EQ(finished.status, 0) << finished.output;
     return finished.output;
   };
-  const std::string output = with({"-n", "2", "--output", folder / "two", "--set",
-                                   "mesh.pipeline=2"});
+  const std::string output =
+      with({"-n", "2", "--output", folder / "two", "--set", "mesh.pipeline=2"});
   EXPECT_THAT(output, AllOf(HasSubstr("Trained on 2 ranks: 20 steps"), HasSubstr("of 101 images")));
   EXPECT_EQ(nlohmann::json::parse(content("two/run.json"))["strategy"], "pipeline x2");
   with({"-n", "3", "--output", folder / "three", "--set", "mesh.pipeline=3", "--set",
@@ -125,9 +125,9 @@ TEST_F(TrainCommand, ResumesAHybridInAnotherLayout) {
 }
 
 TEST_F(TrainCommand, DryRunDrawsThePipelineWithoutData) {
-  const auto finished =
-      train({"-n", "4", "--dry-run", "--set", "mesh.pipeline=2", "--set", "pipeline.micro_batches=3"},
-            folder / "nowhere");
+  const auto finished = train(
+      {"-n", "4", "--dry-run", "--set", "mesh.pipeline=2", "--set", "pipeline.micro_batches=3"},
+      folder / "nowhere");
   ASSERT_EQ(finished.status, 0) << finished.output;
   EXPECT_THAT(finished.output,
               AllOf(HasSubstr("4 ranks: pipeline 2 x data 2"), HasSubstr("16 samples per replica"),

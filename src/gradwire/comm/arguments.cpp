@@ -35,7 +35,8 @@ Rank check_subgroup(std::span<const Rank> ranks, Rank self, int size) {
   Rank place = -1;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     check_rank(ranks[i], size, "subgroup");
-    if (seen[static_cast<std::size_t>(ranks[i])]) refuse("rank {} is twice in a subgroup", ranks[i]);
+    if (seen[static_cast<std::size_t>(ranks[i])])
+      refuse("rank {} is twice in a subgroup", ranks[i]);
     seen[static_cast<std::size_t>(ranks[i])] = true;
     if (ranks[i] == self) place = static_cast<Rank>(i);
   }

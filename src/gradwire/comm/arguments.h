@@ -17,8 +17,8 @@ void check_rank(Rank rank, int ranks, std::string_view what);
 /// Checks the peer and the tag of a message that rank `self` sends or receives.
 void check_message(Rank peer, Rank self, int ranks, int tag);
 
-/// Checks that `ranks` are ranks of a communicator of `size`, none of them twice, and that `self` is
-/// among them. Returns its index.
+/// Checks that `ranks` are ranks of a communicator of `size`, none of them twice, and that `self`
+/// is among them. Returns its index.
 Rank check_subgroup(std::span<const Rank> ranks, Rank self, int size);
 
 /// Checks that `tag` is within 0 .. 2^30 - 1.

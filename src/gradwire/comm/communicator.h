@@ -117,9 +117,9 @@ class Communicator {
                                                std::shared_ptr<bootstrap::Store> store = nullptr);
 
   /// Graceful shutdown, when the last of a communicator and its subgroups is destroyed: waits for
-  /// operations in flight, within their timeouts, then tells the peers that this rank leaves. Receives of messages that no peer has begun to send fail with
-  /// ErrorKind::aborted. If an exception is unwinding the stack, everything in flight fails with
-  /// it, on the peers too.
+  /// operations in flight, within their timeouts, then tells the peers that this rank leaves.
+  /// Receives of messages that no peer has begun to send fail with ErrorKind::aborted. If an
+  /// exception is unwinding the stack, everything in flight fails with it, on the peers too.
   virtual ~Communicator() = default;
 
   virtual Rank rank() const = 0;

@@ -279,9 +279,8 @@ std::string ScheduledCommunicator::algorithm_for(Collective collective, std::siz
 }
 
 void ScheduledCommunicator::abort(const std::string& reason) {
-  engine().abort(
-      {ErrorKind::aborted, fmt::format("rank {} aborted the communicator: {}",
-                                   planner_->engine_rank(rank_), reason)});
+  engine().abort({ErrorKind::aborted, fmt::format("rank {} aborted the communicator: {}",
+                                                  planner_->engine_rank(rank_), reason)});
 }
 
 void ScheduledCommunicator::leave_at_once() {

@@ -10,7 +10,8 @@ CompiledProgram::Exchange& exchange_for(std::vector<CompiledProgram::Exchange>& 
                                         Rank peer, Rank rank_in_group) {
   auto at = std::ranges::lower_bound(exchanges, peer, {}, &CompiledProgram::Exchange::peer);
   if (at == exchanges.end() || at->peer != peer) {
-    at = exchanges.insert(at, {.peer = peer, .rank_in_group = rank_in_group, .sends = {}, .receives = {}});
+    at = exchanges.insert(
+        at, {.peer = peer, .rank_in_group = rank_in_group, .sends = {}, .receives = {}});
   }
   return *at;
 }

@@ -35,8 +35,7 @@ OperationKey InFlightTable::next_key(const OperationRequest& request, Rank& pair
   const CompiledProgram::Exchange& exchange = request.program->exchanges.front();
   pair = exchange.peer;
   const bool sends = !exchange.sends.empty();
-  const std::uint32_t channel =
-      channel_of(request.tag, sends ? self_ : pair, sends ? pair : self_);
+  const std::uint32_t channel = channel_of(request.tag, sends ? self_ : pair, sends ? pair : self_);
   return {channel, posted_[{pair, request.group, channel}]++, request.group};
 }
 
@@ -73,7 +72,8 @@ bool InFlightTable::has_earlier_in_lane(const InFlightOperation& flight) const {
   const OperationKey key = flight.operation.key();
   return std::ranges::any_of(in_flight_, [&](const auto& other) {
     const OperationKey& theirs = other->operation.key();
-    return theirs.group == key.group && theirs.channel == key.channel && theirs.sequence < key.sequence;
+    return theirs.group == key.group && theirs.channel == key.channel &&
+           theirs.sequence < key.sequence;
   });
 }
 

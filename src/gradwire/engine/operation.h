@@ -37,7 +37,8 @@ struct OperationKey {
 class Completion {
  public:
   virtual ~Completion() = default;
-  /// A receive from any rank is matched to rank `from` of its group. Called before succeeded() or failed().
+  /// A receive from any rank is matched to rank `from` of its group. Called before succeeded() or
+  /// failed().
   virtual void resolved(Rank /*from*/) {}
   virtual void succeeded() = 0;
   virtual void failed(const Error& error) = 0;
@@ -55,9 +56,9 @@ struct OperationRequest {
   bool input_survives = false;  ///< True if the input is intact after a failure.
   std::shared_ptr<Completion> completion;
   std::uint16_t group = 0;  ///< 0: all ranks.
-  int tag = -1;      ///< Of a point-to-point message; -1 for collectives.
-  int lane = 0;      ///< Of a collective.
-  int segments = 0;  ///< Approximate number per message; 0: kSegmentsPerMessage.
+  int tag = -1;             ///< Of a point-to-point message; -1 for collectives.
+  int lane = 0;             ///< Of a collective.
+  int segments = 0;         ///< Approximate number per message; 0: kSegmentsPerMessage.
   std::shared_ptr<const schedule::Splits>
       splits;  ///< Parts of an all_to_all with unequal parts; else null.
   /// For a receive from any rank, whose `program` is null until the sender is known: creates the

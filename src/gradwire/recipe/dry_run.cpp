@@ -51,10 +51,9 @@ std::string dry_run(const TrainConfig& config, int ranks) {
                                  ranks, text_of(mesh), config.model.name, layers.size(), samples);
   if (mesh.pipeline == 1) return text;
   const auto schedule = value_or_throw(pipeline::make_pipeline(
-      config.pipeline.schedule,
-      {.ranks = mesh.pipeline,
-       .micro_batches =
-           static_cast<int>(std::min<std::int64_t>(config.pipeline.micro_batches, samples))}));
+      config.pipeline.schedule, {.ranks = mesh.pipeline,
+                                 .micro_batches = static_cast<int>(std::min<std::int64_t>(
+                                     config.pipeline.micro_batches, samples))}));
   const auto cut = complete_cut(layers, config.pipeline.cut, schedule.stages());
   return text + stages_text(layers, cut, schedule) + schedule_text(schedule);
 }

@@ -25,9 +25,8 @@ constexpr std::int64_t kSide = 28;
 
 void add_convolution(Layers& layers, const std::string& number, std::int64_t from,
                      std::int64_t to) {
-  layers.add("conv" + number, [=] {
-    return torch::nn::Conv2d(torch::nn::Conv2dOptions(from, to, 3).padding(1));
-  });
+  layers.add("conv" + number,
+             [=] { return torch::nn::Conv2d(torch::nn::Conv2dOptions(from, to, 3).padding(1)); });
   layers.add("relu" + number, [] { return torch::nn::ReLU(); });
   layers.add("pool" + number, [] { return torch::nn::MaxPool2d(2); });
 }

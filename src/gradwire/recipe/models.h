@@ -7,8 +7,9 @@
 
 namespace gradwire::recipe {
 
-/// Returns the layers of the model that a configuration names. It returns log-probabilities of classes along
-/// dimension 1: N x 10 for N x 1 x 28 x 28 images, N x vocabulary x T for N x T bytes of text.
+/// Returns the layers of the model that a configuration names. The model returns log-probabilities
+/// of classes along dimension 1: N x 10 for N x 1 x 28 x 28 images, N x vocabulary x T for N x T
+/// bytes of text.
 /// Weights come from torch's default generator.
 ///
 ///   convnet      twice (3x3 convolution, ReLU, 2x2 max pooling), two fully connected layers

@@ -97,7 +97,8 @@ std::string pipeline_strategy_of(const TrainConfig& config, int ranks) {
   std::string text = fmt::format("pipeline x{}", config.mesh.pipeline);
   const int replicas = replicas_of(config, ranks);
   if (replicas == 1) return text;
-  const std::string data = config.zero.stage > 0 ? fmt::format("ZeRO-{}", config.zero.stage) : "DDP";
+  const std::string data =
+      config.zero.stage > 0 ? fmt::format("ZeRO-{}", config.zero.stage) : "DDP";
   return text + fmt::format(", {} x{}", data, replicas);
 }
 

@@ -414,10 +414,9 @@ PipelineConfig read_pipeline(JsonFields json, const MeshDegrees& mesh) {
       json.integer_or("micro_batches", pipeline.micro_batches, 1, kMostMicroBatches);
   pipeline.schedule = json.text_or("schedule", pipeline.schedule);
   if (json.has("weights")) {
-    pipeline.weights =
-        json.choice_or("weights", "flush",
-                       {"flush", "stash", "2bw", "spectrain", "lwp_v", "lwp_w",
-                        "spike_compensation", "newest"});
+    pipeline.weights = json.choice_or(
+        "weights", "flush",
+        {"flush", "stash", "2bw", "spectrain", "lwp_v", "lwp_w", "spike_compensation", "newest"});
   }
   if (json.has("cut")) {
     for (const double layers : json.numbers("cut")) {

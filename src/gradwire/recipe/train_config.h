@@ -105,7 +105,7 @@ struct PipelineConfig {
   std::string schedule = "1f1b";  ///< A name of `gradwire schedule pipeline`.
   /// As Pipeline::Options::weights: "stash", "spectrain", ... with asynchronous schedules.
   std::string weights;
-  std::vector<std::size_t> cut;   ///< Layers of each stage; empty: balanced by parameters.
+  std::vector<std::size_t> cut;  ///< Layers of each stage; empty: balanced by parameters.
 };
 
 struct TrainConfig {

@@ -125,7 +125,8 @@ WeightMethod Pipeline::find_method() const {
         "on its own: use a synchronous schedule, such as zero_bubble",
         options_.schedule);
   }
-  const bool replicated = options_.data.process_group->getSize() > 1 || options_.data.zero_stage > 0;
+  const bool replicated =
+      options_.data.process_group->getSize() > 1 || options_.data.zero_stage > 0;
   if (!flushes && replicated) {
     refuse(
         "the schedule {} updates each stage after its micro-batches, which replicas and ZeRO do "
@@ -192,8 +193,7 @@ void Pipeline::make_stages(const Layers& layers) {
     if (owner != rank_) continue;
     if (is_asynchronous()) {
       const int staleness = schedule.weight_bounds[static_cast<std::size_t>(s)].staleness;
-      stage.update =
-          make_stage_update(*stage.module, method_, {s, staleness}, options_.optimizer);
+      stage.update = make_stage_update(*stage.module, method_, {s, staleness}, options_.optimizer);
     } else {
       stage.update = make_stage_update(*stage.module, options_.data, options_.optimizer);
     }

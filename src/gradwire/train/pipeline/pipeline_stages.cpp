@@ -116,8 +116,7 @@ torch::Tensor PipelineStages::forward(const LocalStage& stage, const torch::Tens
   stage.update->before_forward();
   const BlockScope scope(stage.update->observer());
   torch::Tensor output = stage.module->forward(input, [&](std::size_t layer) {
-    set_random_seed(
-        seed_of(options_.seed, number, first_sample, stage.first_layer + layer));
+    set_random_seed(seed_of(options_.seed, number, first_sample, stage.first_layer + layer));
   });
   stage.update->after_forward(output);
   return output;
@@ -154,8 +153,7 @@ void PipelineStages::compute_forward(const pipeline::Task& task, std::int64_t st
   const bool trains = schedule_->trains;
   if (trains && !first) input.requires_grad_();
   const c10::AutoGradMode grad_mode(trains);
-  torch::Tensor output =
-      forward(local(task.stage), input, current.batch.first[i], current.number);
+  torch::Tensor output = forward(local(task.stage), input, current.batch.first[i], current.number);
   if (!is_last(task.stage)) {
     put({task.stage, task.stage + 1, task.micro_batch}, step, output.detach());
   } else if (trains) {
@@ -194,8 +192,8 @@ void PipelineStages::compute_backward(const pipeline::Task& task, std::int64_t s
                                      ? torch::ones({})
                                      : take({task.stage + 1, task.stage, task.micro_batch}, step);
   const bool whole = task.compute == Compute::backward;
-  const torch::Tensor result = whole || !update.splits_backward() ? backward.all(gradient)
-                                                                  : backward.inputs(gradient);
+  const torch::Tensor result =
+      whole || !update.splits_backward() ? backward.all(gradient) : backward.inputs(gradient);
   if (whole) backwards_.erase(found);
   if (task.stage == 0) return;
   const std::int64_t samples =
