@@ -2,8 +2,10 @@
 
 import os
 import pathlib
+import signal
 import subprocess
 import tempfile
+import time
 import unittest
 
 from harness import Hosts
@@ -66,6 +68,30 @@ class Training(unittest.TestCase):
             ranks = self.start(hosts)
             hosts.cut(3)
             self.assert_all_name(hosts, ranks, 3)
+
+    def test_a_hybrid_ends_when_a_host_dies_and_continues_in_another_layout(self):
+        hybrid = ["mesh.pipeline=2", "zero.stage=1", "pipeline.schedule=zero_bubble",
+                  "checkpoint_every=4", "batch_size=64"]
+        message = r"(activation|gradient) of micro-batch \d+ from stage \d to stage \d"
+        for how in (signal.SIGKILL, signal.SIGSTOP):
+            folder = self.folder / how.name
+            with Hosts(4) as hosts:
+                job = hosts.launch(GRADWIRE, [], training(folder, *hybrid, "epochs=1000"))
+                self.wait_for_checkpoint(folder, job)
+                hosts.kill(3, TRAINER, how)
+                self.assertNotEqual(job.wait(60), 0, "a rank was lost")
+                self.assertRegex(job.output(), message)
+            subprocess.run([*training(folder, "mesh.pipeline=2", "batch_size=64",
+                                      "epochs=1", "resume=auto"), "-n", "2"],
+                           check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            self.assertTrue((folder / "model.safetensors").exists())
+
+    def wait_for_checkpoint(self, folder, job, seconds=60):
+        deadline = time.monotonic() + seconds
+        while not any(folder.glob("checkpoints/step-*")):
+            if job.child.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError(f"no checkpoint:\n{job.output()}")
+            time.sleep(0.05)
 
 
 if __name__ == "__main__":

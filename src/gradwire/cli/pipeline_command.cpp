@@ -135,7 +135,7 @@ pipeline::PipelineSchedule searched_schedule(const PipelineArguments& given) {
                                .costs = costs_of(given, given.stages, given.stages),
                                .kept = std::move(kept),
                                .barrier = given.barrier,
-                               .steps = given.steps}));
+                               .steps = std::max(given.steps, 1)}));
 }
 
 pipeline::PipelineSchedule schedule_of(const PipelineArguments& given, std::string_view name) {

@@ -196,8 +196,8 @@ class PipelineTraining final : public TrainedModel {
     return loss.mean();
   }
 
-  /// That of the step before the last, which the last stage has sent by now.
-  double recent_loss() override { return shown_; }
+  /// That of the step before the last, if there is one.
+  double recent_loss() override { return shown_.value_or(0); }
   void finish() override {
     receive_loss();
     model_.finish();
@@ -217,7 +217,8 @@ class PipelineTraining final : public TrainedModel {
   }
 
  private:
-  /// Sends the loss from the rank that knows it to the first, which shows it one step later.
+  /// Sends the loss from the rank that knows it to the first, which shows it one step later, so
+  /// that it waits for none but the first.
   void show(const LossSum& loss) {
     const int last = group_->getSize() - 1;
     const bool sends = model_.has_last_stage();
@@ -229,6 +230,7 @@ class PipelineTraining final : public TrainedModel {
       receive_loss();
       message_ = {torch::zeros({1}, torch::kFloat64)};
       transfer_ = group_->recv(message_, last, kLossTag);
+      if (!shown_) receive_loss();
     } else if (sends) {
       if (transfer_) transfer_->wait();
       message_ = {torch::full({1}, loss.mean(), torch::kFloat64)};
@@ -248,7 +250,7 @@ class PipelineTraining final : public TrainedModel {
   Pipeline model_;
   std::vector<torch::Tensor> message_;
   c10::intrusive_ptr<c10d::Work> transfer_;
-  double shown_ = 0;
+  std::optional<double> shown_;
 };
 
 }  // namespace
