@@ -47,7 +47,6 @@ set(GRADWIRE_TORCH_HEADERS
   train/parallel_mesh.h
   train/parallel/parallel_conv.h
   train/parallel/parallel_cross_entropy.h
-  train/parallel/parallel_dropout.h
   train/parallel/parallel_embedding.h
   train/parallel/parallel_linear.h
   train/parallel/parallel_module.h

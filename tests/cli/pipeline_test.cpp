@@ -48,15 +48,15 @@ TEST(PipelineCommand, VerifiesAndDraws) {
 }
 
 TEST(PipelineCommand, SearchesWithinTheMemoryOfEachRank) {
-  const auto outcome = pipeline_of({"search", "--micro-batches", "6", "--compute", "20,20,20ms",
-                                    "--message", "1200K", "--network", "1gbe", "--memory",
-                                    "6,5,4,2", "--verify", "--draw", "svg"});
+  const auto outcome =
+      pipeline_of({"search", "--micro-batches", "6", "--compute", "20,20,20ms", "--message",
+                   "1200K", "--network", "1gbe", "--kept", "6,5,4,2", "--verify", "--draw", "svg"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.out, AllOf(HasSubstr("verified  no deadlock"), HasSubstr("<svg "),
                                  HasSubstr("kept      6, 5, 4, 2 micro-batches")));
-  const auto wrong = pipeline_of({"search", "--memory", "3,3"});
+  const auto wrong = pipeline_of({"search", "--kept", "3,3"});
   EXPECT_EQ(wrong.status, 2);
-  EXPECT_THAT(wrong.err, HasSubstr("--memory has 2 numbers, but there are 4 stages"));
+  EXPECT_THAT(wrong.err, HasSubstr("--kept has 2 numbers, but there are 4 stages"));
 }
 
 TEST(PipelineCommand, ShowsTheWeightsOfAsynchronousSchedules) {

@@ -97,6 +97,18 @@ TEST_F(TrainCommand, TrainsAPipelineLikeOneRank) {
   EXPECT_GT(loss("two"), 0);
 }
 
+TEST_F(TrainCommand, TrainsAnAsynchronousPipeline) {
+  const auto finished = train({"-n", "3", "--output", folder / "out", "--set", "mesh.pipeline=3",
+                               "--set", "pipeline.schedule=pipedream", "--set",
+                               "pipeline.weights=spectrain", "--set", "epochs=4"});
+  ASSERT_EQ(finished.status, 0) << finished.output;
+  EXPECT_EQ(nlohmann::json::parse(content("out/run.json"))["steps"]["loss"].size(), 40);
+  const auto wrong =
+      train({"-n", "3", "--set", "mesh.pipeline=3", "--set", "pipeline.weights=spectrein"});
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_THAT(wrong.output, HasSubstr("did you mean \"spectrain\""));
+}
+
 TEST_F(TrainCommand, ResumesAHybridInAnotherLayout) {
   const std::vector<std::string> settings{
       "--set", "checkpoint_every=10", "--set", "optimizer.name=adam", "--set", "model.dropout=0"};

@@ -28,7 +28,7 @@ struct PipelineArguments {
   int stages = 4;
   int micro_batches = 16;
   int chunks = 2;
-  int kept = 0;
+  std::vector<int> kept;
   std::string compute = "20ms,20ms,20ms";
   std::string message = "0";
   std::string bandwidth = "1Gb/s";
@@ -37,9 +37,7 @@ struct PipelineArguments {
   bool barrier = false;
   bool verify = false;
   bool compare = false;
-  std::vector<int> memory;
   std::string network;
-  std::string topology;
   std::string draw;
   std::string output;
 };
@@ -59,12 +57,9 @@ void declare_options(CLI::App& app, PipelineArguments& given) {
       ->capture_default_str();
   app.add_option(
          "--kept", given.kept,
-         "micro-batches whose activations a rank may keep; default in zero_bubble: twice the "
-         "stages; 1f1b, 2bw: as many as hide the transfers; pipedream: as many as stages")
-      ->check(CLI::Range(0, 1 << 16));
-  app.add_option("--memory", given.memory,
-                 "search: micro-batches whose activations a rank may keep, for all ranks or, as a "
-                 "comma list, for each; default: twice the stages")
+         "micro-batches whose activations a rank may keep; search: a number for all ranks, or a "
+         "comma list with one for each; default in zero_bubble and search: twice the stages; 1f1b, "
+         "2bw: as many as hide the transfers; pipedream: as many as stages")
       ->delimiter(',')
       ->check(CLI::Range(1, 1 << 16));
   app.add_option("--from", given.from, "read the schedule from a file in PyTorch's CSV format");
@@ -80,7 +75,6 @@ void declare_options(CLI::App& app, PipelineArguments& given) {
   app.add_option("--network", given.network,
                  "1gbe, 10gbe, ..., or a file of gradwire probe, in place of --bandwidth and "
                  "--latency: the slowest link's");
-  app.add_option("--topology", given.topology, "the same: file of gradwire probe");
   app.add_option("--latency", given.latency, "one-way latency of a link")->capture_default_str();
   app.add_option("--steps", given.steps,
                  "steps to simulate; the mean of the second half is shown; default: 1, of "
@@ -112,9 +106,8 @@ pipeline::PipelineCosts costs_of(const PipelineArguments& given, int ranks, int 
       pipeline::divided_costs({seconds[0], seconds[1], seconds[2]}, ranks, stages);
   costs.transfer = bytes / value_or_throw(parse_rate(given.bandwidth));
   costs.latency = std::chrono::duration<double>(latency).count();
-  const std::string& network = given.topology.empty() ? given.network : given.topology;
-  if (network.empty()) return costs;
-  const plan::Network links = plan::network_named(network);
+  if (given.network.empty()) return costs;
+  const plan::Network links = plan::network_named(given.network);
   costs.transfer = bytes / links.goodput();
   costs.latency = links.latency;
   return costs;
@@ -122,11 +115,11 @@ pipeline::PipelineCosts costs_of(const PipelineArguments& given, int ranks, int 
 
 pipeline::PipelineSchedule searched_schedule(const PipelineArguments& given) {
   const auto ranks = static_cast<std::size_t>(given.stages);
-  std::vector<int> kept = given.memory;
-  if (kept.empty()) kept = {given.kept > 0 ? given.kept : 2 * given.stages};
+  std::vector<int> kept = given.kept;
+  if (kept.empty()) kept = {2 * given.stages};
   if (kept.size() == 1) kept.resize(ranks, kept.front());
   if (kept.size() != ranks) {
-    refuse("--memory has {} numbers, but there are {} stages: expected one, or one for each",
+    refuse("--kept has {} numbers, but there are {} stages: expected one, or one for each",
            kept.size(), ranks);
   }
   return value_or_throw(
@@ -146,10 +139,11 @@ pipeline::PipelineSchedule schedule_of(const PipelineArguments& given, std::stri
     return schedule;
   }
   if (name == "search") return searched_schedule(given);
+  if (given.kept.size() > 1) refuse("--kept: only search takes a number for each rank");
   pipeline::PipelineOptions options{.ranks = given.stages,
                                     .micro_batches = given.micro_batches,
                                     .chunks = given.chunks,
-                                    .kept = given.kept};
+                                    .kept = given.kept.empty() ? 0 : given.kept.front()};
   options.costs = costs_of(given, given.stages, given.stages * chunks_of(name, options));
   pipeline::PipelineSchedule schedule = value_or_throw(make_pipeline(name, options));
   schedule.barrier = given.barrier;

@@ -28,7 +28,7 @@ struct Task {
   Compute compute = Compute::forward;
   Stage stage = 0;
   MicroBatch micro_batch = 0;
-  /// The task is of the step so many before the one in whose order it is: the pipeline does not
+  /// In step k of its rank, the task belongs to step k - delay. A pipeline with delays does not
   /// drain between steps.
   int delay = 0;
   bool operator==(const Task&) const = default;

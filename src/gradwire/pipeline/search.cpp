@@ -154,4 +154,13 @@ Result<PipelineSchedule> best_schedule(const ScheduleSearch& search) {
   return Searcher(search).run();
 }
 
+PipelineSchedule searched(const PipelineOptions& options) {
+  const int kept = options.kept > 0 ? options.kept : 2 * options.ranks;
+  return value_or_throw(
+      best_schedule({.ranks = options.ranks,
+                     .micro_batches = options.micro_batches,
+                     .costs = options.costs,
+                     .kept = std::vector(static_cast<std::size_t>(options.ranks), kept)}));
+}
+
 }  // namespace gradwire::pipeline

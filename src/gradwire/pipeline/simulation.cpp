@@ -120,40 +120,4 @@ Timeline simulate(const PipelineSchedule& schedule, const PipelineCosts& costs, 
   return timeline;
 }
 
-std::string draw_text(const PipelineSchedule& schedule, const Timeline& timeline, int columns) {
-  double unit = std::numeric_limits<double>::max();
-  double end = 0;
-  std::size_t width = 0;
-  const bool one_stage = schedule.stages() == schedule.ranks();
-  const auto label = [&](const Task& task) {
-    const std::string text = name_of(task);
-    return one_stage ? text.substr(text.find_first_of("FBIW")) : text;
-  };
-  for (const TimedTask& task : timeline.tasks) {
-    if (task.end > task.begin) unit = std::min(unit, task.end - task.begin);
-    end = std::max(end, task.end);
-    width = std::max(width, label(task.task).size() + 1);
-  }
-  // A unit is as wide as a label, if the whole fits.
-  const double scale =
-      std::min(static_cast<double>(width) / unit, static_cast<double>(columns) / end);
-  std::vector<std::string> lines(schedule.order.size());
-  for (const TimedTask& task : timeline.tasks) {
-    std::string& line = lines[static_cast<std::size_t>(task.rank)];
-    const auto from = static_cast<std::size_t>(std::lround(task.begin * scale));
-    const auto to = static_cast<std::size_t>(std::lround(task.end * scale));
-    line.resize(std::max(line.size(), from), '.');
-    std::string text = label(task.task);
-    if (text.size() > to - from) text = text[text.find_first_of("FBIW")];  // No room for the rest.
-    line += fmt::format("{:<{}}", text.substr(0, to - from), to - from);
-  }
-  std::string text;
-  for (std::size_t rank = 0; rank < lines.size(); ++rank) {
-    std::string& line = lines[rank];
-    line.erase(line.find_last_not_of(' ') + 1);
-    text += fmt::format("rank {:<3} {}\n", rank, line);
-  }
-  return text;
-}
-
 }  // namespace gradwire::pipeline

@@ -54,9 +54,4 @@ struct Timeline {
 /// half of the steps. Requires a schedule without faults, and costs for all of its stages.
 Timeline simulate(const PipelineSchedule& schedule, const PipelineCosts& costs, int steps = 1);
 
-/// Draws the ranks' computations over time for terminals: one line per rank, one column per unit of
-/// time (the shortest computation, unless lines would be longer than `columns`).
-std::string draw_text(const PipelineSchedule& schedule, const Timeline& timeline,
-                      int columns = 160);
-
 }  // namespace gradwire::pipeline

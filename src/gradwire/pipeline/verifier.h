@@ -34,9 +34,9 @@ struct Violation {
 /// declared staleness and number of copies (weight_rules.h). Returns the first fault; nullopt:
 /// none.
 ///
-/// A few steps stand for any number. No task has a smaller delay than one that it needs, so that
-/// nothing depends on what comes a step later, and ranks which wait for each other do so within the
-/// time of one step: one with all delayed tasks, or one in which the pipeline fills or drains.
+/// A few steps stand for any number. A task never has a smaller delay than the tasks it depends on,
+/// so no step depends on a later one. A deadlock therefore occurs within one step: a step with all
+/// delayed tasks, or a step in which the pipeline fills or drains.
 std::optional<Violation> find_fault(const PipelineSchedule& schedule);
 
 }  // namespace gradwire::pipeline

@@ -1,18 +1,20 @@
 #include "gradwire/pipeline/weight_rules.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "gradwire/base/suggest.h"
+
 namespace gradwire::pipeline {
 namespace {
 
-bool completes_gradients(const Task& task) {
-  return task.compute == Compute::backward || task.compute == Compute::backward_weight;
-}
+constexpr std::array<std::string_view, 8> kMethods{
+    "flush", "stash", "2bw", "spectrain", "lwp_v", "lwp_w", "spike_compensation", "newest"};
 
 /// One stage while its rank runs the order step by step.
 class StageHistory {
@@ -105,6 +107,40 @@ class StageHistory {
 };
 
 }  // namespace
+
+std::string_view name_of(WeightMethod method) {
+  return kMethods[static_cast<std::size_t>(method)];
+}
+
+Result<WeightMethod> weight_method(std::string_view name) {
+  const auto found = std::ranges::find(kMethods, name);
+  if (found != kMethods.end()) return static_cast<WeightMethod>(found - kMethods.begin());
+  return failure(ErrorKind::invalid_argument,
+                 unknown_name("rule for weights", name, {kMethods.begin(), kMethods.end()}));
+}
+
+WeightRule rule_of(WeightMethod method) {
+  switch (method) {
+    case WeightMethod::flush:
+      return WeightRule::flush;
+    case WeightMethod::stash:
+      return WeightRule::stash;
+    case WeightMethod::two_bw:
+      return WeightRule::double_buffer;
+    case WeightMethod::spectrain:
+    case WeightMethod::lwp_v:
+    case WeightMethod::lwp_w:
+      return WeightRule::predict;
+    case WeightMethod::spike_compensation:
+    case WeightMethod::newest:
+      break;
+  }
+  return WeightRule::newest;
+}
+
+bool completes_gradients(const Task& task) {
+  return task.compute == Compute::backward || task.compute == Compute::backward_weight;
+}
 
 std::vector<bool> tasks_before_updates(const PipelineSchedule& schedule, Rank rank) {
   const auto& order = schedule.order[static_cast<std::size_t>(rank)];

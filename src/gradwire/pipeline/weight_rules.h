@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gradwire/base/error.h"
@@ -11,6 +12,30 @@
 /// Versions of a stage's weights, counted in updates: version v is what v updates have made. The
 /// gradient of an update belongs to one micro-batch, or to all of a step.
 namespace gradwire::pipeline {
+
+/// Which weights the computations of an asynchronous pipeline use, and how its updates are made.
+enum class WeightMethod : std::uint8_t {
+  flush,               ///< Synchronous: one version.
+  stash,               ///< PipeDream: the newest, and the same ones again in the backward.
+  two_bw,              ///< PipeDream-2BW: those before the last update.
+  spectrain,           ///< Predicted in forward and backward (train/pipeline/weight_prediction.h).
+  lwp_v,               ///< Predicted in the forward, from the momentum.
+  lwp_w,               ///< Predicted in the forward, from the last update.
+  spike_compensation,  ///< The newest; updates make up for late gradients.
+  newest,              ///< The newest.
+};
+
+std::string_view name_of(WeightMethod method);
+
+/// Finds a method by its name ("spectrain"). Fails with invalid_argument that names the nearest.
+Result<WeightMethod> weight_method(std::string_view name);
+
+/// Returns what the schedule must declare.
+WeightRule rule_of(WeightMethod method);
+
+/// Returns true if the task is the last of its micro-batch in its stage: it completes the
+/// gradients.
+bool completes_gradients(const Task& task);
 
 /// Returns true if each micro-batch has an update of its own.
 inline bool updates_each_micro_batch(WeightRule rule) {

@@ -4,6 +4,7 @@
 
 #include "gradwire/base/refuse.h"
 #include "gradwire/pipeline/catalogue.h"
+#include "gradwire/pipeline/drawing.h"
 #include "gradwire/pipeline/simulation.h"
 #include "gradwire/pipeline/verifier.h"
 #include "gradwire/recipe/models.h"

@@ -13,6 +13,7 @@
 #include "gradwire/base/refuse.h"
 #include "gradwire/codec/catalogue.h"
 #include "gradwire/pipeline/catalogue.h"
+#include "gradwire/pipeline/weight_rules.h"
 
 namespace gradwire::recipe {
 namespace {
@@ -413,10 +414,10 @@ PipelineConfig read_pipeline(JsonFields json, const MeshDegrees& mesh) {
   pipeline.micro_batches =
       json.integer_or("micro_batches", pipeline.micro_batches, 1, kMostMicroBatches);
   pipeline.schedule = json.text_or("schedule", pipeline.schedule);
-  if (json.has("weights")) {
-    pipeline.weights = json.choice_or(
-        "weights", "flush",
-        {"flush", "stash", "2bw", "spectrain", "lwp_v", "lwp_w", "spike_compensation", "newest"});
+  pipeline.weights = json.text_or("weights", pipeline.weights);
+  if (!pipeline.weights.empty()) {
+    const auto method = pipeline::weight_method(pipeline.weights);
+    if (!method) refuse("pipeline.weights: {}", method.error().message);
   }
   if (json.has("cut")) {
     for (const double layers : json.numbers("cut")) {

@@ -8,7 +8,6 @@
 
 #include "gradwire/base/error.h"
 #include "gradwire/train/parallel/parallel_cross_entropy.h"
-#include "gradwire/train/parallel/parallel_dropout.h"
 #include "gradwire/train/parallel/parallel_embedding.h"
 #include "gradwire/train/parallel/rank_functions.h"
 #include "gradwire/train/parallel/sequence_parallel.h"

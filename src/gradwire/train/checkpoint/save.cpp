@@ -1,6 +1,7 @@
 #include "gradwire/train/checkpoint/save.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -396,6 +397,42 @@ class Saving {
 fs::path save_pieces(c10d::ProcessGroup& group, const CheckpointContent& content, std::int64_t step,
                      const SavePlace& place) {
   return Saving(group, content, place).save(step);
+}
+
+std::vector<NamedTensor> gather_model(c10d::ProcessGroup& group,
+                                      const std::vector<TensorPiece>& pieces) {
+  const torch::NoGradGuard no_grad;
+  CheckpointContent content;
+  std::ranges::copy_if(pieces, std::back_inserter(content.pieces), [](const TensorPiece& piece) {
+    return !piece.name.starts_with("optimizer.");
+  });
+  std::vector<json> described;
+  for (const auto& text : gather_texts(group, describe_pieces(content.pieces).dump())) {
+    described.push_back(json::parse(text));
+  }
+  const SavePlan plan = plan_save(described);
+  const int rank = group.getRank();
+  const auto mine = my_tensors(plan, content, rank);
+  std::map<std::string, torch::Tensor> whole;
+  for (const PlannedTensor& tensor : plan) {
+    const auto type = safetensors_type(tensor.type);
+    if (rank == 0) whole[tensor.name] = torch::empty(tensor.shape, type);
+    for (const checkpoint::HeldPiece& piece : tensor.pieces) {
+      if (rank != 0 && rank != piece.rank) continue;
+      std::vector<torch::Tensor> data{rank == piece.rank
+                                          ? mine.at(key_of(tensor.name, piece.begin)).detach().cpu()
+                                          : torch::empty({piece.count}, type)};
+      if (rank != 0) {
+        group.send(data, 0, 0)->wait();
+        continue;
+      }
+      if (piece.rank != 0) group.recv(data, piece.rank, 0)->wait();
+      whole[tensor.name].view({-1}).narrow(0, piece.begin, piece.count).copy_(data[0]);
+    }
+  }
+  std::vector<NamedTensor> tensors;
+  for (const auto& [name, tensor] : whole) tensors.push_back({name, tensor});
+  return tensors;
 }
 
 }  // namespace gradwire

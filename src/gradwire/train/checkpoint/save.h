@@ -39,4 +39,10 @@ struct SavePlace {
 std::filesystem::path save_pieces(c10d::ProcessGroup& group, const CheckpointContent& content,
                                   std::int64_t step, const SavePlace& place);
 
+/// Gathers a model whose tensors are spread over ranks, without optimizer states. Returns its whole
+/// tensors, sorted by name, on rank 0, and nothing elsewhere. Collective. Throws
+/// Exception(invalid_argument) as save_pieces() does.
+std::vector<NamedTensor> gather_model(c10d::ProcessGroup& group,
+                                      const std::vector<TensorPiece>& pieces);
+
 }  // namespace gradwire

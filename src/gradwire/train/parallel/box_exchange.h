@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -66,5 +67,12 @@ DividedTensor redivide(const DividedTensor& x, const Division& to, const Process
 
 /// The whole tensor, replicated. Backward keeps the own box of the gradient.
 torch::Tensor undivide(const DividedTensor& x, const ProcessGroup& group);
+
+/// Sums over the ranks with the same subset number, without a group of their own; every rank of
+/// `group` must call it with a tensor of as many elements. One subset: all-reduce. Several: parts
+/// are added by one rank each, in the order of ranks, and gathered, which sends the bytes of an
+/// all-reduce. No autograd.
+torch::Tensor subset_sum(const torch::Tensor& x, const std::function<int(int rank)>& subset_of,
+                         const ProcessGroup& group);
 
 }  // namespace gradwire

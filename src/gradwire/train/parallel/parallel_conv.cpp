@@ -3,7 +3,6 @@
 #include "gradwire/base/refuse.h"
 #include "gradwire/train/parallel/box_exchange.h"
 #include "gradwire/train/parallel/rank_functions.h"
-#include "gradwire/train/parallel/subset_sum.h"
 
 namespace gradwire {
 namespace {

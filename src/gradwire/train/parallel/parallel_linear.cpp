@@ -22,8 +22,8 @@ torch::Tensor as_rows(const torch::Tensor& x) {
 }
 
 /// at::linear() on a replicated or gathered input. Backward overlaps the sum of the input's
-/// gradient with the gradient of the weight. Two backwards, one for the input and one for the
-/// parameters, also work (SplitBackward): each computes only what it is asked for.
+/// gradient with the gradient of the weight. SplitBackward may
+/// run backward twice, for the input and for the parameters: each run computes only its gradients.
 struct ColumnLinear : torch::autograd::Function<ColumnLinear> {
   static torch::Tensor forward(AutogradContext* context, const torch::Tensor& input,
                                const torch::Tensor& weight, const torch::Tensor& bias,

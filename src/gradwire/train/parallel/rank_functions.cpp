@@ -223,4 +223,14 @@ torch::Tensor reduce_scatter_over_ranks(const torch::Tensor& x, std::int64_t dim
       [=](const torch::Tensor& dy) { return collective::gather(dy, dimension, size, group); });
 }
 
+torch::Tensor dropout_of_part(const torch::Tensor& part, double p, bool training,
+                              std::int64_t dimension, std::int64_t size,
+                              const ProcessGroup& group) {
+  if (!training || p == 0 || group->getSize() == 1) return torch::dropout(part, p, training);
+  auto sizes = part.sizes().vec();
+  sizes[static_cast<std::size_t>(dimension < 0 ? dimension + part.dim() : dimension)] = size;
+  const auto ones = torch::ones(sizes, part.options().requires_grad(false));
+  return part * collective::own_part(torch::dropout(ones, p, true), dimension, group);
+}
+
 }  // namespace gradwire

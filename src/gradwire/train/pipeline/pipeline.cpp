@@ -110,7 +110,7 @@ WeightMethod Pipeline::find_method() const {
                              : own == pipeline::WeightRule::stash ? WeightMethod::stash
                                                                   : WeightMethod::two_bw;
   const WeightMethod method =
-      options_.weights.empty() ? usual : value_or_throw(weight_method(options_.weights));
+      options_.weights.empty() ? usual : value_or_throw(pipeline::weight_method(options_.weights));
   const auto by_step = [](pipeline::WeightRule rule) { return !updates_each_micro_batch(rule); };
   const bool fits = by_step(own) ? method == usual : !by_step(rule_of(method));
   if (!fits) {

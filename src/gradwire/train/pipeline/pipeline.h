@@ -97,10 +97,10 @@ class Pipeline final : public Checkpointable {
     return train_step(inputs, targets, StepOptions());
   }
 
-  /// Completes what is under way: the step of replicas; with asynchronous schedules the backwards
-  /// and updates, so that all stages have seen the same micro-batches. Collective. evaluate() and
-  /// checkpoints call it. Call it after the last step: a rank that leaves with messages under way
-  /// fails the others.
+  /// Completes the pending step of replicas. Drains an asynchronous pipeline: its pending backwards
+  /// and updates run, so that all stages have seen the same micro-batches. Collective. evaluate()
+  /// and checkpoints call it. Call it after the last step: a rank that leaves with messages in
+  /// flight fails the others.
   void finish();
 
   /// Returns the outputs, in evaluation mode, on the rank with the last stage; undefined elsewhere.

@@ -70,7 +70,7 @@ class PipelineStages final : public pipeline::StageWork {
   struct Step {
     MicroBatches batch;
     std::int64_t number = 0;  ///< Of the training step, for random numbers.
-    /// Returns the number of losses that the mean is over; waits for it.
+    /// Waits for the number of losses of all replicas, and returns the mean's divisor.
     std::function<double()> count;
     BeforeStep before;
   };

@@ -123,8 +123,8 @@ class SpikeCompensatedWeights final : public NewestWeights {
   std::vector<Addition> additions_;
 };
 
-/// The newest weights, which the optimizer changes, and memory that all computations use: autograd
-/// saves it, so that a backward sees what is written there for it.
+/// Keeps the newest weights, which the optimizer changes, apart from the buffer that computations
+/// use. Autograd saves views of this buffer, so begin() can write the weights for a backward to it.
 class PredictedWeights final : public StageWeights {
  public:
   PredictedWeights(WeightMethod method, const StagePlace& place, Tensors parameters,

@@ -1,13 +1,11 @@
 #include "gradwire/train/pipeline/weight_versions.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <optional>
 #include <utility>
 
 #include "gradwire/base/refuse.h"
-#include "gradwire/base/suggest.h"
 #include "gradwire/train/named_tensor.h"
 #include "gradwire/train/pipeline/weight_prediction.h"
 
@@ -15,13 +13,6 @@ namespace gradwire {
 namespace {
 
 using pipeline::Compute;
-
-constexpr std::array<std::string_view, 8> kMethods{
-    "flush", "stash", "2bw", "spectrain", "lwp_v", "lwp_w", "spike_compensation", "newest"};
-
-bool completes_gradients(const pipeline::Task& task) {
-  return task.compute == Compute::backward || task.compute == Compute::backward_weight;
-}
 
 /// Keeps a version until the last backward of a micro-batch that used it in its forward.
 class VersionedWeights : public StageWeights {
@@ -103,36 +94,6 @@ class DoubleBufferedWeights final : public VersionedWeights {
 };
 
 }  // namespace
-
-std::string_view name_of(WeightMethod method) {
-  return kMethods[static_cast<std::size_t>(method)];
-}
-
-Result<WeightMethod> weight_method(std::string_view name) {
-  const auto found = std::ranges::find(kMethods, name);
-  if (found != kMethods.end()) return static_cast<WeightMethod>(found - kMethods.begin());
-  return failure(ErrorKind::invalid_argument,
-                 unknown_name("rule for weights", name, {kMethods.begin(), kMethods.end()}));
-}
-
-pipeline::WeightRule rule_of(WeightMethod method) {
-  switch (method) {
-    case WeightMethod::flush:
-      return pipeline::WeightRule::flush;
-    case WeightMethod::stash:
-      return pipeline::WeightRule::stash;
-    case WeightMethod::two_bw:
-      return pipeline::WeightRule::double_buffer;
-    case WeightMethod::spectrain:
-    case WeightMethod::lwp_v:
-    case WeightMethod::lwp_w:
-      return pipeline::WeightRule::predict;
-    case WeightMethod::spike_compensation:
-    case WeightMethod::newest:
-      break;
-  }
-  return pipeline::WeightRule::newest;
-}
 
 StageWeights::StageWeights(std::vector<torch::Tensor> parameters)
     : parameters_(std::move(parameters)) {}

@@ -8,29 +8,11 @@
 #include <torch/torch.h>
 
 #include "gradwire/base/error.h"
-#include "gradwire/pipeline/pipeline_schedule.h"
+#include "gradwire/pipeline/weight_rules.h"
 
 namespace gradwire {
 
-/// Which weights the computations of an asynchronous pipeline use, and how its updates are made.
-enum class WeightMethod : std::uint8_t {
-  flush,               ///< Synchronous: one version.
-  stash,               ///< PipeDream: the newest, and the same ones again in the backward.
-  two_bw,              ///< PipeDream-2BW: those before the last update.
-  spectrain,           ///< Predicted in forward and backward (weight_prediction.h).
-  lwp_v,               ///< Predicted in the forward, from the momentum.
-  lwp_w,               ///< Predicted in the forward, from the last update.
-  spike_compensation,  ///< The newest; updates make up for late gradients.
-  newest,              ///< The newest.
-};
-
-std::string_view name_of(WeightMethod method);
-
-/// Finds a method by its name ("spectrain"). Fails with invalid_argument that names the nearest.
-Result<WeightMethod> weight_method(std::string_view name);
-
-/// Returns what the schedule must declare.
-pipeline::WeightRule rule_of(WeightMethod method);
+using pipeline::WeightMethod;
 
 /// Where a stage is in the pipeline.
 struct StagePlace {
@@ -61,8 +43,8 @@ class StageWeights {
   virtual void begin_update();
   virtual void end_update();
 
-  /// Called when nothing is under way: what comes is as after a fresh start with the newest
-  /// weights.
+  /// Called when the pipeline is empty. The next forward starts with the newest weights, as in a
+  /// new pipeline.
   virtual void drained() {}
 
   /// Copies of the weights that exist, the newest included, and the maximum so far.
