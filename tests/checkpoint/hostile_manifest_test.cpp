@@ -165,6 +165,43 @@ TEST_F(HostileManifest, PiecesDoNotOverflow) {
   }
 }
 
+TEST_F(HostileManifest, BoxesAreAPartition) {
+  const auto divided = [](const json& view, const json& boxes, const json& pieces) {
+    return [=](json& root) {
+      for (auto& file : root["files"]) file["bytes"] = std::int64_t{1} << 50;
+      root["tensors"][1]["shape"] = {6000};
+      root["tensors"][1]["view"] = view;
+      root["tensors"][1]["boxes"] = boxes;
+      root["tensors"][1]["pieces"] = pieces;
+    };
+  };
+  const json view{60, 100};
+  const json left{{0, 0}, {60, 50}};
+  const json right{{0, 50}, {60, 100}};
+  const json pieces{{0, 0, 3000, 0, 0}, {1, 0, 1000, 0, 1}, {2, 1000, 2000, 0, 1}};
+  EXPECT_EQ(damage_of(edited(divided(view, {left, right}, pieces))), "");
+  const auto refuse = [&](const std::string& said, const json& boxes) {
+    expect_refused(boxes.dump(), said, divided(view, boxes, pieces));
+  };
+  refuse("each element exactly once", {left, left});
+  refuse("each element exactly once", {left, {{0, 50}, {60, 99}}});
+  refuse("'tensors[1].boxes[1]'", {left, {{0, 50}, {60, 101}}});
+  refuse("'tensors[1].boxes[1]'", {left, {{0, 100}, {60, 50}}});
+  refuse("'tensors[1].boxes[1]'", {left, {{0, 50}, {0, 100}}});
+  refuse("'tensors[1].boxes[0]'", {{{0}, {60}}, right});
+  refuse("'tensors[1].boxes[1]'", {left, 3});
+  refuse("'tensors[1].boxes'", json::array());
+  refuse("'tensors[1].boxes'", json(std::vector<json>(300, left)));
+  for (const json& wrong : {json{60, 101}, json{6001}, json("60"), json{kLargest, kLargest}}) {
+    expect_refused(wrong.dump(), "'tensors[1].view", divided(wrong, {left, right}, pieces));
+  }
+  for (const json& wrong : {json{{0, 0, 3000, 0, 0}}, json{{0, 0, 3000, 0, 1}, {0, 0, 3000, 0, 0}},
+                            json{{0, 0, 3000, 0, 0}, {0, 0, 3000, 0, 7}}, json{{0, 0, 6000, 0, 0}},
+                            json{{0, 0, 3000, 0}, {0, 0, 3000, 0}}}) {
+    expect_refused(wrong.dump(), "'tensors[1].pieces", divided(view, {left, right}, wrong));
+  }
+}
+
 TEST_F(HostileManifest, RankTensorsLieInTheFileOfTheirRank) {
   expect_refused("type", "'rank_tensors[0][0].type'",
                  [](json& root) { root["rank_tensors"][0][0]["type"] = "F31"; });

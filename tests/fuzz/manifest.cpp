@@ -1,5 +1,7 @@
 #include "gradwire/checkpoint/manifest.h"
 
+#include <utility>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -30,7 +32,15 @@ checkpoint::Manifest manifest(std::size_t ranks) {
 }  // namespace
 
 std::vector<std::string> seeds() {
-  return {checkpoint::manifest_text(manifest(1)), checkpoint::manifest_text(manifest(2))};
+  checkpoint::Manifest divided = manifest(2);
+  divided.tensors.push_back({.name = "divided",
+                             .type = "F32",
+                             .shape = {4, 6},
+                             .pieces = {{0, 0, 12, 0, 0}, {1, 0, 12, 0, 1}},
+                             .view = {2, 2, 6},
+                             .boxes = {{{0, 0, 0}, {2, 1, 6}}, {{0, 1, 0}, {2, 2, 6}}}});
+  return {checkpoint::manifest_text(manifest(1)), checkpoint::manifest_text(manifest(2)),
+          checkpoint::manifest_text(divided)};
 }
 
 /// The checksum covers the content without it, with keys in order.
@@ -51,8 +61,12 @@ void check(const checkpoint::Manifest& found) {
   expect(found.ranks() >= 1 && found.rank_tensors.size() == found.files.size(), "it is of ranks");
   for (const checkpoint::ManifestTensor& tensor : found.tensors) {
     std::uint64_t next = 0;
+    std::uint64_t all = 0;
+    std::size_t box = 0;
     for (const checkpoint::ManifestPiece& piece : tensor.pieces) {
       expect(piece.file < found.files.size(), "pieces are in files that there are");
+      expect(piece.box == 0 || piece.box < tensor.boxes.size(), "of boxes that there are");
+      if (std::exchange(box, piece.box) != piece.box) next = 0;
       expect(static_cast<std::uint64_t>(piece.begin) == next && piece.count >= 0,
              "pieces follow one another");
       const std::uint64_t bytes = found.files[piece.file].bytes;
@@ -61,9 +75,12 @@ void check(const checkpoint::Manifest& found) {
                      (bytes - piece.offset) / checkpoint::stored_type_bytes(tensor.type),
              "and lie in their files");
       next += static_cast<std::uint64_t>(piece.count);
+      all += static_cast<std::uint64_t>(piece.count);
     }
-    expect(static_cast<std::uint64_t>(checkpoint::elements_of(tensor.shape)) == next,
+    expect(static_cast<std::uint64_t>(checkpoint::elements_of(tensor.shape)) == all,
            "and are all of it");
+    expect(tensor.boxes.empty() || Division{tensor.view, tensor.boxes}.is_partition(),
+           "boxes have each element once");
   }
 }
 

@@ -53,6 +53,12 @@ bool JsonFields::request(std::string_view key) {
   return has(key);
 }
 
+std::vector<std::string> JsonFields::keys() const {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : value_.items()) keys.push_back(key);
+  return keys;
+}
+
 double JsonFields::number(std::string_view key, double min, double max) {
   const std::string expected = fmt::format("a number from {} to {}", min, max);
   const auto& value = find(key, expected);

@@ -28,6 +28,8 @@ class JsonFields {
 
   bool has(std::string_view key) const { return value_.contains(key); }
   bool empty() const { return value_.empty(); }
+  /// All keys, for objects whose keys are names that the user chooses.
+  std::vector<std::string> keys() const;
 
   // The key must be present.
   double number(std::string_view key, double min, double max);

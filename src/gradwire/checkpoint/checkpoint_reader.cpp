@@ -33,19 +33,16 @@ void verify_shard(const InputFile& file, const ManifestFile& expected) {
                                   crc, expected.crc));
 }
 
-std::vector<PieceOverlap> overlaps(const ManifestTensor& tensor, std::int64_t begin,
-                                   std::int64_t count) {
+std::vector<PieceOverlap> overlaps(const ManifestTensor& tensor, const BoxRange& wanted) {
   const auto size = stored_type_bytes(tensor.type);
   std::vector<PieceOverlap> found;
   for (const auto& piece : tensor.pieces) {
-    const auto first = std::max(begin, piece.begin);
-    const auto last = std::min(begin + count, piece.begin + piece.count);
-    if (first >= last) continue;
-    found.push_back(
-        {.file = piece.file,
-         .offset = piece.offset + static_cast<std::uint64_t>(first - piece.begin) * size,
-         .begin = first - begin,
-         .count = last - first});
+    for (const SharedRun& run : shared_runs(tensor.range_of(piece), wanted)) {
+      found.push_back({.file = piece.file,
+                       .offset = piece.offset + static_cast<std::uint64_t>(run.in_first) * size,
+                       .begin = run.in_second,
+                       .count = run.count});
+    }
   }
   return found;
 }
@@ -62,7 +59,7 @@ void CheckpointReader::verify() const {
 void CheckpointReader::read(const ManifestTensor& tensor, std::int64_t begin, Bytes into) const {
   const auto size = stored_type_bytes(tensor.type);
   const auto count = static_cast<std::int64_t>(into.size() / size);
-  for (const auto& part : overlaps(tensor, begin, count)) {
+  for (const auto& part : overlaps(tensor, {whole_part(tensor.shape), begin, count})) {
     files_[part.file].read(part.offset, into.subspan(static_cast<std::size_t>(part.begin) * size,
                                                      static_cast<std::size_t>(part.count) * size));
   }

@@ -18,7 +18,7 @@ InputFile open_shard(const std::filesystem::path& checkpoint, const ManifestFile
 /// manifest's.
 void verify_shard(const InputFile& file, const ManifestFile& expected);
 
-/// The overlap of a stored piece with a requested range of elements.
+/// Elements of a stored piece that were requested, consecutive in the file.
 struct PieceOverlap {
   std::size_t file = 0;
   std::uint64_t offset = 0;  ///< In the file, in bytes.
@@ -26,10 +26,8 @@ struct PieceOverlap {
   std::int64_t count = 0;
 };
 
-/// Returns where elements `begin` to `begin + count` of a tensor are stored, in the order of
-/// elements.
-std::vector<PieceOverlap> overlaps(const ManifestTensor& tensor, std::int64_t begin,
-                                   std::int64_t count);
+/// Returns where the elements of `wanted` are stored; all of them, each once.
+std::vector<PieceOverlap> overlaps(const ManifestTensor& tensor, const BoxRange& wanted);
 
 /// Reads a checkpoint of which all files are in one local folder.
 class CheckpointReader {

@@ -1,6 +1,8 @@
 #include "gradwire/checkpoint/manifest.h"
 
+#include <algorithm>
 #include <charconv>
+#include <functional>
 #include <set>
 #include <span>
 
@@ -19,6 +21,7 @@ using nlohmann::json;
 
 constexpr const char* kFormat = "gradwire checkpoint";
 constexpr std::uint64_t kVersion = 1;
+constexpr std::uint64_t kVersionWithBoxes = 2;
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 62;  // The sum of two does not overflow.
 constexpr std::uint64_t kMaxCount = std::uint64_t{1} << 53;  // Maximum of counters; + 1 does not
                                                              // overflow.
@@ -38,11 +41,16 @@ json json_of(const ManifestTensor& tensor) {
   json pieces = json::array();
   for (const auto& piece : tensor.pieces) {
     pieces.push_back({piece.file, piece.begin, piece.count, piece.offset});
+    if (!tensor.boxes.empty()) pieces.back().push_back(piece.box);
   }
-  return {{"name", tensor.name},
-          {"type", tensor.type},
-          {"shape", tensor.shape},
-          {"pieces", std::move(pieces)}};
+  json entry{{"name", tensor.name},
+             {"type", tensor.type},
+             {"shape", tensor.shape},
+             {"pieces", std::move(pieces)}};
+  if (tensor.boxes.empty()) return entry;
+  entry["view"] = tensor.view;
+  for (const Box& box : tensor.boxes) entry["boxes"].push_back({box.begin, box.end});
+  return entry;
 }
 
 json json_of(const RankTensor& tensor) {
@@ -89,37 +97,91 @@ std::vector<std::int64_t> shape_of(const StrictJson& entry, const std::string& t
   return shape;
 }
 
+Shape indices_of(const StrictJson& entry) {
+  const auto numbers = entry.numbers(kMaxBytes);
+  return {numbers.begin(), numbers.end()};
+}
+
+/// Reads the view and the boxes, which must be a partition of the tensor.
+void add_boxes(const StrictJson& entry, ManifestTensor& tensor) {
+  tensor.view = indices_of(entry.at("view"));
+  const auto bytes = stored_tensor_bytes(tensor.type, tensor.view);
+  if (!bytes || elements_of(tensor.view) != elements_of(tensor.shape)) {
+    entry.at("view").refuse("a shape of as many elements as the tensor");
+  }
+  const auto boxes = entry.at("boxes").list();
+  if (boxes.empty() || boxes.size() > kMaxBoxes) {
+    entry.at("boxes").refuse(fmt::format("1 to {} boxes", kMaxBoxes));
+  }
+  const Box whole = whole_box(tensor.view);
+  for (const auto& item : boxes) {
+    const auto ends = item.list();
+    if (ends.size() != 2) item.refuse("[first indices, ends]");
+    Box box{indices_of(ends[0]), indices_of(ends[1])};
+    const bool fits = box.begin.size() == whole.dimensions() &&
+                      box.end.size() == whole.dimensions() &&
+                      std::ranges::equal(box.begin, box.end, std::less_equal()) &&
+                      std::ranges::equal(box.end, whole.end, std::less_equal());
+    if (!fits || box.empty()) item.refuse("a box of elements within the tensor's view");
+    tensor.boxes.push_back(std::move(box));
+  }
+  if (Division{tensor.view, tensor.boxes}.is_partition()) return;
+  entry.at("boxes").refuse("boxes that have each element exactly once");
+}
+
+ManifestPiece piece_of(const StrictJson& entry, const Manifest& manifest,
+                       const ManifestTensor& tensor) {
+  const auto numbers = entry.numbers(kMaxBytes);
+  const bool has_box = !tensor.boxes.empty();
+  if (numbers.size() != (has_box ? 5 : 4)) {
+    entry.refuse(has_box ? "[file, first element, elements, offset, box]"
+                         : "[file, first element, elements, offset]");
+  }
+  const ManifestPiece piece{numbers[0], static_cast<std::int64_t>(numbers[1]),
+                            static_cast<std::int64_t>(numbers[2]), numbers[3],
+                            has_box ? numbers[4] : 0};
+  if (piece.file >= manifest.files.size()) entry.refuse("a piece of one of the files");
+  const auto bytes = manifest.files[piece.file].bytes;
+  if (piece.offset > bytes ||
+      numbers[2] > (bytes - piece.offset) / stored_type_bytes(tensor.type)) {
+    entry.refuse(fmt::format("a piece within the {} bytes of its file", bytes));
+  }
+  return piece;
+}
+
 /// Appends the pieces of a tensor whose other fields are set. Each piece must lie within its file,
-/// and the pieces must be contiguous and cover the tensor.
+/// and the pieces must be contiguous, box after box, and cover the tensor.
 void add_pieces(const StrictJson& list, const Manifest& manifest, ManifestTensor& tensor) {
-  const auto size = stored_type_bytes(tensor.type);
-  const auto elements = elements_of(tensor.shape);
+  std::vector<std::int64_t> elements{elements_of(tensor.shape)};
+  if (!tensor.boxes.empty()) {
+    elements.clear();
+    for (const Box& box : tensor.boxes) elements.push_back(box.elements());
+  }
+  std::size_t box = 0;
   std::int64_t next = 0;
   for (const auto& entry : list.list()) {
-    const auto numbers = entry.numbers(kMaxBytes);
-    if (numbers.size() != 4) entry.refuse("[file, first element, elements, offset]");
-    const ManifestPiece piece{numbers[0], static_cast<std::int64_t>(numbers[1]),
-                              static_cast<std::int64_t>(numbers[2]), numbers[3]};
-    if (piece.file >= manifest.files.size()) entry.refuse("a piece of one of the files");
-    const auto bytes = manifest.files[piece.file].bytes;
-    if (piece.offset > bytes || numbers[2] > (bytes - piece.offset) / size) {
-      entry.refuse(fmt::format("a piece within the {} bytes of its file", bytes));
+    const ManifestPiece piece = piece_of(entry, manifest, tensor);
+    if (next == elements[box] && box + 1 < elements.size()) {
+      ++box;
+      next = 0;
     }
-    if (piece.begin != next || piece.count > elements - next) {
+    if (piece.box != box || piece.begin != next || piece.count > elements[box] - next) {
       entry.refuse(fmt::format("a piece that begins at element {} and lies within the {} elements",
-                               next, elements));
+                               next, elements[box]));
     }
     next += piece.count;
     tensor.pieces.push_back(piece);
   }
-  if (next != elements) {
-    list.refuse(fmt::format("pieces of all {} elements of '{}'", elements, tensor.name));
+  if (box + 1 != elements.size() || next != elements[box]) {
+    list.refuse(
+        fmt::format("pieces of all {} elements of '{}'", elements_of(tensor.shape), tensor.name));
   }
 }
 
 ManifestTensor tensor_of(const StrictJson& entry, const Manifest& manifest) {
   ManifestTensor tensor{.name = entry.at("name").text(), .type = entry.at("type").text()};
   tensor.shape = shape_of(entry, tensor.type);
+  if (entry.has("boxes")) add_boxes(entry, tensor);
   add_pieces(entry.at("pieces"), manifest, tensor);
   return tensor;
 }
@@ -183,9 +245,9 @@ json checked_json(std::string_view text) {
     refuse("is damaged, or no manifest of a gradwire checkpoint");
   }
   const auto version = StrictJson(root).at("version").number(kMaxCount);
-  if (version != kVersion) {
-    refuse("has version {}, but this gradwire reads version {}: update gradwire", version,
-           kVersion);
+  if (version != kVersion && version != kVersionWithBoxes) {
+    refuse("has version {}, but this gradwire reads versions {} and {}: update gradwire", version,
+           kVersion, kVersionWithBoxes);
   }
   const json checksum = root.contains("checksum") ? root["checksum"] : json();
   root.erase("checksum");
@@ -213,6 +275,11 @@ std::string text_of(const nlohmann::ordered_json& root) {
 
 }  // namespace
 
+BoxRange ManifestTensor::range_of(const ManifestPiece& piece) const {
+  const TensorPart part = boxes.empty() ? whole_part(shape) : TensorPart{view, boxes[piece.box]};
+  return {part, piece.begin, piece.count};
+}
+
 std::string manifest_text(const Manifest& manifest) {
   json files = json::array();
   for (const auto& file : manifest.files) {
@@ -221,8 +288,10 @@ std::string manifest_text(const Manifest& manifest) {
   json ranks = json::array();
   for (const auto& list : manifest.rank_tensors) ranks.push_back(json_list(list));
   // Fields that users look for come first.
+  const bool has_boxes = std::ranges::any_of(
+      manifest.tensors, [](const ManifestTensor& tensor) { return !tensor.boxes.empty(); });
   nlohmann::ordered_json root{{"format", kFormat},
-                              {"version", kVersion},
+                              {"version", has_boxes ? kVersionWithBoxes : kVersion},
                               {"gradwire", GRADWIRE_VERSION},
                               {"sequence", manifest.sequence},
                               {"step", manifest.step},

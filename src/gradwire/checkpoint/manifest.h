@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "gradwire/base/box_range.h"
 #include "gradwire/base/error.h"
 
 namespace gradwire::checkpoint {
@@ -24,20 +25,30 @@ struct ManifestFile {
   std::uint32_t crc = 0;    ///< CRC-32C of the whole file.
 };
 
-/// Consecutive elements of a tensor, and their location.
+/// Consecutive elements of a box of a tensor, and their location.
 struct ManifestPiece {
   std::size_t file = 0;      ///< Index into Manifest::files.
-  std::int64_t begin = 0;    ///< The first element, in row-major order.
+  std::int64_t begin = 0;    ///< The first element of the box, in row-major order.
   std::int64_t count = 0;    ///< Number of elements.
   std::uint64_t offset = 0;  ///< In the file, in bytes.
+  std::size_t box = 0;       ///< Index into ManifestTensor::boxes.
 };
+
+/// Maximum number of boxes of a tensor.
+inline constexpr std::size_t kMaxBoxes = 256;
 
 /// A tensor of the model or the optimizer, which all ranks share.
 struct ManifestTensor {
   std::string name;
   std::string type;  ///< As safetensors names it: "F32".
   std::vector<std::int64_t> shape;
-  std::vector<ManifestPiece> pieces;  ///< In order; cover all elements without overlap.
+  /// Box after box, in the order of elements; cover all elements without overlap.
+  std::vector<ManifestPiece> pieces;
+  Shape view = {};              ///< Shape in which boxes are given, with as many elements.
+  std::vector<Box> boxes = {};  ///< A partition of the tensor. None: one box of all elements.
+
+  /// Which elements of the tensor a piece has.
+  BoxRange range_of(const ManifestPiece& piece) const;
 };
 
 /// A tensor that belongs to one rank: its random number state, its error-feedback residual.

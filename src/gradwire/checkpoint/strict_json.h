@@ -26,6 +26,8 @@ class StrictJson {
 
   /// Returns a member; this value must be an object.
   StrictJson at(std::string_view key) const;
+  /// Returns true if this value is an object with that member.
+  bool has(std::string_view key) const { return value_.is_object() && value_.contains(key); }
   /// Returns the elements; this value must be a list.
   std::vector<StrictJson> list() const;
   /// Returns *this, which must be an object.

@@ -103,15 +103,6 @@ void refuse_unused(const checkpoint::ManifestTensor& tensor, const CheckpointNam
 
 constexpr std::int64_t kChunkElements = 1 << 20;
 
-/// Copies elements that start at `begin` of a tensor into a piece, where they overlap.
-void put(const TensorPiece& piece, std::int64_t begin, const torch::Tensor& elements) {
-  const auto first = std::max(begin, piece.begin);
-  const auto last = std::min(begin + elements.numel(), piece.begin + piece.data.numel());
-  if (first >= last) return;
-  const auto from = elements.narrow(0, first - begin, last - first);
-  piece.data.detach().narrow(0, first - piece.begin, last - first).copy_(from);
-}
-
 }  // namespace
 
 CheckpointLoader::CheckpointLoader(c10d::ProcessGroup& group, const std::filesystem::path& path)
@@ -207,13 +198,13 @@ void CheckpointLoader::read_seen(const std::vector<TensorPiece>& pieces) {
     if (found == by_name_.end()) continue;
     const auto size = checkpoint::stored_type_bytes(found->second->type);
     const auto type = safetensors_type(found->second->type);
-    for (const auto& part : checkpoint::overlaps(*found->second, piece.begin, piece.data.numel())) {
+    for (const auto& part : checkpoint::overlaps(*found->second, piece.range())) {
       if (!all_see(part.file)) continue;
       for (std::int64_t at = 0; at < part.count; at += kChunkElements) {
         const auto chunk = torch::empty({std::min(kChunkElements, part.count - at)}, type);
         files_[part.file]->read(part.offset + static_cast<std::uint64_t>(at) * size,
                                 bytes_of(chunk));
-        put(piece, piece.begin + part.begin + at, chunk);
+        piece.data.detach().narrow(0, part.begin + at, chunk.numel()).copy_(chunk);
       }
     }
   }
@@ -246,7 +237,12 @@ void CheckpointLoader::receive(const std::vector<TensorPiece>& pieces, std::size
       for (std::int64_t at = 0; at < part.count; at += kChunkElements) {
         const auto chunk = chunk_from(file, part.offset + static_cast<std::uint64_t>(at) * size,
                                       std::min(kChunkElements, part.count - at), tensor.type);
-        for (const auto* piece : mine[tensor.name]) put(*piece, part.begin + at, chunk);
+        BoxRange range = tensor.range_of(part);
+        range.begin += at;
+        range.count = chunk.numel();
+        for (const auto* piece : mine[tensor.name]) {
+          copy_shared(range, chunk, piece->range(), piece->data.detach());
+        }
       }
     }
   }

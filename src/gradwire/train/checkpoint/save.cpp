@@ -21,58 +21,98 @@
 namespace gradwire {
 namespace {
 
-/// A tensor, and which rank writes which of its elements.
+/// A box of a tensor, and which rank writes which of its elements.
+struct PlannedBox {
+  Box box;
+  std::vector<checkpoint::HeldPiece> pieces;  ///< In element order.
+};
+
 struct PlannedTensor {
   std::string name;
   std::string type;
-  std::vector<std::int64_t> shape;
-  std::vector<checkpoint::HeldPiece> pieces;  ///< In element order.
+  Shape shape;
+  Shape view;                     ///< Shape in which boxes are given.
+  std::vector<PlannedBox> boxes;  ///< A partition of the tensor.
+
+  bool is_whole() const { return boxes.size() == 1 && boxes[0].box == whole_box(view); }
 };
 
 using SavePlan = std::vector<PlannedTensor>;
 
 using nlohmann::json;
 
+/// A box as described by the ranks that have it.
+struct DescribedBox {
+  Box box;
+  std::vector<checkpoint::HeldPiece> held;
+};
+
 /// A tensor as described by the ranks.
 struct Described {
   std::string name;
   std::string type;
-  std::vector<std::int64_t> shape;
+  Shape shape;
   bool common = true;
-  std::vector<checkpoint::HeldPiece> held;
+  Shape view;
+  int first_rank = 0;
+  std::vector<DescribedBox> boxes;
 };
+
+TensorPart part_of(const json& piece) {
+  if (piece[6].is_null()) return whole_part(piece[2].get<Shape>());
+  return {piece[6][0].get<Shape>(), {piece[6][1].get<Shape>(), piece[6][2].get<Shape>()}};
+}
+
+void check_same(const Described& tensor, const json& piece, const TensorPart& part, int rank) {
+  if (tensor.type != piece[1].get<std::string>() || tensor.shape != piece[2].get<Shape>()) {
+    refuse("checkpoint: '{}' is {} {} on rank {} and {} {} on rank {}", tensor.name, tensor.type,
+           json(tensor.shape).dump(), tensor.first_rank, piece[1].get<std::string>(),
+           piece[2].dump(), rank);
+  }
+  if (tensor.view == part.view) return;
+  refuse("checkpoint: '{}' is divided as {} on rank {} and as {} on rank {}", tensor.name,
+         json(tensor.view).dump(), tensor.first_rank, json(part.view).dump(), rank);
+}
 
 void add(std::vector<Described>& tensors, std::unordered_map<std::string, std::size_t>& by_name,
          const json& piece, int rank) {
   const auto name = piece[0].get<std::string>();
+  TensorPart part = part_of(piece);
   const auto [at, is_new] = by_name.emplace(name, tensors.size());
   if (is_new) {
-    tensors.push_back({name, piece[1].get<std::string>(), piece[2].get<std::vector<std::int64_t>>(),
-                       piece[5].get<bool>()});
+    tensors.push_back({name,
+                       piece[1].get<std::string>(),
+                       piece[2].get<Shape>(),
+                       piece[5].get<bool>(),
+                       part.view,
+                       rank,
+                       {}});
   }
-  auto& tensor = tensors[at->second];
-  if (tensor.type != piece[1].get<std::string>() ||
-      tensor.shape != piece[2].get<std::vector<std::int64_t>>()) {
-    refuse("checkpoint: '{}' is {} {} on rank {} and {} {} on rank {}", name, tensor.type,
-           json(tensor.shape).dump(), tensor.held.front().rank, piece[1].get<std::string>(),
-           piece[2].dump(), rank);
+  Described& tensor = tensors[at->second];
+  check_same(tensor, piece, part, rank);
+  auto box = std::ranges::find(tensor.boxes, part.box, &DescribedBox::box);
+  if (box == tensor.boxes.end()) {
+    tensor.boxes.push_back({std::move(part.box), {}});
+    box = tensor.boxes.end() - 1;
   }
   // If replicas differ, the first rank's is saved.
-  if (!tensor.common && !tensor.held.empty() && tensor.held.front().rank != rank) return;
-  tensor.held.push_back({rank, piece[3].get<std::int64_t>(), piece[4].get<std::int64_t>()});
+  if (!tensor.common && !box->held.empty() && box->held.front().rank != rank) return;
+  box->held.push_back({rank, piece[3].get<std::int64_t>(), piece[4].get<std::int64_t>()});
 }
 
 /// Name of a piece in a rank's file.
-std::string key_of(const std::string& name, std::int64_t begin) {
-  return fmt::format("{}@{}", name, begin);
+std::string key_of(const PlannedTensor& tensor, std::size_t box, std::int64_t begin) {
+  if (tensor.is_whole()) return fmt::format("{}@{}", tensor.name, begin);
+  return fmt::format("{}@{}@{}", tensor.name, box, begin);
 }
 
 /// Returns the elements of `wanted` from this rank's pieces.
-torch::Tensor elements(const std::vector<const TensorPiece*>& pieces,
+torch::Tensor elements(const std::vector<const TensorPiece*>& pieces, const Box& box,
                        const checkpoint::HeldPiece& wanted) {
   for (const auto* piece : pieces) {
     const auto first = wanted.begin - piece->begin;
     if (first < 0 || first + wanted.count > piece->data.numel()) continue;
+    if (piece->range().part.box != box) continue;
     return piece->data.narrow(0, first, wanted.count);
   }
   // The plan is based on the described pieces.
@@ -85,10 +125,13 @@ std::map<std::string, torch::Tensor> my_tensors(const SavePlan& plan,
   std::unordered_map<std::string, std::vector<const TensorPiece*>> mine;
   for (const auto& piece : content.pieces) mine[piece.name].push_back(&piece);
   std::map<std::string, torch::Tensor> tensors;
-  for (const auto& tensor : plan) {
-    for (const auto& piece : tensor.pieces) {
-      if (piece.rank != rank) continue;
-      tensors[key_of(tensor.name, piece.begin)] = elements(mine[tensor.name], piece);
+  for (const PlannedTensor& tensor : plan) {
+    for (std::size_t b = 0; b < tensor.boxes.size(); ++b) {
+      const auto& [box, pieces] = tensor.boxes[b];
+      for (const checkpoint::HeldPiece& piece : pieces) {
+        if (piece.rank != rank) continue;
+        tensors[key_of(tensor, b, piece.begin)] = elements(mine[tensor.name], box, piece);
+      }
     }
   }
   for (const auto& [name, tensor] : content.rank_tensors) tensors["rank:" + name] = tensor;
@@ -119,10 +162,35 @@ std::string written_text(const checkpoint::ManifestFile& file,
 json describe_pieces(const std::vector<TensorPiece>& pieces) {
   json list = json::array();
   for (const auto& piece : pieces) {
+    const auto& part = piece.part;
     list.push_back({piece.name, safetensors_type_name(piece.data.scalar_type()), piece.shape,
-                    piece.begin, piece.data.numel(), piece.common});
+                    piece.begin, piece.data.numel(), piece.common,
+                    part ? json{part->view, part->box.begin, part->box.end} : json()});
   }
   return list;
+}
+
+/// Plans who writes the boxes of a tensor. Boxes without elements are left out, unless the tensor
+/// has none.
+PlannedTensor plan_tensor(Described tensor, std::vector<std::uint64_t>& load) {
+  PlannedTensor planned{tensor.name, tensor.type, tensor.shape, tensor.view, {}};
+  const bool is_empty = whole_box(tensor.view).empty();
+  if (is_empty) tensor.boxes.resize(1);
+  std::erase_if(tensor.boxes,
+                [&](const DescribedBox& each) { return each.box.empty() && !is_empty; });
+  Division division{tensor.view, {}};
+  for (DescribedBox& each : tensor.boxes) {
+    division.boxes.push_back(each.box);
+    auto pieces =
+        checkpoint::plan_pieces(tensor.name, each.box.elements(),
+                                checkpoint::stored_type_bytes(tensor.type), each.held, load);
+    planned.boxes.push_back({std::move(each.box), std::move(pieces)});
+  }
+  if (planned.boxes.size() <= checkpoint::kMaxBoxes && (is_empty || division.is_partition())) {
+    return planned;
+  }
+  refuse("checkpoint: the {} boxes of '{}' on all ranks do not have each element once",
+         planned.boxes.size(), tensor.name);
 }
 
 /// Plans which rank writes what, from all ranks' descriptions; the same on all ranks. Throws
@@ -136,13 +204,7 @@ SavePlan plan_save(const std::vector<json>& described) {
   }
   SavePlan plan;
   std::vector<std::uint64_t> load(described.size(), 0);
-  for (auto& tensor : tensors) {
-    auto pieces =
-        checkpoint::plan_pieces(tensor.name, checkpoint::elements_of(tensor.shape),
-                                checkpoint::stored_type_bytes(tensor.type), tensor.held, load);
-    plan.push_back({std::move(tensor.name), std::move(tensor.type), std::move(tensor.shape),
-                    std::move(pieces)});
-  }
+  for (auto& tensor : tensors) plan.push_back(plan_tensor(std::move(tensor), load));
   return plan;
 }
 
@@ -166,6 +228,22 @@ std::string write_my_shard(checkpoint::Disk& disk, const std::filesystem::path& 
   return written_text(file, header);
 }
 
+/// A tensor of the manifest, whose pieces have no offsets yet.
+checkpoint::ManifestTensor manifest_tensor(const PlannedTensor& planned) {
+  checkpoint::ManifestTensor tensor{planned.name, planned.type, planned.shape, {}};
+  if (!planned.is_whole()) {
+    tensor.view = planned.view;
+    for (const PlannedBox& each : planned.boxes) tensor.boxes.push_back(each.box);
+  }
+  for (std::size_t b = 0; b < planned.boxes.size(); ++b) {
+    for (const checkpoint::HeldPiece& piece : planned.boxes[b].pieces) {
+      tensor.pieces.push_back(
+          {static_cast<std::size_t>(piece.rank), piece.begin, piece.count, 0, b});
+    }
+  }
+  return tensor;
+}
+
 /// Adds the file that rank `rank` wrote to the manifest. Call for one rank after the other.
 void add_shard(checkpoint::Manifest& manifest, const SavePlan& plan, std::size_t rank,
                const std::string& written) {
@@ -178,18 +256,13 @@ void add_shard(checkpoint::Manifest& manifest, const SavePlan& plan, std::size_t
                    entry[2].get<std::vector<std::int64_t>>(), entry[3].get<std::uint64_t>()});
   }
   if (manifest.tensors.empty()) {
-    for (const auto& tensor : plan) {
-      manifest.tensors.push_back({tensor.name, tensor.type, tensor.shape, {}});
-      for (const auto& piece : tensor.pieces) {
-        manifest.tensors.back().pieces.push_back(
-            {static_cast<std::size_t>(piece.rank), piece.begin, piece.count, 0});
-      }
-    }
+    for (const auto& tensor : plan) manifest.tensors.push_back(manifest_tensor(tensor));
   }
-  for (auto& tensor : manifest.tensors) {
-    for (auto& piece : tensor.pieces) {
+  for (std::size_t t = 0; t < plan.size(); ++t) {
+    for (auto& piece : manifest.tensors[t].pieces) {
       if (piece.file != rank) continue;
-      piece.offset = text["offsets"].at(key_of(tensor.name, piece.begin)).get<std::uint64_t>();
+      piece.offset =
+          text["offsets"].at(key_of(plan[t], piece.box, piece.begin)).get<std::uint64_t>();
     }
   }
 }
@@ -414,20 +487,24 @@ std::vector<NamedTensor> gather_model(c10d::ProcessGroup& group,
   const int rank = group.getRank();
   const auto mine = my_tensors(plan, content, rank);
   std::map<std::string, torch::Tensor> whole;
-  for (const PlannedTensor& tensor : plan) {
-    const auto type = safetensors_type(tensor.type);
-    if (rank == 0) whole[tensor.name] = torch::empty(tensor.shape, type);
-    for (const checkpoint::HeldPiece& piece : tensor.pieces) {
-      if (rank != 0 && rank != piece.rank) continue;
-      std::vector<torch::Tensor> data{rank == piece.rank
-                                          ? mine.at(key_of(tensor.name, piece.begin)).detach().cpu()
-                                          : torch::empty({piece.count}, type)};
+  for (const PlannedTensor& planned : plan) {
+    const auto type = safetensors_type(planned.type);
+    if (rank == 0) whole[planned.name] = torch::empty(planned.shape, type);
+    const checkpoint::ManifestTensor tensor = manifest_tensor(planned);
+    for (const checkpoint::ManifestPiece& piece : tensor.pieces) {
+      const int from = static_cast<int>(piece.file);
+      if (rank != 0 && rank != from) continue;
+      std::vector<torch::Tensor> data{
+          rank == from ? mine.at(key_of(planned, piece.box, piece.begin)).detach().cpu()
+                       : torch::empty({piece.count}, type)};
       if (rank != 0) {
         group.send(data, 0, 0)->wait();
         continue;
       }
-      if (piece.rank != 0) group.recv(data, piece.rank, 0)->wait();
-      whole[tensor.name].view({-1}).narrow(0, piece.begin, piece.count).copy_(data[0]);
+      if (from != 0) group.recv(data, from, 0)->wait();
+      const torch::Tensor all = whole[planned.name].view({-1});
+      copy_shared(tensor.range_of(piece), data[0], {whole_part(planned.shape), 0, all.numel()},
+                  all);
     }
   }
   std::vector<NamedTensor> tensors;

@@ -1,25 +1,39 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <torch/torch.h>
 
+#include "gradwire/base/box_range.h"
+
 namespace gradwire {
 
-/// Consecutive elements, in row-major order, of a tensor that is sharded over ranks. The pieces of
-/// all ranks together hold every element at least once; replicas of an element are equal.
+/// Consecutive elements, in row-major order, of a tensor that is sharded over ranks, or of a box of
+/// it. The pieces of all ranks together hold every element at least once; replicas of an element
+/// are equal, and boxes are equal or disjoint.
 struct TensorPiece {
   /// Name of the whole tensor: "0.weight", "optimizer.exp_avg.0.weight".
   std::string name;
   std::vector<std::int64_t> shape;  ///< Shape of the whole tensor.
-  std::int64_t begin = 0;           ///< Index of the first element.
+  std::int64_t begin = 0;           ///< Index of the first element in the tensor, or in the box.
   torch::Tensor data;               ///< 1-D, contiguous, by reference: loading copies into it.
   /// False: replicas may differ (batch norm's statistics, for example). The lowest rank's is saved
   /// as the tensor; resumed on the same number of ranks, each gets its own value back.
   bool common = true;
+  /// The box, of a parameter that is divided over the ranks of a layer. Nullopt: the whole tensor.
+  std::optional<TensorPart> part = std::nullopt;
+
+  /// Which elements of the whole tensor it has.
+  BoxRange range() const { return {part.value_or(whole_part(shape)), begin, data.numel()}; }
 };
+
+/// Copies the elements that are in both ranges of one tensor. `from` and `to` have the elements of
+/// their ranges, 1-D; converts between types.
+void copy_shared(const BoxRange& from_range, const torch::Tensor& from, const BoxRange& to_range,
+                 const torch::Tensor& to);
 
 /// A model that can be saved on one number of ranks and loaded on another: DataParallel, ZeRO. The
 /// model's pieces have the names of the module's state_dict. Optimizer pieces are named
