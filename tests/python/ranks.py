@@ -65,8 +65,12 @@ class _Result(unittest.TextTestResult):
 
 def _be_a_rank(backend, least):
     faulthandler.dump_traceback_later(LIMIT - 20, exit=True)
+    import torch
     import torch.distributed as dist
 
+    # Where there is an accelerator, the tests' tensors can be on it: "cuda".
+    if "GRADWIRE_TEST_DEVICE" in os.environ:
+        torch.set_default_device(os.environ["GRADWIRE_TEST_DEVICE"])
     if backend:
         import gradwire  # noqa: F401: registers the backend
 

@@ -209,6 +209,8 @@ TEST(StagedProcessGroup, RefusesWhatItCannotStage) {
     const auto data = to_queue_device(at::ones({4, 6}), 0);
     EXPECT_THAT(all_reduce(data.t()), HasSubstr("rank 0: all_reduce, argument 'tensors': a tensor "
                                                 "is not contiguous"));
+    EXPECT_THAT(all_reduce(at::_neg_view(data)), HasSubstr("lazily conjugated or negated"));
+    EXPECT_TRUE(to_host(data).eq(1).all().item<bool>());
     auto output = at::ones({24});
     auto input = data;
     EXPECT_THAT(error_of([&] { group->_allgather_base(output, input, {}); }),

@@ -26,6 +26,9 @@ void check_on(const at::Device& device, const at::Tensor& tensor, const Argument
   if (tensor.layout() != at::kStrided)
     refuse(name, "a tensor is sparse; convert it with to_dense()");
   if (!tensor.is_contiguous()) refuse(name, "a tensor is not contiguous; pass .contiguous()");
+  if (tensor.is_conj() || tensor.is_neg()) {
+    refuse(name, "a tensor is lazily conjugated or negated; pass .resolve_conj().resolve_neg()");
+  }
 }
 
 }  // namespace
