@@ -72,6 +72,15 @@ TEST(SplitBackward, HasTheBitsOfOneBackward) {
       torch::randn({2, 2, 8, 8}));
 }
 
+/// Group norm's node has outputs of which nothing uses the gradients.
+TEST(SplitBackward, ANodeMayReceiveNoGradientOfSomeOutputs) {
+  torch::manual_seed(2);
+  torch::nn::Sequential net(torch::nn::Conv2d(2, 4, 1), torch::nn::GroupNorm(2, 4),
+                            torch::nn::Conv2d(4, 2, 1));
+  expect_equal_parts(
+      *net, [&](const auto& x) { return net->forward(x); }, torch::randn({3, 2, 4, 4}));
+}
+
 TEST(SplitBackward, FollowsResidualsAndSkipsUnusedParameters) {
   torch::manual_seed(2);
   torch::nn::Linear first(4, 4);

@@ -47,6 +47,9 @@ class ParallelMesh {
   MeshPosition position_of(Rank rank) const;
   Rank rank_of(const MeshPosition& position) const;
 
+  /// Number of ranks that have the same stage and samples: tensor times spatial.
+  int ranks_alike() const { return degrees_.tensor * degrees_.spatial; }
+
   /// "8 ranks: pipeline 4 x data 2".
   std::string describe() const;
 

@@ -280,9 +280,11 @@ TEST(ParallelConv2d, RecordsReplicas) {
     const std::int64_t column = group->getRank() % 2;
     EXPECT_EQ(boxes.at("weight"),
               (ParameterBox{{6, 4, 1, 1},
-                            {{row * 3, column * 2, 0, 0}, {row * 3 + 3, column * 2 + 2, 1, 1}},
+                            {{6, 4, 1, 1},
+                             {{row * 3, column * 2, 0, 0}, {row * 3 + 3, column * 2 + 2, 1, 1}}},
                             false}));
-    EXPECT_EQ(boxes.at("bias"), (ParameterBox{{6}, {{row * 3}, {row * 3 + 3}}, column == 1}));
+    EXPECT_EQ(boxes.at("bias"),
+              (ParameterBox{{6}, {{6}, {{row * 3}, {row * 3 + 3}}}, column == 1}));
   });
 }
 

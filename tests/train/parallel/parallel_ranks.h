@@ -78,7 +78,8 @@ inline void for_each_part(
     const auto box = boxes.find(item.key());
     if (box != boxes.end()) {
       ASSERT_EQ(box->second.shape, expected.sizes().vec()) << item.key();
-      expected = view_of_box(expected, box->second.box);
+      const auto& [view, part] = box->second.part;
+      expected = view_of_box(expected.contiguous().view(view), part).reshape(actual.sizes());
     }
     see(item.key(), actual, expected);
   }

@@ -14,13 +14,15 @@ namespace {
 /// Returns size and kind of each parameter. Only parameters of the same kind may share a bucket.
 /// Kinds are numbered in order of appearance.
 std::vector<step::ParameterSize> sizes_of(const std::vector<NamedTensor>& parameters, bool compress,
-                                          std::size_t min_elements) {
+                                          std::size_t min_elements,
+                                          const std::set<std::string>& divided) {
   std::map<std::string, int> kinds;
   std::vector<step::ParameterSize> sizes;
   for (const auto& [name, tensor] : parameters) {
     const auto key =
-        fmt::format("{} {} {}", torch::toString(tensor.scalar_type()), tensor.device().str(),
-                    compress && skips_compression(tensor, min_elements) ? "exact" : "");
+        fmt::format("{} {} {} {}", torch::toString(tensor.scalar_type()), tensor.device().str(),
+                    compress && skips_compression(tensor, min_elements) ? "exact" : "",
+                    divided.contains(name) ? "divided" : "");
     const auto kind = kinds.emplace(key, static_cast<int>(kinds.size())).first->second;
     sizes.push_back({tensor.nbytes(), kind});
   }
@@ -51,10 +53,12 @@ bool skips_compression(const torch::Tensor& parameter, std::size_t min_elements)
 
 BucketLayout lay_out_buckets(const std::vector<NamedTensor>& parameters,
                              const step::BucketLimits& limits, bool compress,
-                             std::size_t codec_min_elements, const ArgumentName& name) {
+                             std::size_t codec_min_elements, const ArgumentName& name,
+                             const std::set<std::string>& divided) {
   BucketLayout layout;
   layout.places.resize(parameters.size());
-  layout.members = step::plan_buckets(sizes_of(parameters, compress, codec_min_elements), limits);
+  layout.members =
+      step::plan_buckets(sizes_of(parameters, compress, codec_min_elements, divided), limits);
   for (const auto& members : layout.members) {
     exchange::UnitShape shape;
     std::vector<torch::Tensor> tensors;

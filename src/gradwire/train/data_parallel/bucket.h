@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <set>
+#include <string>
 #include <vector>
 
 #include <torch/torch.h>
@@ -59,11 +61,13 @@ struct BucketLayout {
 /// fewer than `min_elements` elements, and for types other than float32.
 bool skips_compression(const torch::Tensor& parameter, std::size_t min_elements);
 
-/// Plans and allocates the buckets. With `compress`, uncompressed gradients have separate buckets.
+/// Plans and allocates the buckets. With `compress`, uncompressed gradients have separate buckets;
+/// parameters named in `divided` always have (divided_parameters()).
 /// Complex buckets have twice as many elements, of the real type. Throws Exception(unsupported),
 /// about `name`, if a type cannot be reduced.
 BucketLayout lay_out_buckets(const std::vector<NamedTensor>& parameters,
                              const step::BucketLimits& limits, bool compress,
-                             std::size_t codec_min_elements, const ArgumentName& name);
+                             std::size_t codec_min_elements, const ArgumentName& name,
+                             const std::set<std::string>& divided = {});
 
 }  // namespace gradwire

@@ -6,6 +6,7 @@
 #include "gradwire/base/refuse.h"
 #include "gradwire/torch/init.h"
 #include "gradwire/train/data_parallel/model_check.h"
+#include "gradwire/train/parallel/parallel_module.h"
 
 namespace gradwire {
 namespace {
@@ -30,8 +31,10 @@ void check_options(const DataParallelOptions& options) {
   }
 }
 
-ReplicatedStepOptions step_options(const DataParallelOptions& options) {
+ReplicatedStepOptions step_options(const DataParallelOptions& options,
+                                   const torch::nn::Module& module) {
   return {.buckets = step::limits_capped_at(options.bucket_cap_mb),
+          .divided = divided_parameters(module),
           .overlap = options.overlap,
           .find_unused = options.find_unused_parameters,
           .check_finite = options.check_finite,
@@ -63,7 +66,8 @@ DataParallelCore::DataParallelCore(torch::nn::Module& module, const DataParallel
     check_same_model("DataParallel", *group_, state);
     broadcast_tensors(*group_, state);
   }
-  replicated_ = std::make_unique<ReplicatedStep>(group_, parameters_, step_options(options));
+  replicated_ =
+      std::make_unique<ReplicatedStep>(group_, parameters_, step_options(options, module));
 }
 
 DataParallelCore::~DataParallelCore() {

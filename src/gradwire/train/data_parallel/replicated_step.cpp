@@ -53,7 +53,7 @@ void ReplicatedStep::lay_out() {
     for (std::size_t i = 0; i < parameters_.size(); ++i) layout_.members[0].push_back(i);
   } else {
     layout_ = lay_out_buckets(parameters_, options_.buckets, options_.exchange.codec != "none",
-                              options_.codec_min_elements, name());
+                              options_.codec_min_elements, name(), options_.divided);
   }
   for (std::size_t unit = 0; unit < layout_.members.size(); ++unit) {
     for (const auto index : layout_.members[unit])

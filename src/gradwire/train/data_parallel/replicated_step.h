@@ -26,6 +26,7 @@ namespace gradwire {
 
 struct ReplicatedStepOptions {
   step::BucketLimits buckets;
+  std::set<std::string> divided;  ///< divided_parameters() of the module.
   step::Overlap overlap = step::Overlap::backward;
   bool find_unused = false;
   bool check_finite = false;           ///< Fail if a mean is not finite.

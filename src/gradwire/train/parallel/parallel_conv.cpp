@@ -26,10 +26,10 @@ void check_channels(const char* which, std::int64_t channels, int parts) {
 }  // namespace
 
 ParallelConv2dImpl::ParallelConv2dImpl(const ParallelConv2dOptions& options_,
-                                       const ProcessGroup& group)
+                                       const ProcessGroup& group, torch::nn::Conv2d initial)
     : ParallelModule(group), options(options_) {
   check_options();
-  const auto plain = plain_convolution(options);
+  const auto plain = initial ? initial : plain_convolution(options);
   const Shape shape = plain->weight.sizes().vec();
   weight = register_part("weight", plain->weight,
                          divided(shape, 0, options.output_channels(), 1, options.input_channels()));

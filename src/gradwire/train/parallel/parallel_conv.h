@@ -43,7 +43,10 @@ struct ParallelConv2dOptions {
 /// size, or groups is not 1 in a group of several ranks.
 class ParallelConv2dImpl : public ParallelModule {
  public:
-  ParallelConv2dImpl(const ParallelConv2dOptions& options, const ProcessGroup& group);
+  /// Takes its part of `initial`, which has the options' channels and kernel; by default of a
+  /// torch::nn::Conv2d that it makes.
+  ParallelConv2dImpl(const ParallelConv2dOptions& options, const ProcessGroup& group,
+                     torch::nn::Conv2d initial = nullptr);
 
   torch::Tensor forward(const torch::Tensor& input);
 

@@ -9,12 +9,13 @@
 namespace gradwire {
 
 ParallelEmbeddingImpl::ParallelEmbeddingImpl(const ParallelEmbeddingOptions& options_,
-                                             const ProcessGroup& group)
+                                             const ProcessGroup& group,
+                                             torch::nn::Embedding initial)
     : ParallelModule(group), options(options_) {
   const auto rows = options.num_embeddings();
   const auto width = options.embedding_dim();
-  const torch::nn::Embedding plain(rows, width);
-  weight = register_part("weight", plain->weight, divided({rows, width}, 0, ranks()));
+  if (!initial) initial = torch::nn::Embedding(rows, width);
+  weight = register_part("weight", initial->weight, divided({rows, width}, 0, ranks()));
 }
 
 namespace {

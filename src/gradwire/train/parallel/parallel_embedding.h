@@ -29,7 +29,9 @@ class ParallelEmbeddingImpl : public ParallelModule {
  public:
   ParallelEmbeddingImpl(std::int64_t rows, std::int64_t width, const ProcessGroup& group)
       : ParallelEmbeddingImpl(ParallelEmbeddingOptions(rows, width), group) {}
-  ParallelEmbeddingImpl(const ParallelEmbeddingOptions& options, const ProcessGroup& group);
+  /// Takes its part of `initial`; by default of a torch::nn::Embedding that it makes.
+  ParallelEmbeddingImpl(const ParallelEmbeddingOptions& options, const ProcessGroup& group,
+                        torch::nn::Embedding initial = nullptr);
 
   torch::Tensor forward(const torch::Tensor& indices);
 

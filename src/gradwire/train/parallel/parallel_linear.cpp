@@ -1,7 +1,6 @@
 #include "gradwire/train/parallel/parallel_linear.h"
 
-#include <fmt/format.h>
-
+#include "gradwire/base/refuse.h"
 #include "gradwire/train/parallel/rank_functions.h"
 #include "gradwire/train/parallel/sequence_parallel.h"
 
@@ -26,7 +25,8 @@ torch::Tensor as_rows(const torch::Tensor& x) {
 /// run backward twice, for the input and for the parameters: each run computes only its gradients.
 struct ColumnLinear : torch::autograd::Function<ColumnLinear> {
   static torch::Tensor forward(AutogradContext* context, const torch::Tensor& input,
-                               const torch::Tensor& weight, const torch::Tensor& bias,
+                               const torch::Tensor& weight,
+                               const std::optional<torch::Tensor>& bias,
                                const c10::intrusive_ptr<Columns>& columns) {
     auto whole = input;
     if (const auto d = columns->sequence_dimension) {
@@ -35,6 +35,7 @@ struct ColumnLinear : torch::autograd::Function<ColumnLinear> {
     }
     context->saved_data["columns"] = c10::IValue::make_capsule(columns);
     context->save_for_backward({whole, weight});
+    context->saved_data["bias"] = bias.has_value();
     return at::linear(whole, weight, bias);
   }
 
@@ -55,7 +56,9 @@ struct ColumnLinear : torch::autograd::Function<ColumnLinear> {
       const auto inputs = as_rows(saved[0]).to(type);
       weight_gradient = rows.t().matmul(inputs).to(saved[1].scalar_type());
     }
-    if (context->needs_input_grad(2)) bias_gradient = rows.sum(0).to(saved[1].scalar_type());
+    const bool has_bias = context->saved_data["bias"].toBool();
+    if (has_bias && context->needs_input_grad(2))
+      bias_gradient = rows.sum(0).to(saved[1].scalar_type());
     return {input_gradient.wait(), weight_gradient, bias_gradient, torch::Tensor()};
   }
 
@@ -69,41 +72,60 @@ struct ColumnLinear : torch::autograd::Function<ColumnLinear> {
 }  // namespace
 
 ColumnParallelLinearImpl::ColumnParallelLinearImpl(const ColumnParallelLinearOptions& options_,
-                                                   const ProcessGroup& group)
+                                                   const ProcessGroup& group,
+                                                   torch::nn::Linear initial)
     : ParallelModule(group), options(options_) {
   const auto in = options.in_features();
   const auto out = options.out_features();
-  const torch::nn::Linear plain(torch::nn::LinearOptions(in, out).bias(options.bias()));
-  weight = register_part("weight", plain->weight, divided({out, in}, 0, ranks()));
+  const auto blocks = options.blocks();
+  if (blocks < 1 || out % blocks != 0 || (blocks > 1 && options.gather_output())) {
+    refuse(
+        "ColumnParallelLinear: {} blocks of {} output features{}; blocks must divide the features, "
+        "and go without gather_output",
+        blocks, out, options.gather_output() ? ", gathered" : "");
+  }
+  if (!initial) {
+    initial = torch::nn::Linear(torch::nn::LinearOptions(in, out).bias(options.bias()));
+  }
+  const auto own = blocks * (part_begin(out / blocks, ranks(), rank() + 1) -
+                             part_begin(out / blocks, ranks(), rank()));
+  const Division rows = blocks == 1 ? divided({out, in}, 0, ranks())
+                                    : divided({blocks, out / blocks, in}, 1, ranks());
+  weight = register_part("weight", initial->weight, rows, {own, in});
   if (options.bias()) {
-    bias = register_part("bias", plain->bias, divided({out}, 0, ranks()));
+    const Division features =
+        blocks == 1 ? divided({out}, 0, ranks()) : divided({blocks, out / blocks}, 1, ranks());
+    bias = register_part("bias", initial->bias, features, {own});
   } else {
     bias = register_parameter("bias", torch::Tensor(), false);
   }
 }
 
 torch::Tensor ColumnParallelLinearImpl::forward(const torch::Tensor& input) {
-  if (ranks() == 1) return torch::linear(input, weight, bias);
+  if (ranks() == 1) return torch::nn::functional::linear(input, weight, bias);
   auto columns = c10::make_intrusive<Columns>();
   columns->group = group();
   columns->sequence_dimension = options.sequence_dimension();
-  const auto output = ColumnLinear::apply(input, weight, bias, columns);
+  const auto own_bias = options.bias() ? std::optional(bias) : std::nullopt;
+  const auto output = ColumnLinear::apply(input, weight, own_bias, columns);
   if (!options.gather_output()) return output;
   return gather_over_ranks(output, output.dim() - 1, options.out_features(), group());
 }
 
 RowParallelLinearImpl::RowParallelLinearImpl(const RowParallelLinearOptions& options_,
-                                             const ProcessGroup& group)
+                                             const ProcessGroup& group, torch::nn::Linear initial)
     : ParallelModule(group), options(options_) {
   const auto in = options.in_features();
   const auto out = options.out_features();
-  const torch::nn::Linear plain(torch::nn::LinearOptions(in, out).bias(options.bias()));
-  weight = register_part("weight", plain->weight, divided({out, in}, 1, ranks()));
-  bias = register_parameter("bias", plain->bias, options.bias());
+  if (!initial) {
+    initial = torch::nn::Linear(torch::nn::LinearOptions(in, out).bias(options.bias()));
+  }
+  weight = register_part("weight", initial->weight, divided({out, in}, 1, ranks()));
+  bias = register_parameter("bias", initial->bias, options.bias());
 }
 
 torch::Tensor RowParallelLinearImpl::forward(const torch::Tensor& input) {
-  if (ranks() == 1) return torch::linear(input, weight, bias);
+  if (ranks() == 1) return torch::nn::functional::linear(input, weight, bias);
   const auto own =
       options.input_is_parallel() ? input : scatter_over_ranks(input, input.dim() - 1, group());
   const auto sequence = options.sequence_dimension();

@@ -17,6 +17,9 @@ struct ColumnParallelLinearOptions {
   TORCH_ARG(std::int64_t, in_features);
   TORCH_ARG(std::int64_t, out_features);
   TORCH_ARG(bool, bias) = true;
+  /// The output features are this many equal blocks, one after the other (3: query, key and value),
+  /// each of which is divided. This rank's output has its part of each. Not with gather_output.
+  TORCH_ARG(std::int64_t, blocks) = 1;
   /// Returns all features, replicated, in place of this rank's.
   TORCH_ARG(bool, gather_output) = false;
   /// Sequence parallelism: the input is divided into equal parts along this dimension (not the
@@ -26,8 +29,9 @@ struct ColumnParallelLinearOptions {
 
 /// torch::nn::Linear whose output features are divided over ranks (rows of `weight`; Shoeybi et
 /// al., arXiv:1909.08053). Input: [..., in], replicated; output: [..., own part of out]. Features
-/// need not divide. The layer draws the initial weights of torch::nn::Linear from the same
-/// generator and keeps its part.
+/// need not divide. The layer takes its part of `initial`, which has the options' features; by
+/// default of a torch::nn::Linear that it makes, with the initial weights of the same generator.
+/// Throws Exception(invalid_argument) if the blocks do not divide the features.
 ///
 /// Backward sums the input's gradient over ranks, [..., in] elements, and meanwhile computes the
 /// weight's. With sequence_dimension: an all-gather forward and a reduce-scatter backward.
@@ -35,7 +39,8 @@ class ColumnParallelLinearImpl : public ParallelModule {
  public:
   ColumnParallelLinearImpl(std::int64_t in, std::int64_t out, const ProcessGroup& group)
       : ColumnParallelLinearImpl(ColumnParallelLinearOptions(in, out), group) {}
-  ColumnParallelLinearImpl(const ColumnParallelLinearOptions& options, const ProcessGroup& group);
+  ColumnParallelLinearImpl(const ColumnParallelLinearOptions& options, const ProcessGroup& group,
+                           torch::nn::Linear initial = nullptr);
 
   torch::Tensor forward(const torch::Tensor& input);
 
@@ -70,7 +75,8 @@ class RowParallelLinearImpl : public ParallelModule {
  public:
   RowParallelLinearImpl(std::int64_t in, std::int64_t out, const ProcessGroup& group)
       : RowParallelLinearImpl(RowParallelLinearOptions(in, out), group) {}
-  RowParallelLinearImpl(const RowParallelLinearOptions& options, const ProcessGroup& group);
+  RowParallelLinearImpl(const RowParallelLinearOptions& options, const ProcessGroup& group,
+                        torch::nn::Linear initial = nullptr);
 
   torch::Tensor forward(const torch::Tensor& input);
 

@@ -182,4 +182,23 @@ torch::Tensor ParallelGroupNormImpl::forward(const torch::Tensor& input) {
   return scaled(normalized.output.view(input.sizes()), copy_together({weight, bias}, group()));
 }
 
+ChannelParallelGroupNormImpl::ChannelParallelGroupNormImpl(
+    const torch::nn::GroupNormOptions& options_, const ProcessGroup& group)
+    : ParallelModule(group), options(options_) {
+  equal_part("groups of a group norm", options.num_groups(), group);
+  const torch::nn::GroupNorm plain(options);
+  if (options.affine()) {
+    const Division channels = divided({options.num_channels()}, 0, ranks());
+    weight = register_part("weight", plain->weight, channels);
+    bias = register_part("bias", plain->bias, channels);
+  } else {
+    weight = register_parameter("weight", torch::Tensor(), false);
+    bias = register_parameter("bias", torch::Tensor(), false);
+  }
+}
+
+torch::Tensor ChannelParallelGroupNormImpl::forward(const torch::Tensor& input) {
+  return torch::group_norm(input, options.num_groups() / ranks(), weight, bias, options.eps());
+}
+
 }  // namespace gradwire

@@ -64,4 +64,20 @@ class ParallelGroupNormImpl : public ParallelModule {
 };
 TORCH_MODULE(ParallelGroupNorm);
 
+/// torch::nn::GroupNorm of samples whose channels are divided over ranks, as those of a
+/// ParallelConv2d: each rank has whole groups. No communication. Input: [samples, own channels,
+/// ...]. Throws Exception(invalid_argument) if the groups do not divide.
+class ChannelParallelGroupNormImpl : public ParallelModule {
+ public:
+  ChannelParallelGroupNormImpl(const torch::nn::GroupNormOptions& options,
+                               const ProcessGroup& group);
+
+  torch::Tensor forward(const torch::Tensor& input);
+
+  torch::nn::GroupNormOptions options;
+  torch::Tensor weight;  ///< [own channels]
+  torch::Tensor bias;    ///< [own channels]
+};
+TORCH_MODULE(ChannelParallelGroupNorm);
+
 }  // namespace gradwire

@@ -59,19 +59,34 @@ torch::ExpandingArray<2> zero_padding(const torch::nn::Conv2dOptions& options) {
   refuse("SpatialConv2d: padding must be a number of zeros, not \"same\", \"valid\" or values");
 }
 
+torch::nn::Conv2dOptions options_of(const torch::nn::Conv2d& convolution) {
+  const auto& options = convolution->options;
+  return torch::nn::Conv2dOptions(options.in_channels(), options.out_channels(),
+                                  options.kernel_size())
+      .stride(options.stride())
+      .padding(options.padding())
+      .dilation(options.dilation())
+      .groups(options.groups())
+      .bias(options.bias())
+      .padding_mode(options.padding_mode());
+}
+
 }  // namespace
 
 SpatialConv2dImpl::SpatialConv2dImpl(const torch::nn::Conv2dOptions& options_,
                                      const SpatialParts& parts, const ProcessGroup& group)
+    : SpatialConv2dImpl(torch::nn::Conv2d(options_), parts, group) {}
+
+SpatialConv2dImpl::SpatialConv2dImpl(const torch::nn::Conv2d& whole, const SpatialParts& parts,
+                                     const ProcessGroup& group)
     : ParallelModule(group),
-      options(options_),
+      options(options_of(whole)),
       window_{*options.kernel_size(), *options.stride(), *zero_padding(options),
               *options.dilation()},
       parts_(parts) {
   check_parts("SpatialConv2d", parts, ranks());
-  const torch::nn::Conv2d plain(options);
-  weight = register_parameter("weight", plain->weight);
-  bias = register_parameter("bias", plain->bias, options.bias());
+  weight = register_parameter("weight", whole->weight);
+  bias = register_parameter("bias", whole->bias, options.bias());
 }
 
 DividedTensor SpatialConv2dImpl::forward(const DividedTensor& input) {

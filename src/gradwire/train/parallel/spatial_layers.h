@@ -22,6 +22,9 @@ class SpatialConv2dImpl : public ParallelModule {
  public:
   SpatialConv2dImpl(const torch::nn::Conv2dOptions& options, const SpatialParts& parts,
                     const ProcessGroup& group);
+  /// Has the options and the weights of `whole`.
+  SpatialConv2dImpl(const torch::nn::Conv2d& whole, const SpatialParts& parts,
+                    const ProcessGroup& group);
 
   DividedTensor forward(const DividedTensor& input);
 

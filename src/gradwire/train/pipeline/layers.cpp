@@ -9,7 +9,7 @@
 #include "gradwire/base/refuse.h"
 #include "gradwire/train/activation/activation_checkpoint.h"
 #include "gradwire/train/activation/await_parameters.h"
-#include "gradwire/train/named_tensor.h"
+#include "gradwire/train/parallel/parallel_module.h"
 
 namespace gradwire {
 namespace {
@@ -88,11 +88,7 @@ std::vector<double> parameter_counts(const Layers& layers) {
   const torch::Tensor random = random_state();
   std::vector<double> counts;
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    double elements = 0;
-    for (const auto& [name, tensor] : all_parameters(*layers.make(i).ptr())) {
-      elements += static_cast<double>(tensor.numel());
-    }
-    counts.push_back(elements);
+    counts.push_back(whole_elements(*layers.make(i).ptr()));
   }
   set_random_state(random);
   return counts;

@@ -64,7 +64,7 @@ class Layers {
 /// Exception(invalid_argument) if there are fewer layers than stages.
 std::vector<std::size_t> balanced_cut(const std::vector<double>& weights, int stages);
 
-/// Returns the number of parameters of each layer. Makes one layer at a time, and leaves torch's
+/// Returns the number of parameters of each layer, of divided layers as if they were not. Makes one layer at a time, and leaves torch's
 /// random numbers as they were.
 std::vector<double> parameter_counts(const Layers& layers);
 

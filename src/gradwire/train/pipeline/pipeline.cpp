@@ -10,10 +10,12 @@
 #include <fmt/ranges.h>
 
 #include "gradwire/base/refuse.h"
+#include "gradwire/checkpoint/consolidate.h"
 #include "gradwire/pipeline/weight_rules.h"
 #include "gradwire/train/activation/activation_checkpoint.h"
 #include "gradwire/train/checkpoint/replicated.h"
 #include "gradwire/train/named_tensor.h"
+#include "gradwire/train/parallel/parallel_module.h"
 #include "gradwire/train/pipeline/group_transfers.h"
 
 namespace gradwire {
@@ -88,13 +90,34 @@ BoundaryShape shape_of(const torch::Tensor& output, std::int64_t samples, pipeli
   return {output.sizes().slice(1).vec(), output.scalar_type()};
 }
 
+/// The parameter of a piece: "optimizer.exp_avg.head.weight" is of "head.weight".
+std::string parameter_name(const std::string& piece) {
+  if (!piece.starts_with(checkpoint::kOptimizerPrefix)) return piece;
+  const auto dot = piece.find('.', std::string_view(checkpoint::kOptimizerPrefix).size());
+  return piece.substr(dot + 1);
+}
+
+/// Pieces of divided parameters, and of their optimizer states, are of boxes.
+void place_in_boxes(std::vector<TensorPiece>& pieces, const StageModule& module) {
+  const auto boxes = parameter_boxes(module);
+  if (boxes.empty()) return;
+  for (TensorPiece& piece : pieces) {
+    const auto box = boxes.find(parameter_name(piece.name));
+    if (box == boxes.end() || piece.shape.empty()) continue;
+    piece.shape = box->second.shape;
+    piece.part = box->second.part;
+  }
+}
+
 }  // namespace
 
 Pipeline::Pipeline(const Layers& layers, Options options) : options_(std::move(options)) {
   if (!options_.process_group) refuse("Pipeline needs a process group: gradwire::init() makes one");
   if (!options_.optimizer) refuse("Pipeline needs an optimizer factory, which makes a stage's");
   if (!options_.loss.sum) refuse("Pipeline needs a loss, such as cross_entropy_sum()");
-  if (!options_.data.process_group) options_.data.process_group = group_of_one();
+  for (ProcessGroup* group : {&options_.data.process_group, &options_.tensor, &options_.spatial}) {
+    if (!*group) *group = group_of_one();
+  }
   method_ = find_method();
   rank_ = options_.process_group->getRank();
   ranks_ = options_.process_group->getSize();
@@ -149,13 +172,18 @@ void Pipeline::check_agreement(const Layers& layers) const {
         fmt::join(options_.cut, " "), options_.seed, options_.clip_norm.value_or(0),
         options_.data.zero_stage, to_csv(schedule));
   };
-  for (const ProcessGroup& group : {options_.process_group, options_.data.process_group}) {
+  for (const ProcessGroup& group : groups()) {
     const auto texts = collective_try(*group, text);
     const auto other = std::ranges::find_if(texts, [&](const auto& t) { return t != texts[0]; });
     if (other == texts.end()) continue;
     refuse("rank {} has another pipeline than rank 0: {} against {}", other - texts.begin(),
            other->substr(0, other->find('\n')), texts[0].substr(0, texts[0].find('\n')));
   }
+}
+
+/// All groups of this rank.
+std::vector<ProcessGroup> Pipeline::groups() const {
+  return {options_.process_group, options_.data.process_group, options_.tensor, options_.spatial};
 }
 
 /// If each micro-batch has an update of its own, it is a step of the schedule, so that batches of
@@ -174,6 +202,13 @@ pipeline::PipelineSchedule Pipeline::schedule_for(int micro_batches, bool trains
 void Pipeline::make_stages(const Layers& layers) {
   const pipeline::PipelineSchedule schedule = schedule_for(options_.micro_batches, true);
   cut_ = complete_cut(layers, options_.cut, schedule.stages());
+  if (options_.tensor->getSize() > 1) {
+    const auto cuts = gather_texts(*options_.tensor, fmt::format("{}", fmt::join(cut_, " ")));
+    if (std::ranges::count(cuts, cuts[0]) != std::ssize(cuts)) {
+      refuse("ranks that share layers cut them differently: {}; give the pipeline a cut",
+             fmt::join(cuts, "; "));
+    }
+  }
   std::size_t layer = 0;
   for (pipeline::Stage s = 0; s < schedule.stages(); ++s) {
     const Rank owner = schedule.rank_of[static_cast<std::size_t>(s)];
@@ -183,14 +218,13 @@ void Pipeline::make_stages(const Layers& layers) {
     for (std::size_t i = 0; i < cut_[static_cast<std::size_t>(s)]; ++i, ++layer) {
       torch::nn::AnyModule made = layers.make(layer);
       all_parameters_ += trainable_parameters(*made.ptr()).size();
-      for (const auto& [name, tensor] : all_parameters(*made.ptr())) {
-        elements += static_cast<double>(tensor.numel());
-      }
+      elements += whole_elements(*made.ptr());
       if (owner == rank_) stage.module->add(layers.name(layer), std::move(made));
     }
     description_ += fmt::format("stage {} on rank {}: {} to {}, {:.0f} parameters\n", s, owner,
                                 layers.name(stage.first_layer), layers.name(layer - 1), elements);
     if (owner != rank_) continue;
+    make_equal(stage);
     if (is_asynchronous()) {
       const int staleness = schedule.weight_bounds[static_cast<std::size_t>(s)].staleness;
       stage.update = make_stage_update(*stage.module, method_, {s, staleness}, options_.optimizer);
@@ -202,12 +236,36 @@ void Pipeline::make_stages(const Layers& layers) {
   }
 }
 
+/// Gives the ranks that share layers the same values of what is not divided.
+void Pipeline::make_equal(const LocalStage& stage) const {
+  const auto boxes = parameter_boxes(*stage.module);
+  if (!boxes.empty() && options_.tensor->getSize() == 1) {
+    const auto is_divided = [](const auto& box) {
+      return box.second.part.box != whole_box(box.second.part.view);
+    };
+    const auto divided = std::ranges::find_if(boxes, is_divided);
+    if (divided != boxes.end()) {
+      refuse("{} is divided over ranks: give the pipeline their group, .tensor = mesh.tensor()",
+             divided->first);
+    }
+  }
+  std::vector<NamedTensor> replicated;
+  for (const auto& tensors : {all_parameters(*stage.module), all_buffers(*stage.module)}) {
+    for (const auto& [name, tensor] : tensors) {
+      if (!boxes.contains(name)) replicated.push_back({name, tensor.detach()});
+    }
+  }
+  for (const ProcessGroup& group : {options_.tensor, options_.spatial}) {
+    if (group->getSize() > 1) broadcast_tensors(*group, replicated);
+  }
+}
+
 bool Pipeline::has_last_stage() const {
   return stages_.back().stage + 1 == static_cast<pipeline::Stage>(cut_.size());
 }
 
 Pipeline::Run& Pipeline::run_for(std::int64_t samples, bool trains) {
-  int parts = parts_of(samples);
+  int parts = parts_of(samples, trains);
   if (trains && updates_each_micro_batch(rule_of(method_))) parts = 1;
   Run& run = runs_[{parts, trains}];
   if (!run.runner) {
@@ -256,7 +314,7 @@ std::function<double()> Pipeline::count_of(const MicroBatches& batch) {
 std::vector<PipelineStages::Step> Pipeline::steps_of(const Run& run, const torch::Tensor& inputs,
                                                      const torch::Tensor& targets,
                                                      std::int64_t samples) {
-  const int parts = parts_of(samples);
+  const int parts = parts_of(samples, run.schedule.trains);
   MicroBatches batch = micro_batches_of(samples, parts, inputs, targets);
   std::vector<PipelineStages::Step> steps;
   if (parts == run.schedule.micro_batches) {
@@ -283,7 +341,7 @@ LossSum Pipeline::train_step(const torch::Tensor& inputs, const torch::Tensor& t
       each.count = count_of(each.batch);
       each.before = step.before;
     }
-    const bool is_alike = count == 1 && parts_of(step.next_samples) == run.schedule.micro_batches;
+    const bool is_alike = count == 1 && parts_of(step.next_samples, /*trains=*/true) == run.schedule.micro_batches;
     work_->begin(*run.runner, std::move(steps), is_alike ? step.next_samples : -1);
     for (std::size_t i = 0; i < count; ++i) run.runner->step();
     if (options_.clip_norm) clip_and_step(step.before);
@@ -337,18 +395,32 @@ void Pipeline::find_boundaries(const torch::Tensor& inputs) {
   boundaries_ = std::move(shapes);
 }
 
-/// Clips by the norm of all gradients, whose squares are added in the order of the parameters, then
-/// steps.
-void Pipeline::clip_and_step(const BeforeStep& before) {
-  const torch::NoGradGuard no_grad;
-  std::vector<double> squares(all_parameters_, 0);
+/// The squared norm of all gradients: squares are added in the order of the parameters, those of
+/// divided ones then over their ranks.
+double Pipeline::squared_norm() const {
+  // First those of replicated parameters, then those of divided ones.
+  std::vector<double> squares(2 * all_parameters_, 0);
+  const auto divided = squares.begin() + static_cast<std::ptrdiff_t>(all_parameters_);
   for (std::size_t s = 0; s < stages_.size(); ++s) {
-    std::ranges::copy(stages_[s].update->squared_norms(),
-                      squares.begin() + static_cast<std::ptrdiff_t>(first_parameter_[s]));
+    const SquaredNorms own = stages_[s].update->squared_norms();
+    const auto first = static_cast<std::ptrdiff_t>(first_parameter_[s]);
+    std::ranges::copy(own.replicated, squares.begin() + first);
+    std::ranges::copy(own.divided, divided + first);
   }
   // Every sum has one addend that is not zero, and is exact.
+  if (options_.tensor->getSize() == 1) squares.resize(all_parameters_);
   squares = sum_over_ranks(*options_.process_group, std::move(squares));
-  const double norm = std::sqrt(std::accumulate(squares.begin(), squares.end(), 0.0));
+  const auto end = squares.begin() + static_cast<std::ptrdiff_t>(all_parameters_);
+  const double replicated = std::accumulate(squares.begin(), end, 0.0);
+  if (options_.tensor->getSize() == 1) return replicated;
+  return replicated +
+         sum_over_ranks(*options_.tensor, {std::accumulate(end, squares.end(), 0.0)})[0];
+}
+
+/// Clips by the norm of all gradients, then steps.
+void Pipeline::clip_and_step(const BeforeStep& before) {
+  const torch::NoGradGuard no_grad;
+  const double norm = std::sqrt(squared_norm());
   const double scale = std::min(1.0, *options_.clip_norm / (norm + 1e-6));
   for (const LocalStage& stage : stages_) stage.update->step(before, scale);
 }
@@ -358,6 +430,7 @@ std::vector<TensorPiece> Pipeline::pieces(bool make_states) {
   std::vector<TensorPiece> all;
   for (const LocalStage& stage : stages_) {
     auto pieces = stage.update->state().pieces(make_states);
+    place_in_boxes(pieces, *stage.module);
     all.insert(all.end(), std::make_move_iterator(pieces.begin()),
                std::make_move_iterator(pieces.end()));
   }

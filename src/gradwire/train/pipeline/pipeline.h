@@ -46,6 +46,11 @@ class Pipeline final : public Checkpointable {
   struct Options {
     ProcessGroup process_group;  ///< The ranks of one pipeline.
     DataParallelism data;        ///< Replicas of the pipeline, on other ranks. Default: none.
+    /// The ranks that share each layer's weights, and each sample's space (ParallelMesh::tensor(),
+    /// spatial()), if the layers are parallel ones (docs/parallel.md). All of them call everything
+    /// alike, with the same batches. Null: this rank alone.
+    ProcessGroup tensor;
+    ProcessGroup spatial;
     int micro_batches = 8;
     /// A schedule of `gradwire schedule pipeline` ("gpipe", "zero_bubble:8", "interleaved:2").
     std::string schedule = "1f1b";
@@ -104,6 +109,7 @@ class Pipeline final : public Checkpointable {
   void finish();
 
   /// Returns the outputs, in evaluation mode, on the rank with the last stage; undefined elsewhere.
+  /// The inputs pass through the stages in as many micro-batches as there are ranks in the pipeline.
   /// Each replica evaluates its own inputs, with the buffers of the first.
   torch::Tensor evaluate(const torch::Tensor& inputs, std::int64_t samples = -1);
 
@@ -134,11 +140,15 @@ class Pipeline final : public Checkpointable {
   WeightMethod find_method() const;
   pipeline::PipelineSchedule schedule_for(int micro_batches, bool trains) const;
   void make_stages(const Layers& layers);
+  void make_equal(const LocalStage& stage) const;
+  std::vector<ProcessGroup> groups() const;
+  double squared_norm() const;
   void check_agreement(const Layers& layers) const;
   Run& run_for(std::int64_t samples, bool trains);
-  /// The number of micro-batches.
-  int parts_of(std::int64_t samples) const {
-    return static_cast<int>(std::min<std::int64_t>(options_.micro_batches, samples));
+  /// The number of micro-batches. Evaluation needs no more than fill the pipeline.
+  int parts_of(std::int64_t samples, bool trains) const {
+    const int most = trains ? options_.micro_batches : ranks_;
+    return static_cast<int>(std::min<std::int64_t>(most, samples));
   }
   std::function<double()> count_of(const MicroBatches& batch);
   std::vector<PipelineStages::Step> steps_of(const Run& run, const torch::Tensor& inputs,

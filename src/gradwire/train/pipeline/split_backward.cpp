@@ -53,10 +53,17 @@ std::vector<Node*> nodes_below(Node* root) {
   return sorted;
 }
 
-edge_list inputs_of(Node& node) {
+/// Where to pass gradients to a node, and which: it receives none of outputs that nothing uses, such
+/// as the statistics of group norm.
+std::pair<edge_list, variable_list> roots_of(Node& node, const variable_list& received) {
   edge_list edges;
-  for (std::uint32_t i = 0; i < node.num_inputs(); ++i) edges.emplace_back(node.getptr(), i);
-  return edges;
+  variable_list gradients;
+  for (std::uint32_t i = 0; i < node.num_inputs(); ++i) {
+    if (!received[i].defined()) continue;
+    edges.emplace_back(node.getptr(), i);
+    gradients.push_back(received[i]);
+  }
+  return {std::move(edges), std::move(gradients)};
 }
 
 }  // namespace
@@ -119,10 +126,11 @@ void SplitBackward::weights() {
     return;
   }
   for (const Branch& branch : branches_) {
-    // A copy: the hook stores what the node receives now.
-    const variable_list received = *branch.received;
-    if (received.empty()) continue;
-    autograd_engine().execute(inputs_of(*branch.node), received, /*keep_graph=*/false,
+    if (branch.received->empty()) continue;
+    // Copies: the hook stores what the node receives now.
+    const auto [roots, received] = roots_of(*branch.node, *branch.received);
+    if (roots.empty()) continue;
+    autograd_engine().execute(roots, received, /*keep_graph=*/false,
                               /*create_graph=*/false, /*accumulate_grad=*/true, branch.parameters);
   }
   branches_.clear();

@@ -1,15 +1,23 @@
 #include "gradwire/train/pipeline/stage_update.h"
 
+#include <map>
 #include <utility>
 
 #include "gradwire/base/refuse.h"
 #include "gradwire/train/checkpoint/module_state.h"
 #include "gradwire/train/data_parallel/data_parallel.h"
 #include "gradwire/train/named_tensor.h"
+#include "gradwire/train/parallel/parallel_module.h"
 #include "gradwire/train/zero/zero_core.h"
 
 namespace gradwire {
 namespace {
+
+double squared_norm(const torch::Tensor& tensor) {
+  if (!tensor.defined()) return 0;
+  const auto norm = torch::linalg_vector_norm(tensor, 2, {}, false, torch::kFloat64).item<double>();
+  return norm * norm;
+}
 
 /// Every replica has all parameters of the stage.
 class ReplicatedUpdate final : public StageUpdate {
@@ -17,6 +25,7 @@ class ReplicatedUpdate final : public StageUpdate {
   ReplicatedUpdate(StageModule& module, const DataParallelism& data,
                    const OptimizerFactory& optimizer)
       : parameters_(trainable_parameters(module)),
+        boxes_(parameter_boxes(module)),
         core_(module,
               {.process_group = data.process_group,
                .bucket_cap_mb = data.bucket_cap_mb,
@@ -34,16 +43,16 @@ class ReplicatedUpdate final : public StageUpdate {
   bool splits_backward() const override { return true; }
   void before_backward(bool last) override { core_.replicated().prepare({}, last); }
 
-  std::vector<double> squared_norms() override {
+  SquaredNorms squared_norms() override {
     core_.finish();
-    std::vector<double> squares;
+    SquaredNorms squares;
     for (const auto& [name, tensor] : parameters_) {
-      const torch::Tensor& gradient = tensor.grad();
-      const double norm =
-          gradient.defined()
-              ? torch::linalg_vector_norm(gradient, 2, {}, false, torch::kFloat64).item<double>()
-              : 0;
-      squares.push_back(norm * norm);
+      const auto box = boxes_.find(name);
+      const bool is_divided = box != boxes_.end();
+      const bool counts = !is_divided || !box->second.replica;
+      const double square = counts ? squared_norm(tensor.grad()) : 0;
+      squares.replicated.push_back(is_divided ? 0 : square);
+      squares.divided.push_back(is_divided ? square : 0);
     }
     return squares;
   }
@@ -69,6 +78,7 @@ class ReplicatedUpdate final : public StageUpdate {
   }
 
   std::vector<NamedTensor> parameters_;
+  std::map<std::string, ParameterBox> boxes_;
   DataParallelCore core_;
   ModuleState state_;
 };
@@ -79,6 +89,7 @@ class ShardedUpdate final : public StageUpdate {
   ShardedUpdate(StageModule& module, const DataParallelism& data, const OptimizerFactory& optimizer)
       : module_(module),
         parameters_(trainable_parameters(module).size()),
+        boxes_(parameter_boxes(module)),
         core_(module,
               {.process_group = data.process_group,
                .stage = data.zero_stage,
@@ -100,9 +111,19 @@ class ShardedUpdate final : public StageUpdate {
     core_.expect_backward();
   }
 
-  std::vector<double> squared_norms() override {
-    std::vector<double> squares(parameters_, 0);
-    if (!squares.empty()) squares.front() = core_.squared_norm();
+  SquaredNorms squared_norms() override {
+    SquaredNorms squares{std::vector<double>(parameters_, 0), std::vector<double>(parameters_, 0)};
+    if (parameters_ == 0) return squares;
+    if (boxes_.empty()) {
+      squares.replicated.front() = core_.squared_norm();
+      return squares;
+    }
+    squares.replicated.front() =
+        core_.squared_norm_of([this](const std::string& name) { return !boxes_.contains(name); });
+    squares.divided.front() = core_.squared_norm_of([this](const std::string& name) {
+      const auto box = boxes_.find(name);
+      return box != boxes_.end() && !box->second.replica;
+    });
     return squares;
   }
   void step(BeforeStep before, double factor) override {
@@ -115,6 +136,7 @@ class ShardedUpdate final : public StageUpdate {
  private:
   StageModule& module_;
   std::size_t parameters_;
+  std::map<std::string, ParameterBox> boxes_;
   ZeroCore core_;
 };
 
@@ -133,7 +155,7 @@ class AsynchronousUpdate final : public StageUpdate {
   BlockObserver* observer() override { return nullptr; }
   bool splits_backward() const override { return true; }
   void before_backward(bool /*last*/) override {}
-  std::vector<double> squared_norms() override {
+  SquaredNorms squared_norms() override {
     refuse("an asynchronous pipeline cannot clip by the norm of all gradients");
   }
 

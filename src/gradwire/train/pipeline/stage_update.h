@@ -28,6 +28,14 @@ struct DataParallelism {
   double bucket_cap_mb = step::kBucketMegabytes;
 };
 
+/// Squared norm of the gradients of each parameter of a stage, in order; or one of several of them,
+/// and zeros. The same on every replica.
+struct SquaredNorms {
+  std::vector<double> replicated;  ///< Of parameters that are equal on all ranks of a layer.
+  /// Of what this rank has of divided ones, unless another rank counts it.
+  std::vector<double> divided;
+};
+
 /// The parameters of one stage: adds the gradients of its replicas and steps the optimizer. The
 /// step may complete later, layer by layer, as the next forward reaches them.
 class StageUpdate {
@@ -44,9 +52,8 @@ class StageUpdate {
   /// Called before each task of a backward. `last`: of the step's last micro-batch.
   virtual void before_backward(bool last) = 0;
 
-  /// Waits for the sums over replicas. Returns the squared norm of each parameter's gradient, in
-  /// the order of the parameters; or one of all of them, and zeros. The same on every replica.
-  virtual std::vector<double> squared_norms() = 0;
+  /// Waits for the sums over replicas. Collective over them.
+  virtual SquaredNorms squared_norms() = 0;
   /// Steps with the gradients times `factor`, and clears them.
   virtual void step(BeforeStep before, double factor) = 0;
   /// Completes the pending step.

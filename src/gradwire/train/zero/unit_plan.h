@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -25,9 +26,11 @@ struct UnitPlan {
   std::unordered_map<const torch::nn::Module*, std::vector<std::size_t>> units_of_block;
 };
 
-/// Stages 1 and 2: units are DataParallel's buckets, the last parameters first.
+/// Stages 1 and 2: units are DataParallel's buckets, the last parameters first. `divided`: names of
+/// divided_parameters(), which share no unit with others.
 UnitPlan plan_whole_units(const std::vector<NamedTensor>& parameters,
-                          const step::BucketLimits& limits);
+                          const step::BucketLimits& limits,
+                          const std::set<std::string>& divided = {});
 
 /// Stage 3: plans one unit for each block with parameters of its own, in order of registration
 /// (several if types or devices differ), then the root units. Blocks are the children of `module`

@@ -13,6 +13,7 @@
 #include "gradwire/train/data_parallel/autograd_graph.h"
 #include "gradwire/train/data_parallel/model_check.h"
 #include "gradwire/train/exchange/torch_exchange.h"
+#include "gradwire/train/parallel/parallel_module.h"
 
 namespace gradwire {
 namespace {
@@ -125,7 +126,7 @@ void ZeroCore::plan_units(const torch::nn::Module& module, bool sequential) {
   const step::BucketLimits limits = step::limits_capped_at(options_.bucket_cap_mb);
   auto plan = blocks ? plan_block_units(module, parameters, options_.blocks, limits,
                                         options_.min_block_elements)
-                     : plan_whole_units(parameters, limits);
+                     : plan_whole_units(parameters, limits, divided_parameters(module));
   if (blocks || sequential) options_.forward_awaits = true;
   units_of_block_ = std::move(plan.units_of_block);
   units_.reserve(plan.units.size());  // Optimizers hold references to units.
@@ -259,6 +260,25 @@ double ZeroCore::squared_norm() {
     const auto norm =
         torch::linalg_vector_norm(gradient, 2, std::nullopt, false, torch::kFloat64).item<double>();
     squares += norm * norm;
+  }
+  return sum_over_ranks(*group(), {squares})[0];
+}
+
+double ZeroCore::squared_norm_of(const std::function<bool(const std::string&)>& counts) {
+  const Lock lock(mutex_);
+  engine_->reductions().settle_all();
+  double squares = 0;
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    const auto& gradient = gradients_->gradient(unit);
+    if (!gradient.defined()) continue;
+    for (const FlatUnit::Piece& piece : units_[unit].pieces()) {
+      if (counts(piece.member->name)) {
+        const auto norm = torch::linalg_vector_norm(gradient.narrow(0, piece.offset, piece.count),
+                                                    2, std::nullopt, false, torch::kFloat64)
+                              .item<double>();
+        squares += norm * norm;
+      }
+    }
   }
   return sum_over_ranks(*group(), {squares})[0];
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -107,6 +108,8 @@ class ZeroCore final : public SyncControl,
   void step_scaled(BeforeStep before, double factor);
   /// Waits for the means. Returns the squared norm of all gradients, of all ranks. Collective.
   double squared_norm();
+  /// The same of the parameters that `counts` selects by name.
+  double squared_norm_of(const std::function<bool(const std::string&)>& counts);
   /// The next backward is of a forward that is not the last one, as in a pipeline, in which several
   /// micro-batches are under way. after_forward() expects that of the forward that has ended.
   void expect_backward();
