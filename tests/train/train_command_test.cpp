@@ -157,7 +157,6 @@ TEST_F(TrainCommand, AMeshThatDoesNotFitIsRefusedBeforeRanksStart) {
   };
   EXPECT_THAT(refusal({"--set", "mesh.pipeline=3"}), HasSubstr("needs a multiple of 3 ranks"));
   EXPECT_THAT(refusal({"--set", "mesh.pipelines=2"}), HasSubstr("pipeline"));
-  EXPECT_THAT(refusal({"--set", "mesh.tensor=2"}), HasSubstr("docs/parallel.md"));
   EXPECT_THAT(refusal({"--set", "pipeline.micro_batches=2"}), HasSubstr("mesh.pipeline is 1"));
   EXPECT_THAT(refusal({"--set", "mesh.pipeline=2", "--set", "pipeline.schedule=1f2b"}),
               HasSubstr("1f1b"));

@@ -1,8 +1,10 @@
 #include "gradwire/recipe/dry_run.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "gradwire/base/refuse.h"
+#include "gradwire/base/units.h"
 #include "gradwire/pipeline/catalogue.h"
 #include "gradwire/pipeline/drawing.h"
 #include "gradwire/pipeline/simulation.h"
@@ -42,6 +44,32 @@ std::string schedule_text(const pipeline::PipelineSchedule& schedule) {
       pipeline::draw_text(schedule, timeline));
 }
 
+/// Which layers the tensor axis divides, and what its ranks exchange.
+std::string tensor_text(const TrainConfig& config) {
+  std::vector<std::string> divided;
+  std::vector<std::string> whole;
+  for (const std::string& name : divisible_layers(config.model)) {
+    (config.tensor.divides(name) ? divided : whole).push_back(name);
+  }
+  std::string text =
+      fmt::format("tensor {} divides {}", config.mesh.tensor, fmt::join(divided, ", "));
+  if (!whole.empty()) text += fmt::format("; every rank has {}", fmt::join(whole, ", "));
+  return text + "\n";
+}
+
+/// The largest exchange of a text model's block: an all-reduce of its output, four times.
+std::string block_traffic_text(const TrainConfig& config, std::int64_t samples) {
+  if (config.data.name != "text") return "";
+  const std::int64_t parts =
+      config.mesh.pipeline > 1 ? config.pipeline.micro_batches : config.accumulation_steps;
+  const std::int64_t rows = (samples + parts - 1) / parts;
+  const double bytes = 4.0 * static_cast<double>(rows * config.model.context * config.model.width);
+  const int ranks = config.mesh.tensor;
+  return fmt::format(
+      "each divided block sends {} per rank and micro-batch, in four all-reduces that wait\n",
+      format_bytes(static_cast<std::uint64_t>(8 * bytes * (ranks - 1) / ranks)));
+}
+
 }  // namespace
 
 std::string dry_run(const TrainConfig& config, int ranks) {
@@ -50,6 +78,11 @@ std::string dry_run(const TrainConfig& config, int ranks) {
   const Layers layers = make_layers(config.model);
   std::string text = fmt::format("{} ranks: {}\nmodel {}: {} layers; {} samples per replica\n",
                                  ranks, text_of(mesh), config.model.name, layers.size(), samples);
+  if (mesh.tensor > 1) text += tensor_text(config) + block_traffic_text(config, samples);
+  if (mesh.spatial > 1) {
+    text += fmt::format("spatial {}: images in {} x {} parts of height and width\n", mesh.spatial,
+                        config.spatial.height, config.spatial.width);
+  }
   if (mesh.pipeline == 1) return text;
   const auto schedule = value_or_throw(pipeline::make_pipeline(
       config.pipeline.schedule, {.ranks = mesh.pipeline,

@@ -47,7 +47,7 @@ Evaluation evaluate(const std::vector<std::shared_ptr<torch::nn::Module>>& modul
   }
   for (std::size_t i = 0; i < modules.size(); ++i) modules[i]->train(training[i]);
   const auto sums = sum_over_ranks(ranks.world, {images, correct, loss});
-  return {.images = static_cast<std::int64_t>(sums[0]),
+  return {.images = static_cast<std::int64_t>(sums[0]) / ranks.alike,
           .accuracy = sums[1] / sums[0],
           .loss = sums[2] / sums[0]};
 }

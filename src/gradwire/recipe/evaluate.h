@@ -27,6 +27,7 @@ using Classifier = std::function<torch::Tensor(const torch::Tensor& inputs)>;
 struct EvaluationRanks {
   c10d::ProcessGroup& world;
   c10d::ProcessGroup& data;
+  int alike = 1;  ///< Ranks with the same outputs of the same samples.
 };
 
 /// Evaluates `forward` of `modules` on `data`: each sample once, each replica on its part. Batches

@@ -2,24 +2,30 @@
 
 #include <torch/torch.h>
 
+#include "gradwire/recipe/layer_groups.h"
 #include "gradwire/recipe/train_config.h"
 #include "gradwire/train/pipeline/layers.h"
+#include "gradwire/train/pipeline/pipeline_loss.h"
 
 namespace gradwire::recipe {
 
 /// Returns the layers of the model that a configuration names. The model returns log-probabilities
 /// of classes along dimension 1: N x 10 for N x 1 x 28 x 28 images, N x vocabulary x T for N x T
-/// bytes of text.
-/// Weights come from torch's default generator.
+/// bytes of text. In training, if `groups` divides the head of a text model, it returns this rank's
+/// part of the logits, N x T x part, which likelihood_sum() takes.
+/// Weights come from torch's default generator, and are the same however the model is divided.
 ///
 ///   convnet      twice (3x3 convolution, ReLU, 2x2 max pooling), two fully connected layers
 ///   mlp          two fully connected layers
 ///   resnet       a residual network with group normalization (He et al., CVPR 2016)
 ///   transformer  for text, causal, with pre-layer normalization
 ///   gpt          the same as in GPT-2: with biases, dropout and a vocabulary of any size
-Layers make_layers(const ModelConfig& config);
+Layers make_layers(const ModelConfig& config, const LayerGroups& groups = {});
 
 /// Makes all of these layers.
 torch::nn::Sequential make_model(const ModelConfig& config);
+
+/// The sum of negative log-likelihoods of what the model returns in training.
+PipelineLoss likelihood_sum(const ModelConfig& config, const LayerGroups& groups);
 
 }  // namespace gradwire::recipe

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "gradwire/base/statistics.h"
 
@@ -92,21 +93,25 @@ report::RunRecord RunRecorder::record(const TrainConfig& config,
 
 namespace {
 
-/// "pipeline x4, DDP x2".
-std::string pipeline_strategy_of(const TrainConfig& config, int ranks) {
-  std::string text = fmt::format("pipeline x{}", config.mesh.pipeline);
-  const int replicas = replicas_of(config, ranks);
-  if (replicas == 1) return text;
-  const std::string data =
-      config.zero.stage > 0 ? fmt::format("ZeRO-{}", config.zero.stage) : "DDP";
-  return text + fmt::format(", {} x{}", data, replicas);
+/// "pipeline x4, tensor x2, DDP x2".
+std::string mesh_strategy_of(const TrainConfig& config, int ranks) {
+  std::vector<std::string> axes;
+  const auto add = [&](std::string_view axis, int degree) {
+    if (degree > 1) axes.push_back(fmt::format("{} x{}", axis, degree));
+  };
+  add("pipeline", config.mesh.pipeline);
+  add("tensor", config.mesh.tensor);
+  add("spatial", config.mesh.spatial);
+  add(config.zero.stage > 0 ? fmt::format("ZeRO-{}", config.zero.stage) : "DDP",
+      replicas_of(config, ranks));
+  return fmt::format("{}", fmt::join(axes, ", "));
 }
 
 }  // namespace
 
 std::string strategy_of(const TrainConfig& config, int ranks) {
   if (ranks == 1) return "1 rank";
-  if (config.mesh.pipeline > 1) return pipeline_strategy_of(config, ranks);
+  if (config.divides_model()) return mesh_strategy_of(config, ranks);
   if (config.zero.stage > 0) return fmt::format("ZeRO-{} x{}", config.zero.stage, ranks);
   return fmt::format("{} x{}", config.local_steps.enabled ? "local SGD" : "DDP", ranks);
 }

@@ -395,14 +395,61 @@ MeshDegrees read_mesh(JsonFields json) {
   mesh.tensor = read("tensor", 1);
   mesh.spatial = read("spatial", 1);
   json.refuse_others();
-  for (const auto& [key, degree] : {std::pair("tensor", mesh.tensor), {"spatial", mesh.spatial}}) {
-    if (degree == 1) continue;
-    refuse(
-        "mesh.{} is {}, but the models of a configuration have no {} parallel layers; use "
-        "mesh.pipeline or mesh.data, or the layers of docs/parallel.md in your own program",
-        key, degree, key);
-  }
   return mesh;
+}
+
+/// Which layers are divided over mesh.tensor.
+TensorPlan read_tensor(JsonFields json, const TrainConfig& config) {
+  if (config.mesh.tensor == 1) {
+    if (!json.empty()) refuse("tensor divides layers, but mesh.tensor is 1; set it to their ranks");
+    return {};
+  }
+  std::map<std::string, bool> divides;
+  auto plan = json.object_or_empty("plan");
+  for (const std::string& pattern : plan.keys()) {
+    divides[pattern] = plan.choice_or(pattern, "", {"divided", "replicated"}) == "divided";
+  }
+  json.refuse_others();
+  const TensorPlan read = tensor_plan(config.model, divides);
+  check_divisible(config.model, read, config.mesh.tensor);
+  if (config.optimizer.name == "lars" || config.optimizer.name == "lamb") {
+    refuse(
+        "optimizer {} needs norms of whole parameters, which mesh.tensor divides; use adam or sgd",
+        config.optimizer.name);
+  }
+  return read;
+}
+
+/// Into how many parts mesh.spatial divides height and width.
+SpatialConfig read_spatial(JsonFields json, const TrainConfig& config) {
+  const int ranks = config.mesh.spatial;
+  if (ranks == 1) {
+    if (!json.empty())
+      refuse("spatial divides images, but mesh.spatial is 1; set it to their ranks");
+    return {};
+  }
+  const std::string& model = config.model.name;
+  if (model != "convnet" && model != "resnet") {
+    refuse("mesh.spatial is {}, but {} has no convolutions; use mesh.tensor, or convnet or resnet",
+           ranks, model);
+  }
+  if (config.mesh.tensor > 1) {
+    refuse("mesh.tensor and mesh.spatial both divide the convolutions of {}; leave one out", model);
+  }
+  SpatialConfig spatial;
+  const std::int64_t smallest = smallest_side(config.model);
+  spatial.width = static_cast<int>(json.integer_or("width", 1, 1, smallest));
+  spatial.height = static_cast<int>(json.integer_or("height", ranks / spatial.width, 1, kMany));
+  json.refuse_others();
+  if (spatial.height * spatial.width != ranks) {
+    refuse("spatial.height {} times spatial.width {} is not mesh.spatial {}", spatial.height,
+           spatial.width, ranks);
+  }
+  if (spatial.height > smallest) {
+    refuse("spatial.height is {}, but the smallest image in {} has {} rows; use at most as many",
+           spatial.height, model, smallest);
+  }
+  return spatial;
 }
 
 PipelineConfig read_pipeline(JsonFields json, const MeshDegrees& mesh) {
@@ -439,15 +486,19 @@ PipelineConfig read_pipeline(JsonFields json, const MeshDegrees& mesh) {
   return pipeline;
 }
 
-/// Refuses settings that a pipeline does not have.
-void check_pipeline(const TrainConfig& config) {
-  if (config.mesh.pipeline == 1) return;
-  const auto refuse_if = [](bool wrong, std::string_view key, std::string_view remedy) {
-    if (wrong) refuse("{} is incompatible with mesh.pipeline above 1; {}", key, remedy);
+/// Refuses settings that models across ranks do not have.
+void check_divided_model(const TrainConfig& config) {
+  if (!config.divides_model()) return;
+  const std::string axis = config.mesh.pipeline > 1 ? "pipeline"
+                           : config.mesh.tensor > 1 ? "tensor"
+                                                    : "spatial";
+  const auto refuse_if = [&](bool wrong, std::string_view key, std::string_view remedy) {
+    if (wrong) refuse("{} is incompatible with mesh.{} above 1; {}", key, axis, remedy);
   };
   const std::string_view leave = "leave one of them out";
   refuse_if(config.local_steps.enabled, "local_steps", leave);
-  refuse_if(config.accumulation_steps > 1, "accumulation_steps", "use pipeline.micro_batches");
+  refuse_if(config.mesh.pipeline > 1 && config.accumulation_steps > 1, "accumulation_steps",
+            "use pipeline.micro_batches");
   refuse_if(config.precision != Precision::fp32, "precision", "use fp32");
   refuse_if(config.parallel.check_finite, "parallel.check_finite", leave);
   refuse_if(config.parallel.find_unused_parameters, "parallel.find_unused_parameters", leave);
@@ -487,8 +538,8 @@ void check_local_steps_with(const TrainConfig& config) {
 void check_together(const TrainConfig& config) {
   check_zero(config);
   check_local_steps_with(config);
-  check_pipeline(config);
-  if (config.mesh.pipeline == 1 && config.zero.stage == 0 && config.gradient_clipping > 0 &&
+  check_divided_model(config);
+  if (!config.divides_model() && config.zero.stage == 0 && config.gradient_clipping > 0 &&
       config.parallel.overlap == step::Overlap::full) {
     refuse(
         "gradient_clipping needs all gradients before any parameter is stepped, but "
@@ -576,6 +627,8 @@ TrainConfig parse_train_config(const nlohmann::ordered_json& json) {
   config.local_steps = read_local_steps(root.object_or_empty("local_steps"));
   config.mesh = read_mesh(root.object_or_empty("mesh"));
   config.pipeline = read_pipeline(root.object_or_empty("pipeline"), config.mesh);
+  config.tensor = read_tensor(root.object_or_empty("tensor"), config);
+  config.spatial = read_spatial(root.object_or_empty("spatial"), config);
   config.epochs = root.integer_or("epochs", config.epochs, 1, 1'000'000);
   config.batch_size = root.integer_or("batch_size", config.batch_size, 1, kMany);
   config.accumulation_steps = root.integer_or(
@@ -608,6 +661,10 @@ TrainConfig load_train_config(const std::filesystem::path& path,
 std::string configuration_text(const std::filesystem::path& path,
                                const std::vector<std::string>& settings) {
   return text_of(read_settled(path, settings));
+}
+
+std::int64_t smallest_side(const ModelConfig& model) {
+  return model.name == "resnet" ? 4 : 14;  // Of 28, halved three times, or once.
 }
 
 int replicas_of(const TrainConfig& config, int ranks) {

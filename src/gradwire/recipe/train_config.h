@@ -9,6 +9,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "gradwire/data/sampler.h"
+#include "gradwire/recipe/tensor_plan.h"
 #include "gradwire/step/bucket_plan.h"
 #include "gradwire/step/local_steps.h"
 #include "gradwire/step/overlap.h"
@@ -108,6 +109,12 @@ struct PipelineConfig {
   std::vector<std::size_t> cut;  ///< Layers of each stage; empty: balanced by parameters.
 };
 
+/// Parts of the height and of the width of images, over the ranks of mesh.spatial.
+struct SpatialConfig {
+  int height = 1;
+  int width = 1;
+};
+
 struct TrainConfig {
   ModelConfig model;
   DataConfig data;
@@ -118,6 +125,8 @@ struct TrainConfig {
   ZeroConfig zero;
   MeshDegrees mesh;
   PipelineConfig pipeline;
+  TensorPlan tensor;
+  SpatialConfig spatial;
   std::int64_t epochs = 1;
   std::int64_t batch_size = 128;  ///< Over all ranks.
   std::int64_t accumulation_steps = 1;
@@ -137,7 +146,13 @@ struct TrainConfig {
   std::string resume;
   std::string model_text = "{}";  ///< The configuration's "model" object, as JSON.
   std::string trace;              ///< Trace file in the output folder; empty: none is recorded.
+
+  /// Returns true if no rank has the whole model.
+  bool divides_model() const { return mesh.pipeline > 1 || mesh.tensor > 1 || mesh.spatial > 1; }
 };
+
+/// Height and width of the smallest image that a convolution of "convnet" or "resnet" gets.
+std::int64_t smallest_side(const ModelConfig& model);
 
 /// Throws Exception(invalid_argument) that names the key if it is unknown (with the nearest known
 /// one), of the wrong type, or out of range.

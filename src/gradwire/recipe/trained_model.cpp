@@ -156,12 +156,15 @@ class ZeroTraining final : public WholeModel {
   Zero<torch::nn::Sequential> model_;
 };
 
-/// Sum of negative log-likelihoods; the models return log-probabilities.
-PipelineLoss likelihood_sum() {
-  return {[](const torch::Tensor& output, const torch::Tensor& target) {
-            return torch::nll_loss_nd(output, target, {}, at::Reduction::Sum);
-          },
-          [](const torch::Tensor& target) { return static_cast<double>(target.numel()); }};
+LayerGroups layer_groups(const TrainConfig& config, const ParallelMesh& mesh) {
+  LayerGroups groups{.plan = config.tensor, .parts = {config.spatial.height, config.spatial.width}};
+  if (config.mesh.tensor > 1) groups.tensor = mesh.tensor();
+  if (config.mesh.spatial > 1) groups.spatial = mesh.spatial();
+  return groups;
+}
+
+std::int64_t micro_batches_of(const TrainConfig& config) {
+  return config.mesh.pipeline > 1 ? config.pipeline.micro_batches : config.accumulation_steps;
 }
 
 Pipeline::Options pipeline_options(const TrainConfig& config, const ParallelMesh& mesh) {
@@ -170,12 +173,14 @@ Pipeline::Options pipeline_options(const TrainConfig& config, const ParallelMesh
                                      .zero_stage = static_cast<int>(config.zero.stage),
                                      .codec = config.parallel.codec,
                                      .bucket_cap_mb = config.parallel.bucket_cap_mb},
-                            .micro_batches = static_cast<int>(config.pipeline.micro_batches),
+                            .tensor = mesh.tensor(),
+                            .spatial = mesh.spatial(),
+                            .micro_batches = static_cast<int>(micro_batches_of(config)),
                             .schedule = config.pipeline.schedule,
                             .weights = config.pipeline.weights,
                             .cut = config.pipeline.cut,
                             .optimizer = factory_of(config),
-                            .loss = likelihood_sum(),
+                            .loss = likelihood_sum(config.model, layer_groups(config, mesh)),
                             .seed = config.seed};
   if (config.gradient_clipping > 0) options.clip_norm = config.gradient_clipping;
   return options;
@@ -186,7 +191,8 @@ class PipelineTraining final : public TrainedModel {
   PipelineTraining(const TrainConfig& config, const ParallelMesh& mesh)
       : world_(mesh.world()),
         group_(mesh.pipeline()),
-        model_(make_layers(config.model), pipeline_options(config, mesh)) {}
+        model_(make_layers(config.model, layer_groups(config, mesh)),
+               pipeline_options(config, mesh)) {}
 
   double train_step(const Batch& batch, double learning_rate, bool is_last) override {
     const LossSum loss = model_.train_step(

@@ -102,7 +102,7 @@ class Trainer {
   std::int64_t total_steps() const { return config_.epochs * sampler_.batches(); }
 
   std::unique_ptr<TrainedModel> make_model_of_run() {
-    if (config_.mesh.pipeline > 1) return seeded_pipeline(config_, mesh_);
+    if (config_.divides_model()) return seeded_pipeline(config_, mesh_);
     auto whole = make_trained_model(config_, seeded_model(config_, group_.getRank()),
                                     context_.group, context_.trace);
     whole_ = whole.get();
@@ -236,8 +236,8 @@ class Trainer {
     const auto forward = [this](const torch::Tensor& inputs) { return model_->evaluate(inputs); };
     const auto batch =
         batch_size_per_replica(config_, group_.getSize()) / config_.accumulation_steps;
-    return evaluate(model_->modules(), forward, test, batch, {group_, *mesh_.data()},
-                    config_.parameters);
+    return evaluate(model_->modules(), forward, test, batch,
+                    {group_, *mesh_.data(), mesh_.ranks_alike()}, config_.parameters);
   }
 
   report::TrainingSummary summarize(const Evaluation& test) {
@@ -278,7 +278,7 @@ class Trainer {
     for (const auto& step : record.steps) losses.push_back(step.loss);
     losses = sum_over_ranks(group_, std::move(losses));
     for (std::size_t i = 0; i < losses.size(); ++i) {
-      record.steps[i].loss = losses[i] / mesh_.data()->getSize();
+      record.steps[i].loss = losses[i] / (mesh_.data()->getSize() * mesh_.ranks_alike());
     }
     record.peak_rank_bytes = summary.memory.bytes;
     constexpr std::size_t kSamples = 2000;
