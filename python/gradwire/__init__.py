@@ -6,9 +6,9 @@
 Importing the package registers the backend "gradwire" with torch.distributed, for CPU tensors and
 for tensors of an accelerator if PyTorch has one. DistributedDataParallel over it uses buckets of
 5 MiB unless their size is given (`gradwire.buckets`). `gradwire.Options` are the pg_options of
-init_process_group and new_group; `gradwire.hooks` compresses gradients; `gradwire.plan` and
-`gradwire.probe` run the program's commands; `gradwire.trace` traces training steps; `python -m
-gradwire` is the program.
+init_process_group and new_group; `gradwire.hooks` compresses gradients; `gradwire.pipeline` makes
+schedules for pipelines; `gradwire.plan` and `gradwire.probe` run the program's commands;
+`gradwire.trace` traces training steps; `python -m gradwire` is the program.
 """
 
 from gradwire._build import VERSION as __version__
@@ -16,7 +16,7 @@ from gradwire._check import check_torch
 
 check_torch()
 
-from gradwire import hooks, rendezvous, tools  # noqa: E402
+from gradwire import hooks, pipeline, rendezvous, tools  # noqa: E402
 from gradwire.backend import Options, backend_of, register  # noqa: E402
 from gradwire.barriers import take_monitored_barrier  # noqa: E402
 from gradwire.buckets import choose_buckets  # noqa: E402
@@ -28,4 +28,5 @@ rendezvous.register()
 choose_buckets()
 take_monitored_barrier()
 
-__all__ = ["Options", "__version__", "backend_of", "hooks", "plan", "probe", "tools", "trace"]
+__all__ = ["Options", "__version__", "backend_of", "hooks", "pipeline", "plan", "probe", "tools",
+           "trace"]

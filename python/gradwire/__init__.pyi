@@ -6,6 +6,7 @@ import torch
 from torch.distributed import ProcessGroup
 
 from gradwire import hooks as hooks
+from gradwire import pipeline as pipeline
 from gradwire import tools as tools
 from gradwire._core import GradwireBackend
 from gradwire._core import Options as _Options

@@ -136,3 +136,101 @@ def find_checkpoint(path: bytes) -> str:
 
 def manifest_text(path: bytes) -> str:
     """Returns a checkpoint's verified manifest as text. Raises ValueError that names it."""
+
+class PipelineCosts:
+    """Implementation of gradwire.pipeline.Costs, for one number of stages."""
+
+    def __init__(
+        self, stages: list[tuple[float, ...]], transfer: float, latency: float
+    ) -> None: ...
+
+class PipelineSchedule:
+    """Implementation of gradwire.pipeline.Schedule. Tasks are (letter, stage, micro-batch, delay)."""
+
+    @property
+    def name(self) -> str:
+        """What made it."""
+
+    @property
+    def micro_batches(self) -> int:
+        """Number of micro-batches of a step."""
+
+    @property
+    def rank_of_stage(self) -> list[int]:
+        """By stage: its rank."""
+
+    @property
+    def trains(self) -> bool:
+        """False: forwards only."""
+
+    @property
+    def barrier(self) -> bool:
+        """True if a step begins when all ranks have ended the last one."""
+
+    @property
+    def order(self) -> list[list[tuple[str, int, int, int]]]:
+        """By rank: its tasks."""
+
+    @property
+    def kept(self) -> list[int]:
+        """By rank: the maximum number of micro-batches that it keeps."""
+
+    @property
+    def max_delay(self) -> int:
+        """Steps that a task is delayed at most."""
+
+    @property
+    def weights(self) -> str:
+        """Name of the rule for weights: "flush", ..."""
+
+    def torch_csv(self) -> str:
+        """Returns PyTorch's CSV. Raises ValueError for an asynchronous schedule."""
+
+    def fault(self) -> tuple[str, str] | None:
+        """Returns the first fault and its description; None: correct."""
+
+    def simulate(
+        self, costs: PipelineCosts, steps: int
+    ) -> tuple[float, float, list[tuple[int, int, tuple[str, int, int, int], float, float]]]:
+        """Returns the seconds of a step, the share of idle time, and (rank, step, task, begin, end)
+        of each task. Requires a schedule without faults, and costs of its stages."""
+
+    def draw(self, costs: PipelineCosts, steps: int, svg: bool, columns: int) -> str:
+        """Draws a simulated run, with the requirements of simulate()."""
+
+def pipeline_named(
+    name: str,
+    ranks: int,
+    micro_batches: int,
+    chunks: int,
+    kept: int,
+    barrier: bool,
+    costs: PipelineCosts,
+) -> PipelineSchedule:
+    """Implements gradwire.pipeline.Schedule.named; kept: 0 is the default. Raises ValueError."""
+
+def pipeline_search(
+    ranks: int,
+    micro_batches: int,
+    kept: list[int],
+    barrier: bool,
+    steps: int,
+    costs: PipelineCosts,
+) -> PipelineSchedule:
+    """Implements gradwire.pipeline.Schedule.search. Raises ValueError."""
+
+def pipeline_from_csv(text: str, name: str, barrier: bool) -> PipelineSchedule:
+    """Implements gradwire.pipeline.Schedule.from_csv. Raises ValueError."""
+
+def pipeline_chunks(name: str, chunks: int) -> int:
+    """Returns the stages per rank of a named schedule, given those of "interleaved"."""
+
+def pipeline_names() -> list[tuple[str, str]]:
+    """Returns the names of schedules, and what they are."""
+
+def network_link(network: str) -> tuple[float, float]:
+    """Returns bytes per second and seconds of latency of a network's slowest host: a name, a rate,
+    or a file of `gradwire probe`. Raises ValueError."""
+
+def parse_rate(text: str) -> float:
+    """Returns the bytes per second of "1Gb/s". Raises ValueError."""

@@ -70,7 +70,7 @@ TEST(PipelineCommand, ShowsTheWeightsOfAsynchronousSchedules) {
                     HasSubstr("B1-1")));
   const auto csv = pipeline_of({"2bw", "--draw", "csv"});
   EXPECT_EQ(csv.status, 2);
-  EXPECT_THAT(csv.err, HasSubstr("PyTorch's format has no schedules that never drain"));
+  EXPECT_THAT(csv.err, HasSubstr("PyTorch's CSV has no schedules that never drain"));
 }
 
 TEST(PipelineCommand, ReadsAndWritesPyTorchsFormat) {

@@ -96,6 +96,8 @@ TEST(PipelineGenerators, WriteAndReadPyTorchsCsv) {
     EXPECT_EQ(read->trains, schedule.trains);
     EXPECT_EQ(fault_of(*read), "");
   }
+  EXPECT_EQ(value_or_throw(to_torch_csv(made("1f1b", options_of(1, 2)))), "0F0,0B0,0F1,0B1\n");
+  EXPECT_FALSE(to_torch_csv(made("pipedream", options_of(4, 8))));
   // With idle time, as PyTorch writes it.
   const auto idle = from_csv("0F0,0F1,,,0B0,0B1\n,1F0,1B0,1F1,1B1,\n", "torch");
   ASSERT_TRUE(idle) << idle.error().message;
@@ -112,7 +114,14 @@ TEST(PipelineGenerators, RefuseBadInput) {
   EXPECT_THAT(error(from_csv("0F0,0X1", "a")), HasSubstr("line 1: \"0X1\" is not a computation"));
   EXPECT_THAT(error(from_csv("0F0,\n2F0", "a")), HasSubstr("no rank has stage 1"));
   EXPECT_THAT(error(from_csv("", "a")), HasSubstr("no computations"));
-  EXPECT_THAT(error(from_csv("0F99999999999999", "a")), HasSubstr("is not a computation"));
+  for (const char* cell : {"0F99999999999999", "0F2147483647", "0F65536", "4096F0", "0F", "F0"}) {
+    EXPECT_THAT(error(from_csv(cell, "a")), HasSubstr("is not a computation")) << cell;
+  }
+  PipelineOptions options = options_of(4, 1 << 17);
+  EXPECT_THAT(error(make_pipeline("gpipe", options)), HasSubstr("65536 micro-batches"));
+  options = options_of(4000, 8);
+  EXPECT_THAT(error(make_pipeline("interleaved:4000", options)),
+              HasSubstr("fewer ranks or chunks"));
 }
 
 }  // namespace

@@ -101,7 +101,7 @@ TEST(PipelineSimulation, DrawsOneLinePerRank) {
 
 TEST(PipelineSimulation, DrawsABoxPerComputation) {
   const PipelineOptions options = options_of(2, 3);
-  const PipelineSchedule schedule = made("zero_bubble", options);
+  PipelineSchedule schedule = made("zero_bubble", options);
   const std::string svg = draw_svg(schedule, simulate(schedule, options.costs));
   EXPECT_THAT(svg, ::testing::StartsWith("<svg "));
   EXPECT_THAT(svg, ::testing::EndsWith("</svg>\n"));
@@ -112,6 +112,9 @@ TEST(PipelineSimulation, DrawsABoxPerComputation) {
   }
   EXPECT_THAT(svg, ::testing::HasSubstr("gradients of weights"));
   EXPECT_THAT(svg, ::testing::Not(::testing::HasSubstr(">backward<")));
+  schedule.name = "<a&b>.csv";
+  EXPECT_THAT(draw_svg(schedule, simulate(schedule, options.costs)),
+              ::testing::HasSubstr(">&lt;a&amp;b>.csv: 3 micro-batches"));
 }
 
 /// Seconds of a micro-batch of a schedule that never drains.

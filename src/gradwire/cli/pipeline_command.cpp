@@ -50,7 +50,7 @@ void declare_options(CLI::App& app, PipelineArguments& given) {
       ->check(CLI::Range(1, kMaxRanks))
       ->capture_default_str();
   app.add_option("--micro-batches", given.micro_batches, "micro-batches of a step")
-      ->check(CLI::Range(1, 1 << 16))
+      ->check(CLI::Range(1, pipeline::kMaxMicroBatches))
       ->capture_default_str();
   app.add_option("--chunks", given.chunks, "interleaved: stages of each rank")
       ->check(CLI::Range(1, 64))
@@ -61,7 +61,7 @@ void declare_options(CLI::App& app, PipelineArguments& given) {
          "comma list with one for each; default in zero_bubble and search: twice the stages; 1f1b, "
          "2bw: as many as hide the transfers; pipedream: as many as stages")
       ->delimiter(',')
-      ->check(CLI::Range(1, 1 << 16));
+      ->check(CLI::Range(1, pipeline::kMaxMicroBatches));
   app.add_option("--from", given.from, "read the schedule from a file in PyTorch's CSV format");
   app.add_option("--compute", given.compute,
                  "times of a micro-batch in a stage: forward, gradients of inputs, gradients of "
@@ -223,11 +223,7 @@ int show(const PipelineArguments& given) {
              milliseconds(timeline.step_seconds), 100 * timeline.bubble,
              fmt::join(kept_by_rank(schedule), ", "));
   fmt::print("{}", weights_text(schedule));
-  if (given.draw == "csv" && max_delay(schedule) > 0) {
-    refuse("--draw csv: PyTorch's format has no schedules that never drain, such as {}; use text",
-           schedule.name);
-  }
-  if (given.draw == "csv") draw(given, to_csv(schedule));
+  if (given.draw == "csv") draw(given, value_or_throw(to_torch_csv(schedule)));
   if (given.draw == "svg") draw(given, draw_svg(schedule, timeline));
   if (given.draw == "text") draw(given, draw_text(schedule, timeline_of(given, schedule, 2)));
   return 0;

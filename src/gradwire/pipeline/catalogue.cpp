@@ -52,15 +52,22 @@ Result<Spec> parse_spec(std::string_view text) {
 
 Status check(const Generator& generator, const PipelineOptions& options) {
   const bool sizes = options.ranks >= 1 && options.ranks <= kMaxRanks &&
-                     options.micro_batches >= 1 && options.chunks >= 1 && options.kept >= 0;
+                     options.micro_batches >= 1 && options.micro_batches <= kMaxMicroBatches &&
+                     options.chunks >= 1 && options.chunks <= kMaxRanks && options.kept >= 0;
   if (!sizes) {
     return failure(
         ErrorKind::invalid_argument,
-        fmt::format("{} ranks, {} micro-batches, {} chunks, {} kept: expected 1 or more "
-                    "of each, at most {} ranks",
-                    options.ranks, options.micro_batches, options.chunks, options.kept, kMaxRanks));
+        fmt::format("{} ranks, {} micro-batches, {} chunks, {} kept: expected 1 or more of each, "
+                    "at most {} ranks and chunks, and {} micro-batches",
+                    options.ranks, options.micro_batches, options.chunks, options.kept, kMaxRanks,
+                    kMaxMicroBatches));
   }
   const auto stages = static_cast<std::size_t>(options.ranks * chunks_of(generator.name, options));
+  if (stages > kMaxRanks) {
+    return failure(ErrorKind::invalid_argument,
+                   fmt::format("{} has {} stages, {} are possible: take fewer ranks or chunks",
+                               generator.name, stages, kMaxRanks));
+  }
   if (options.costs.stages.empty() || options.costs.stages.size() == stages) return {};
   return failure(ErrorKind::invalid_argument,
                  fmt::format("{} has {} stages, but there are costs of {}", generator.name, stages,

@@ -47,6 +47,21 @@ void add_legend(std::string& svg, const Timeline& timeline) {
   }
 }
 
+/// Replaces characters with a meaning in XML: a name may be that of a file.
+std::string escaped(std::string_view text) {
+  std::string result;
+  for (const char each : text) {
+    if (each == '&') {
+      result += "&amp;";
+    } else if (each == '<') {
+      result += "&lt;";
+    } else {
+      result += each;
+    }
+  }
+  return result;
+}
+
 std::string box_of(const TimedTask& each, bool one_stage, double scale) {
   const double x = kLeft + each.begin * scale;
   const double y = kTop + kRow * each.rank;
@@ -112,7 +127,7 @@ std::string draw_svg(const PipelineSchedule& schedule, const Timeline& timeline)
       "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
       "<text x=\"{2:.0f}\" y=\"22\" font-size=\"15\">{3}: {4} micro-batches, {5:.4g} ms, {6:.1f} % "
       "idle</text>\n",
-      kLeft + kWidth + 20, kTop + kRow * schedule.ranks() + 10, kLeft, schedule.name,
+      kLeft + kWidth + 20, kTop + kRow * schedule.ranks() + 10, kLeft, escaped(schedule.name),
       schedule.micro_batches, 1e3 * timeline.step_seconds, 100 * timeline.bubble);
   add_legend(svg, timeline);
   for (Rank rank = 0; rank < schedule.ranks(); ++rank) {

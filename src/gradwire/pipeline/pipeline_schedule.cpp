@@ -24,7 +24,8 @@ std::optional<Task> task_in(std::string_view cell) {
   if (letter == std::string_view::npos) return std::nullopt;
   const auto stage = number_in(cell.substr(0, letter));
   const auto micro_batch = number_in(cell.substr(letter + 1));
-  if (!stage || !micro_batch || *stage >= kMaxRanks) return std::nullopt;
+  if (!stage || !micro_batch) return std::nullopt;
+  if (*stage >= kMaxRanks || *micro_batch >= kMaxMicroBatches) return std::nullopt;
   return Task{static_cast<Compute>(kLetters.find(cell[letter])), *stage, *micro_batch};
 }
 
@@ -49,9 +50,9 @@ Result<std::vector<Task>> read_line(std::string_view line, std::size_t number) {
     const auto task = task_in(cell);
     if (!task) {
       return failure(ErrorKind::invalid_argument,
-                     fmt::format("line {}: \"{}\" is not a computation; expected stage, F, B, I or "
-                                 "W, and micro-batch, as in 2F0",
-                                 number, cell));
+                     fmt::format("line {}: \"{}\" is not a computation; expected stage (below {}), "
+                                 "F, B, I or W, and micro-batch (below {}), as in 2F0",
+                                 number, cell, kMaxRanks, kMaxMicroBatches));
     }
     tasks.push_back(*task);
   }
@@ -173,6 +174,15 @@ std::string to_csv(const PipelineSchedule& schedule) {
     text += '\n';
   }
   return text;
+}
+
+Result<std::string> to_torch_csv(const PipelineSchedule& schedule) {
+  if (max_delay(schedule) == 0) return to_csv(schedule);
+  return failure(
+      ErrorKind::invalid_argument,
+      fmt::format("PyTorch's CSV has no schedules that never drain, such as {}: choose a "
+                  "synchronous one, such as zero_bubble",
+                  schedule.name));
 }
 
 Result<PipelineSchedule> from_csv(std::string_view text, const std::string& name) {

@@ -56,6 +56,7 @@ struct Message {
 };
 
 inline constexpr int kUnlimited = std::numeric_limits<int>::max();
+inline constexpr int kMaxMicroBatches = 1 << 16;  ///< Of a step.
 
 /// When a stage's weights are updated, and which weights a micro-batch uses (weight_rules.h).
 enum class WeightRule : std::uint8_t {
@@ -122,12 +123,17 @@ int max_delay(const PipelineSchedule& schedule);
 /// range.
 std::vector<int> kept_by_rank(const PipelineSchedule& schedule);
 
-/// Writes the order as PyTorch's CSV: a line per rank, "0F0,0F1,0B0,0B1". PyTorch does not know
-/// tasks of earlier steps ("0B0-1").
+/// Writes the order as PyTorch's CSV: a line per rank, "0F0,0F1,0B0,0B1". Tasks of earlier steps
+/// ("0B0-1") are an addition of gradwire.
 std::string to_csv(const PipelineSchedule& schedule);
 
+/// The same for PyTorch. Fails with invalid_argument for a schedule with tasks of earlier steps,
+/// which PyTorch does not know.
+Result<std::string> to_torch_csv(const PipelineSchedule& schedule);
+
 /// Reads PyTorch's CSV. Empty cells, which stand for idle time, are skipped. Fails with
-/// invalid_argument that names line and cell. The result is not verified.
+/// invalid_argument that names line and cell, or the stage that no rank has. The result is not
+/// verified.
 Result<PipelineSchedule> from_csv(std::string_view text, const std::string& name);
 
 }  // namespace gradwire::pipeline
