@@ -36,6 +36,13 @@ class Examples(unittest.TestCase):
         losses = [float(loss) for loss in re.findall(r"loss ([\d.]+)", output)]
         self.assertLess(losses[-1], losses[0], output)
 
+    def test_pipeline(self):
+        output = self.output_of(EXAMPLES / "pipeline.py", "--steps", 40, "--width", 32)
+        self.assertIn("rank 1   ...F0", output)
+        losses = [float(loss) for loss in re.findall(r"loss ([\d.]+)", output)]
+        self.assertEqual(len(losses), 2, output)
+        self.assertLess(losses[-1], losses[0], output)
+
     def test_codec_hooks(self):
         rows = re.findall(r"(\S+) +loss ([\d.]+) +([\d.]+) MB", self.output_of(
             EXAMPLES / "codec_hooks.py"))

@@ -106,7 +106,9 @@ class Csv(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "pipedream: choose a synchronous one"):
             named("pipedream").to_csv()
         for text, reason in (("0F0,x", 'line 1: "x" is not a computation'), ("", "no computations"),
-                             ("0F0\n0F1,0F70000", 'line 2: "0F70000"'), ("1F0", "no rank has st")):
+                             ("0F0\n0F1,0F70000", 'line 2: "0F70000"'), ("1F0", "no rank has st"),
+                             ("0F0,0SEND_F0", '"0SEND_F0" is not a computation'),
+                             ("(0F1;7B0)OVERLAP_F_B", "is not a computation")):
             with self.assertRaisesRegex(ValueError, reason):
                 Schedule.from_csv(text)
 
