@@ -113,7 +113,8 @@ TEST(PipelineGenerators, RefuseBadInput) {
               HasSubstr("expected a number above 0"));
   EXPECT_THAT(error(from_csv("0F0,0X1", "a")), HasSubstr("line 1: \"0X1\" is not a computation"));
   EXPECT_THAT(error(from_csv("0F0,\n2F0", "a")), HasSubstr("no rank has stage 1"));
-  EXPECT_THAT(error(from_csv("", "a")), HasSubstr("no computations"));
+  EXPECT_THAT(error(from_csv("", "a")), HasSubstr("line 1 has no computations"));
+  EXPECT_THAT(error(from_csv("0F0\n,,\n1F0\n", "a")), HasSubstr("line 2 has no computations"));
   for (const char* cell : {"0F99999999999999", "0F2147483647", "0F65536", "4096F0", "0F", "F0"}) {
     EXPECT_THAT(error(from_csv(cell, "a")), HasSubstr("is not a computation")) << cell;
   }

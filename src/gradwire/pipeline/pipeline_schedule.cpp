@@ -75,7 +75,6 @@ Status complete(PipelineSchedule& schedule) {
     return failure(ErrorKind::invalid_argument,
                    fmt::format("no rank has stage {}", missing - schedule.rank_of.begin()));
   }
-  if (schedule.rank_of.empty()) return failure(ErrorKind::invalid_argument, "no computations");
   schedule.edges = chain_of(schedule.stages());
   return {};
 }
@@ -191,6 +190,12 @@ Result<PipelineSchedule> from_csv(std::string_view text, const std::string& name
   std::size_t number = 0;
   for (const std::string_view line : split(text, '\n')) {
     GRADWIRE_ASSIGN_OR_RETURN(auto tasks, read_line(line, ++number));
+    if (tasks.empty()) {
+      return failure(ErrorKind::invalid_argument,
+                     fmt::format("line {} has no computations: each line is a rank, and each rank "
+                                 "needs a stage",
+                                 number));
+    }
     schedule.order.push_back(std::move(tasks));
   }
   GRADWIRE_RETURN_IF_ERROR(complete(schedule));

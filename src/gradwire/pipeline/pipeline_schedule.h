@@ -132,8 +132,8 @@ std::string to_csv(const PipelineSchedule& schedule);
 Result<std::string> to_torch_csv(const PipelineSchedule& schedule);
 
 /// Reads PyTorch's CSV. Empty cells, which stand for idle time, are skipped. Fails with
-/// invalid_argument that names line and cell, or the stage that no rank has. The result is not
-/// verified.
+/// invalid_argument that names line and cell, a line without computations, or the stage that no
+/// rank has. The result is not verified.
 Result<PipelineSchedule> from_csv(std::string_view text, const std::string& name);
 
 }  // namespace gradwire::pipeline
