@@ -355,9 +355,10 @@ TEST(PipelineRunner, SaysWhichTaskWaitsForWhatWhenARankFails) {
     runner.finish();
   });
   EXPECT_THAT(errors[1],
-              AllOf(::testing::ContainsRegex("step [01], 1[FB][0-3]: rank 1 (waits for|receives|"
-                                             "sends) the (activation|gradient) of micro-batch "
-                                             "[0-3] from stage [0-2] to stage [0-2]: "),
+              AllOf(::testing::ContainsRegex(
+                        "step [01], 1[FB][0-3]: rank 1 of the pipeline "
+                        "(waits for|receives|sends) the (activation|gradient) of micro-batch "
+                        "[0-3] from stage [0-2] to stage [0-2]: "),
                     HasSubstr("its data set is gone")));
 }
 

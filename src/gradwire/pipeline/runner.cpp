@@ -86,20 +86,48 @@ PipelineRunner::Channel& PipelineRunner::channel_of(std::vector<Channel>& channe
   });
 }
 
-template <class Action>
-void PipelineRunner::communicate(const char* verb, const Message& message, const Action& action) {
+template <class Text, class Action>
+void PipelineRunner::explain(const Text& text, const Action& action) {
   try {
     action();
   } catch (const Exception& e) {
-    throw Exception(e.kind(), fmt::format("step {}, {}: rank {} {} {}: {}", current_step_,
-                                          current_ ? name_of(*current_) : "before the first task",
-                                          rank_, verb, description_of(message), e.what()));
+    throw Exception(e.kind(), fmt::format("step {}, {}: {}", current_step_, text(), e.what()));
   }
+}
+
+template <class Action>
+void PipelineRunner::communicate(const char* verb, const Message& message, const Action& action) {
+  const auto text = [&] {
+    return fmt::format("{}: rank {} of the pipeline {} {}",
+                       current_ ? name_of(*current_) : "before the first task", rank_, verb,
+                       description_of(message));
+  };
+  explain(text, action);
+}
+
+void PipelineRunner::compute(const Task& task, std::int64_t step) {
+  const auto text = [&] {
+    return fmt::format("{}: rank {} of the pipeline computes micro-batch {} in stage {}",
+                       name_of(task), rank_, task.micro_batch, task.stage);
+  };
+  explain(text, [&] { work_.compute(task, step); });
+}
+
+void PipelineRunner::update(Stage stage, std::int64_t step) {
+  const auto text = [&] {
+    return fmt::format("the update of stage {} on rank {} of the pipeline", stage, rank_);
+  };
+  explain(text, [&] { work_.update(stage, step); });
 }
 
 void PipelineRunner::step() {
   run_period(step_, step_ + 1);
-  if (schedule_.barrier) transfers_.barrier();
+  if (schedule_.barrier) {
+    const auto text = [&] {
+      return fmt::format("after {} on rank {} of the pipeline: barrier", name_of(*current_), rank_);
+    };
+    explain(text, [&] { transfers_.barrier(); });
+  }
   ++step_;
 }
 
@@ -112,9 +140,9 @@ void PipelineRunner::run_period(std::int64_t period, std::int64_t end) {
     current_step_ = step;
     wait_for_inputs(order[i]);
     make_room_for_outputs(order[i]);
-    work_.compute(order[i], step);
+    compute(order[i], step);
     send_outputs(order[i], step);
-    if (updates_[i]) work_.update(order[i].stage, step);
+    if (updates_[i]) update(order[i].stage, step);
   }
 }
 

@@ -44,7 +44,8 @@ PipelineSchedule with_bounded_receives(PipelineSchedule schedule);
 /// left. Every rank runs the same schedule, or all steps fail. Used by one thread.
 ///
 /// Errors of communication are thrown as Exceptions whose message names the task and the message
-/// that this rank waited for. After an error, no other call is allowed.
+/// that this rank waited for; StageWork's Exceptions get the task, or the stage that is updated.
+/// After an error, no other call is allowed.
 class PipelineRunner {
  public:
   /// Throws Exception(invalid_argument) if find_fault() finds a fault. `work` and `transfers` must
@@ -95,6 +96,11 @@ class PipelineRunner {
   void send_outputs(const Task& task, std::int64_t step);
   void complete_oldest_send(Channel& channel);
   void reap_sends();
+  /// Does what may throw, and adds to the error the step and what `text` returns.
+  template <class Text, class Action>
+  void explain(const Text& text, const Action& action);
+  void compute(const Task& task, std::int64_t step);
+  void update(Stage stage, std::int64_t step);
   /// Does what may throw, and adds to the error what this rank does with which message.
   template <class Action>
   void communicate(const char* verb, const Message& message, const Action& action);

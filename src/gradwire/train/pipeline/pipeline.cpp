@@ -109,6 +109,20 @@ void place_in_boxes(std::vector<TensorPiece>& pieces, const StageModule& module)
   }
 }
 
+/// Does what may throw, and adds to an Exception what it was about.
+template <class Action>
+void about(const std::string& what, const Action& action) {
+  try {
+    action();
+  } catch (const Exception& e) {
+    throw Exception(e.kind(), fmt::format("{}: {}", what, e.what()));
+  }
+}
+
+std::string update_of(const LocalStage& stage, std::int64_t step) {
+  return fmt::format("step {}, the update of stage {}", step, stage.stage);
+}
+
 }  // namespace
 
 Pipeline::Pipeline(const Layers& layers, Options options) : options_(std::move(options)) {
@@ -290,7 +304,9 @@ void Pipeline::finish_last_run() {
 void Pipeline::finish() {
   run_or_abort(*options_.process_group, [&] {
     if (is_asynchronous()) finish_last_run();
-    for (const LocalStage& stage : stages_) stage.update->finish();
+    for (const LocalStage& stage : stages_) {
+      about(update_of(stage, steps_ - 1), [&] { stage.update->finish(); });
+    }
   });
 }
 
@@ -341,7 +357,8 @@ LossSum Pipeline::train_step(const torch::Tensor& inputs, const torch::Tensor& t
       each.count = count_of(each.batch);
       each.before = step.before;
     }
-    const bool is_alike = count == 1 && parts_of(step.next_samples, /*trains=*/true) == run.schedule.micro_batches;
+    const bool is_alike =
+        count == 1 && parts_of(step.next_samples, /*trains=*/true) == run.schedule.micro_batches;
     work_->begin(*run.runner, std::move(steps), is_alike ? step.next_samples : -1);
     for (std::size_t i = 0; i < count; ++i) run.runner->step();
     if (options_.clip_norm) clip_and_step(step.before);
@@ -398,21 +415,31 @@ void Pipeline::find_boundaries(const torch::Tensor& inputs) {
 /// The squared norm of all gradients: squares are added in the order of the parameters, those of
 /// divided ones then over their ranks.
 double Pipeline::squared_norm() const {
-  // First those of replicated parameters, then those of divided ones.
   std::vector<double> squares(2 * all_parameters_, 0);
   const auto divided = squares.begin() + static_cast<std::ptrdiff_t>(all_parameters_);
   for (std::size_t s = 0; s < stages_.size(); ++s) {
-    const SquaredNorms own = stages_[s].update->squared_norms();
-    const auto first = static_cast<std::ptrdiff_t>(first_parameter_[s]);
-    std::ranges::copy(own.replicated, squares.begin() + first);
-    std::ranges::copy(own.divided, divided + first);
+    about(update_of(stages_[s], steps_), [&] {
+      const SquaredNorms own = stages_[s].update->squared_norms();
+      const auto first = static_cast<std::ptrdiff_t>(first_parameter_[s]);
+      std::ranges::copy(own.replicated, squares.begin() + first);
+      std::ranges::copy(own.divided, divided + first);
+    });
   }
-  // Every sum has one addend that is not zero, and is exact.
-  if (options_.tensor->getSize() == 1) squares.resize(all_parameters_);
+  double norm = 0;
+  about(update_of(stages_.front(), steps_) + ": norm of all gradients",
+        [&] { norm = sum_of_squares(std::move(squares)); });
+  return norm;
+}
+
+/// `squares`: of replicated parameters, then of divided ones. Every sum over the pipeline has one
+/// addend that is not zero, and is exact.
+double Pipeline::sum_of_squares(std::vector<double> squares) const {
+  const bool is_divided = options_.tensor->getSize() > 1;
+  if (!is_divided) squares.resize(all_parameters_);
   squares = sum_over_ranks(*options_.process_group, std::move(squares));
   const auto end = squares.begin() + static_cast<std::ptrdiff_t>(all_parameters_);
   const double replicated = std::accumulate(squares.begin(), end, 0.0);
-  if (options_.tensor->getSize() == 1) return replicated;
+  if (!is_divided) return replicated;
   return replicated +
          sum_over_ranks(*options_.tensor, {std::accumulate(end, squares.end(), 0.0)})[0];
 }
@@ -422,7 +449,9 @@ void Pipeline::clip_and_step(const BeforeStep& before) {
   const torch::NoGradGuard no_grad;
   const double norm = std::sqrt(squared_norm());
   const double scale = std::min(1.0, *options_.clip_norm / (norm + 1e-6));
-  for (const LocalStage& stage : stages_) stage.update->step(before, scale);
+  for (const LocalStage& stage : stages_) {
+    about(update_of(stage, steps_), [&] { stage.update->step(before, scale); });
+  }
 }
 
 std::vector<TensorPiece> Pipeline::pieces(bool make_states) {

@@ -143,6 +143,7 @@ class Pipeline final : public Checkpointable {
   void make_equal(const LocalStage& stage) const;
   std::vector<ProcessGroup> groups() const;
   double squared_norm() const;
+  double sum_of_squares(std::vector<double> squares) const;
   void check_agreement(const Layers& layers) const;
   Run& run_for(std::int64_t samples, bool trains);
   /// The number of micro-batches. Evaluation needs no more than fill the pipeline.
