@@ -45,8 +45,9 @@ void expect_that_all_end(const LostRank& what) {
   for (const Finished& each : survivors.wait()) {
     SCOPED_TRACE(fmt::format("{}: a survivor said: {}", text_of(what), each.output));
     EXPECT_EQ(each.status, 1);
-    EXPECT_THAT(each.output, ContainsRegex("step [0-9]+, ([0-9]+[FBIW][0-9]+: .*micro-batch [0-9]+ "
-                                           ".*stage [0-9]+|the update of stage [0-9]+)"));
+    EXPECT_THAT(each.output,
+                ContainsRegex("step [0-9]+, ([0-9]+[FBIW][0-9]+(-[0-9]+)?: .*micro-batch [0-9]+ "
+                              ".*stage [0-9]+|the update of stage [0-9]+)"));
     EXPECT_THAT(each.output, ContainsRegex(fmt::format("rank {} \\(", what.lost)));
   }
   // A stopped rank is killed by the destructor.
