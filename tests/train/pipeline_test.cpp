@@ -154,18 +154,24 @@ TEST(PipelineTraining, ProcessesWithDropoutHaveTheBitsOfOne) {
   expect_same(results(2, "zero_bubble_v"), alone, "zero_bubble_v");
 }
 
-TEST(PipelineTraining, OneRankNeedsNothingOfItsGroup) {
-  TrainedParts trained;
-  const Case what{.steps = 3};
-  run_on_threads(1, [&](const ProcessGroup& group) {
-    Pipeline model(shared_layers(), pipeline_options(group, what.schedule, what.micro_batches));
-    for (int step = 0; step < what.steps; ++step) {
-      const auto batch = pipeline_batch(what.samples, step);
-      model.train_step(batch.inputs, batch.targets);
+TEST(PipelineTraining, RunsOnAnyBackend) {
+  for (const int ranks : {1, 3}) {
+    for (const std::string schedule : {"1f1b", "zero_bubble", "interleaved"}) {
+      TrainedParts trained;
+      const Case what{.schedule = schedule, .steps = 3, .clip = 0.05};
+      run_on_threads(ranks, [&](const ProcessGroup& group) {
+        auto options = pipeline_options(group, what.schedule, what.micro_batches);
+        options.clip_norm = what.clip;
+        Pipeline model(shared_layers(), options);
+        for (int step = 0; step < what.steps; ++step) {
+          const auto batch = pipeline_batch(what.samples, step);
+          model.train_step(batch.inputs, batch.targets);
+        }
+        trained.take(state_values(model));
+      });
+      expect_same(trained.values(), train(2, what), fmt::format("{} on {}", schedule, ranks));
     }
-    trained.take(state_values(model));
-  });
-  expect_same(trained.values(), train(2, what), "a group of one");
+  }
 }
 
 TEST(PipelineTraining, EvaluatesInTheOrderOfTheSamples) {
@@ -373,6 +379,23 @@ TEST(PipelineErrors, RanksThatDisagreeSayHow) {
   });
   EXPECT_THAT(error, HasSubstr("rank 1 has another pipeline than rank 0"));
   EXPECT_THAT(error, HasSubstr("8 micro-batches"));
+}
+
+TEST(PipelineErrors, OfAnyBackendNameStageAndMicroBatch) {
+  const auto errors = errors_on_threads(3, [](const ProcessGroup& group) {
+    Pipeline model(shared_layers(), pipeline_options(group, "1f1b", 4));
+    const auto batch = pipeline_batch(8, 0);
+    model.train_step(batch.inputs, batch.targets);
+    if (group->getRank() == 2) throw std::runtime_error("its data set is gone");
+    model.train_step(batch.inputs, batch.targets);
+  });
+  for (const std::size_t rank : {0, 1}) {
+    EXPECT_THAT(errors[rank],
+                ::testing::ContainsRegex(fmt::format(
+                    "step 1, {0}B0: rank {0} of the pipeline waits for the gradient of micro-batch "
+                    "0 from stage {1} to stage {0}: the group was aborted",
+                    rank, rank + 1)));
+  }
 }
 
 TEST(PipelineErrors, ABatchOfAnotherSizeOnOneRankEndsAll) {

@@ -1,9 +1,11 @@
 #include "tests/train/thread_group.h"
 
 #include <condition_variable>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <thread>
+#include <tuple>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
@@ -19,6 +21,9 @@ struct Meeting {
 
 /// Performs the collective for all ranks at once, when the last one has arrived.
 using Act = std::function<void(std::vector<std::vector<at::Tensor>>& of_rank)>;
+
+/// Source, destination, tag.
+using Address = std::tuple<int, int, int>;
 
 class Room {
  public:
@@ -42,6 +47,21 @@ class Room {
     if (!meetings_[number].done) throw std::runtime_error("the group was aborted");
   }
 
+  void send(const Address& address, const at::Tensor& message) {
+    const std::lock_guard lock(mutex_);
+    mail_[address].push_back(message.clone());
+    changed_.notify_all();
+  }
+
+  void receive(const Address& address, at::Tensor& into) {
+    std::unique_lock lock(mutex_);
+    std::deque<at::Tensor>& messages = mail_[address];
+    changed_.wait(lock, [&] { return !messages.empty() || aborted_; });
+    if (messages.empty()) throw std::runtime_error("the group was aborted");
+    into.copy_(messages.front());
+    messages.pop_front();
+  }
+
   bool done(std::uint64_t number) {
     const std::lock_guard lock(mutex_);
     return meetings_[number].done;
@@ -58,6 +78,7 @@ class Room {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::uint64_t, Meeting> meetings_;
+  std::map<Address, std::deque<at::Tensor>> mail_;
   bool aborted_ = false;
 };
 
@@ -75,6 +96,31 @@ class ThreadWork final : public c10d::Work {
  private:
   std::shared_ptr<Room> room_;
   std::uint64_t number_;
+};
+
+/// A message that has been sent.
+class SentWork final : public c10d::Work {
+ public:
+  bool isCompleted() override { return true; }
+  bool wait(std::chrono::milliseconds) override { return true; }
+};
+
+/// Messages of one address are received in the order in which they are waited for.
+class ReceiveWork final : public c10d::Work {
+ public:
+  ReceiveWork(std::shared_ptr<Room> room, const Address& address, at::Tensor into)
+      : room_(std::move(room)), address_(address), into_(std::move(into)) {}
+
+  bool wait(std::chrono::milliseconds) override {
+    const at::NoGradGuard no_grad;
+    room_->receive(address_, into_);
+    return true;
+  }
+
+ private:
+  std::shared_ptr<Room> room_;
+  Address address_;
+  at::Tensor into_;
 };
 
 class ThreadBackend final : public c10d::Backend {
@@ -161,6 +207,15 @@ class ThreadBackend final : public c10d::Backend {
         }
       }
     });
+  }
+
+  c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int to, int tag) override {
+    room_->send({rank_, to, tag}, tensors[0]);
+    return c10::make_intrusive<SentWork>();
+  }
+  c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors, int from,
+                                      int tag) override {
+    return c10::make_intrusive<ReceiveWork>(room_, Address{from, rank_, tag}, tensors[0]);
   }
 
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions&) override {
