@@ -83,6 +83,23 @@ TEST(PipelineSimulation, ASlowLinkBoundsTheStep) {
   }
 }
 
+TEST(PipelineSimulation, LinksMayDiffer) {
+  constexpr int kRanks = 4, kMicroBatches = 16;
+  PipelineOptions options = options_of(kRanks, kMicroBatches, 0);
+  options.costs.transfers = {0.5, 0, 1};
+  const double compute = (kMicroBatches + kRanks - 1) * (kForward + kBackward);
+  EXPECT_NEAR(simulate(made("gpipe", options), options.costs).step_seconds, compute + 2 * 1.5,
+              1e-9);
+  // The warm-up covers the round trips of each link: 2, 1 and 2 forwards.
+  const PipelineSchedule one = made("1f1b", options);
+  EXPECT_THAT(kept_by_rank(one), ::testing::ElementsAre(6, 4, 3, 1));
+  EXPECT_NEAR(simulate(one, options.costs).step_seconds, compute + 2 * 1.5, 1e-9);
+  options.costs.transfers = {0, 5, 0};  // Longer than F + B, each direction apart.
+  const double bound = kMicroBatches * 5;
+  EXPECT_NEAR(simulate(made("zero_bubble:16", options), options.costs, 8).step_seconds, bound,
+              0.2 * bound);
+}
+
 TEST(PipelineSimulation, TheSlowestStageBoundsTheStep) {
   PipelineOptions options = options_of(3, 30);
   options.costs.stages = {{1, 1, 1}, {2, 2, 2}, {1, 1, 1}};

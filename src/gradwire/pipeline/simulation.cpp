@@ -45,7 +45,8 @@ class Simulation {
     const Node& node = nodes_[index];
     if (node.kind == Node::Kind::transfer) {
       const bool gradient = node.task.compute != Compute::forward;
-      network_.send({index, node.rank, node.to_rank, gradient ? 1 : 0, costs_.transfer}, now);
+      const double seconds = costs_.transfer_between(node.task.stage, node.to);
+      network_.send({index, node.rank, node.to_rank, gradient ? 1 : 0, seconds}, now);
       return;
     }
     double end = now;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -22,12 +23,18 @@ struct PipelineCosts {
   /// Seconds for which an activation, or its gradient, occupies the ports of its sender and its
   /// receiver. Each direction carries one transfer at a time.
   double transfer = 0;
+  /// The same by stage, between it and the next one; empty: `transfer` between all.
+  std::vector<double> transfers;
   double latency = 0;  ///< Seconds from the end of a transfer to its arrival.
   /// A rank has one port for all of its connections. False: one for each.
   bool shares_ports = true;
 
   StageCosts of(Stage stage) const {
     return stages.empty() ? StageCosts{} : stages[static_cast<std::size_t>(stage)];
+  }
+  /// Seconds of a transfer from a stage to another, in either direction.
+  double transfer_between(Stage a, Stage b) const {
+    return transfers.empty() ? transfer : transfers[static_cast<std::size_t>(std::min(a, b))];
   }
 };
 

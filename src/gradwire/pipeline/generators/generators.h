@@ -58,7 +58,8 @@ PipelineSchedule two_bw(const PipelineOptions& options);
 PipelineSchedule forward_only(const PipelineOptions& options);
 
 /// Returns the number of micro-batches that leave a stage before the first one comes back, if no
-/// stage waits for transfers: (p-1-s) (1 + ceil(2c / (F+B))).
+/// stage waits for transfers: (p-1-s) (1 + ceil(2c / (F+B))), with the F+B of the slowest stage and
+/// the c between each stage and the next.
 int micro_batches_under_way(const PipelineOptions& options, Stage stage);
 
 /// Orders the tasks of a schedule without an order by list scheduling in virtual time: a rank that

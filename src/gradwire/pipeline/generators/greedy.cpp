@@ -140,7 +140,7 @@ class Greedy {
   double arrival(Stage from, Stage to, double now) {
     if (rank_of(from) == rank_of(to)) return now;
     double& free_at = ports_[{rank_of(from), costs_.shares_ports ? rank_of(from) : rank_of(to)}];
-    free_at = std::max(free_at, now) + costs_.transfer;
+    free_at = std::max(free_at, now) + costs_.transfer_between(from, to);
     return free_at + costs_.latency;
   }
 

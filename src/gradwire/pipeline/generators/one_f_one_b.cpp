@@ -6,12 +6,18 @@
 namespace gradwire::pipeline {
 
 int micro_batches_under_way(const PipelineOptions& options, Stage stage) {
-  const StageCosts costs = options.costs.of(stage);
-  const double compute = costs.forward + costs.of(Compute::backward);
-  const double transfer = options.costs.transfer + options.costs.latency;
-  // Transfers that would take less than a hundredth of the step are not worth the memory.
-  const int covered = static_cast<int>(std::ceil(2 * transfer / compute - 0.01));
-  return (options.ranks - 1 - stage) * (1 + covered);
+  double period = 0;
+  for (Stage each = 0; each < options.ranks; ++each) {
+    const StageCosts costs = options.costs.of(each);
+    period = std::max(period, costs.forward + costs.of(Compute::backward));
+  }
+  int under_way = 0;
+  for (Stage each = stage; each + 1 < options.ranks; ++each) {
+    const double transfer = options.costs.transfer_between(each, each + 1) + options.costs.latency;
+    // Transfers that would take less than a hundredth of the step are not worth the memory.
+    under_way += 1 + static_cast<int>(std::ceil(2 * transfer / period - 0.01));
+  }
+  return under_way;
 }
 
 namespace {
