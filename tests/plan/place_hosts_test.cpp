@@ -7,7 +7,10 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/base/random.h"
+#include "gradwire/pipeline/simulation.h"
+#include "gradwire/pipeline/verifier.h"
 #include "gradwire/plan/place/host_placement.h"
+#include "gradwire/plan/place/placed_hosts.h"
 
 namespace gradwire::plan {
 namespace {
@@ -206,6 +209,70 @@ TEST(PlaceOnHosts, ManyHostsAreSearchedByExchanges) {
   }
   EXPECT_LT(sum / kCases, 1.05);
   EXPECT_LT(worst, 1.4);
+}
+
+PlanInput gpt2_on(int nodes, const char* network) {
+  return {.model = model_named("gpt2"),
+          .device = device_named("rtx4090"),
+          .network = network_named(network),
+          .strategy = {.nodes = nodes, .batch = 8}};
+}
+
+TEST(PlaceOverHosts, SimulatesTheStepThatItSays) {
+  const PlanInput input = gpt2_on(4, "10gbe");
+  HostLinks links = hosts_of(input);
+  links.hosts[1].speed = 0.5;
+  const auto placed = place_over_hosts(input, links);
+  ASSERT_TRUE(placed);
+  EXPECT_EQ(placed->cut.size(), placed->hosts.size());
+  EXPECT_EQ(std::accumulate(placed->cut.begin(), placed->cut.end(), std::size_t{0}), 14u);
+  EXPECT_FALSE(pipeline::find_fault(placed->schedule));
+  const double simulated = simulate(placed->schedule, placed->costs, 4).step_seconds;
+  EXPECT_GT(placed->step, simulated);
+  EXPECT_LT(placed->step, 1.1 * simulated) << "the update";
+  // 3.5 hosts' worth of compute against two of them that wait for the slow one.
+  EXPECT_GT(placed->even_step, 1.3 * placed->step);
+  EXPECT_DOUBLE_EQ(placed->input.strategy.global_batch(), 32);
+}
+
+TEST(PlaceOverHosts, KeepsToTheMemoryOfEachHost) {
+  const PlanInput input = gpt2_on(3, "10gbe");
+  HostLinks links = hosts_of(input);
+  links.hosts[0].memory_bytes = 2.5e9;
+  links.hosts[1].memory_bytes = 1.5e9;
+  const auto placed = place_over_hosts(input, links);
+  ASSERT_TRUE(placed);
+  for (std::size_t stage = 0; stage < placed->hosts.size(); ++stage)
+    EXPECT_LE(placed->memory_bytes[stage], placed->hosts[stage].memory_bytes) << stage;
+  const auto roomy = place_over_hosts(input, hosts_of(input));
+  EXPECT_LT(roomy->step, placed->step);
+  for (PlacementHost& host : links.hosts) host.memory_bytes = 1e8;
+  EXPECT_FALSE(place_over_hosts(input, links));
+}
+
+TEST(PlaceOverHosts, LeavesOutAHostThatMakesAStepLonger) {
+  const PlanInput input = gpt2_on(3, "10gbe");
+  HostLinks links = hosts_of(input);
+  links.hosts[2].speed = 0.01;
+  const auto placed = place_over_hosts(input, links, {"1f1b"});
+  ASSERT_TRUE(placed);
+  EXPECT_THAT(placed->unused, ElementsAre("host2"));
+}
+
+TEST(PlaceOverHosts, TakesTheMeasuredLinks) {
+  PlanInput input = gpt2_on(3, "10gbe");
+  topology::Topology measured = topology::Topology::uniform(3, {.bytes_per_second = 1e9});
+  measured.set_measured(0, 1, {.bytes_per_second = 2e7});
+  input.network = network_of(measured);
+  const HostLinks links = hosts_of(input);
+  EXPECT_DOUBLE_EQ(links.bytes_per_second[1], 2e7);
+  EXPECT_DOUBLE_EQ(links.bytes_per_second[3], 1e9);
+  const auto placed = place_over_hosts(input, links, {"1f1b"});
+  ASSERT_TRUE(placed);
+  ASSERT_EQ(placed->hosts.size(), 3u);
+  EXPECT_EQ(placed->hosts[1].name, "host2") << "between those with the slow link";
+  input.strategy.nodes = 4;
+  EXPECT_THROW(hosts_of(input), Exception);
 }
 
 }  // namespace

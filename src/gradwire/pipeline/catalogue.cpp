@@ -68,10 +68,13 @@ Status check(const Generator& generator, const PipelineOptions& options) {
                    fmt::format("{} has {} stages, {} are possible: take fewer ranks or chunks",
                                generator.name, stages, kMaxRanks));
   }
-  if (options.costs.stages.empty() || options.costs.stages.size() == stages) return {};
+  const std::size_t costs = options.costs.stages.size(), transfers = options.costs.transfers.size();
+  const bool fits = (costs == 0 || costs == stages) && (transfers == 0 || transfers + 1 == stages);
+  if (fits) return {};
   return failure(ErrorKind::invalid_argument,
-                 fmt::format("{} has {} stages, but there are costs of {}", generator.name, stages,
-                             options.costs.stages.size()));
+                 fmt::format("{} has {} stages, but there are costs of {} and transfers of {}: "
+                             "expected those of each stage, and between each and the next",
+                             generator.name, stages, costs, transfers));
 }
 
 }  // namespace

@@ -43,6 +43,29 @@ void set_shares(ModelShape& model) {
   }
 }
 
+ModelShape with_blocks(ModelShape model) {
+  std::vector<ModelLayer> layers;
+  for (ModelLayer& layer : model.layers) {
+    const bool ends_block = layer.name.ends_with(".feed_forward") && !layers.empty() &&
+                            layers.back().name.ends_with(".attention");
+    if (!ends_block) {
+      layers.push_back(std::move(layer));
+      continue;
+    }
+    ModelLayer& block = layers.back();
+    const std::size_t number = block.name.find('.') + 1;  // "layers.7.attention"
+    block.name = "block" + block.name.substr(number, block.name.find('.', number) - number);
+    block.parameters += layer.parameters;
+    block.flops += layer.flops;
+    block.forward += layer.forward;
+    block.backward += layer.backward;
+    block.outputs = layer.outputs;
+    block.kept += layer.kept;
+  }
+  model.layers = std::move(layers);
+  return model;
+}
+
 ModelShape model_of(const workload::LayerProfile& profile) {
   ModelShape model{.name = profile.name};
   model.recorded_seconds = std::chrono::duration<double>(profile.compute).count();

@@ -54,6 +54,10 @@ struct ModelShape {
 /// layers' other members must be set.
 void set_shares(ModelShape& model);
 
+/// Returns the model with each block of a transformer as one layer, "block0", ...: `gradwire train`
+/// has them as layers, between which a pipeline is cut.
+ModelShape with_blocks(ModelShape model);
+
 /// Returns the model of a profile that `gradwire train --record-profile` wrote. Outputs and flops
 /// are unknown.
 ModelShape model_of(const workload::LayerProfile& profile);

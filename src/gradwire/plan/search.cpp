@@ -83,6 +83,30 @@ void add_model(nlohmann::ordered_json& json, const TransformerShape& shape) {
   json["data"] = {{"name", "text"}, {"context", shape.tokens}};
 }
 
+nlohmann::ordered_json costs_json(const pipeline::PipelineCosts& costs) {
+  nlohmann::ordered_json json;
+  for (const pipeline::StageCosts& stage : costs.stages) {
+    json["forward_ms"].push_back(configured_milliseconds(stage.forward));
+    json["input_ms"].push_back(configured_milliseconds(stage.backward_input));
+    json["weight_ms"].push_back(configured_milliseconds(stage.backward_weight));
+  }
+  for (const double seconds : costs.transfers)
+    json["transfer_ms"].push_back(configured_milliseconds(seconds));
+  json["latency_ms"] = configured_milliseconds(costs.latency);
+  return json;
+}
+
+void make_pipeline_of(nlohmann::ordered_json& json, const Strategy& s,
+                      const PipelineSettings& settings) {
+  json.erase("accumulation_steps");
+  json["precision"] = "fp32";
+  if (s.data() == 1) json.erase("parallel");
+  json["mesh"] = {{"data", s.data()}, {"pipeline", s.pipeline}};
+  json["pipeline"] = {{"micro_batches", s.micro_batches}, {"schedule", s.schedule}};
+  if (!settings.cut.empty()) json["pipeline"]["cut"] = settings.cut;
+  if (!settings.costs.stages.empty()) json["pipeline"]["costs"] = costs_json(settings.costs);
+}
+
 }  // namespace
 
 std::vector<FoundStrategy> search_strategies(const PlanInput& input, const SearchSpace& space) {
@@ -97,7 +121,11 @@ std::vector<FoundStrategy> search_strategies(const PlanInput& input, const Searc
   return search.best_first();
 }
 
-std::string train_config(const PlanInput& input) {
+double configured_milliseconds(double seconds) {
+  return std::round(1e9 * seconds) / 1e6;
+}
+
+std::string train_config(const PlanInput& input, const PipelineSettings& pipeline) {
   const Strategy& s = input.strategy;
   const bool adam = s.optimizer == OptimizerKind::adam;
   nlohmann::ordered_json json = {
@@ -123,6 +151,7 @@ std::string train_config(const PlanInput& input) {
                            {"overlap_steps", s.overlap_steps},
                            {"codec", s.codec}};
   }
+  if (s.pipeline > 1) make_pipeline_of(json, s, pipeline);
   return json.dump(2) + "\n";
 }
 

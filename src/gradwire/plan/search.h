@@ -25,7 +25,17 @@ struct FoundStrategy {
 /// the most samples per second first; ties are ordered by memory. Empty if none fits.
 std::vector<FoundStrategy> search_strategies(const PlanInput& input, const SearchSpace& space = {});
 
-/// Returns the strategy as a configuration of `gradwire train` (docs/training.md).
-std::string train_config(const PlanInput& input);
+/// What a configuration has beside the strategy if it is a pipeline.
+struct PipelineSettings {
+  std::vector<std::size_t> cut;   ///< Layers of each stage; empty: balanced by parameters.
+  pipeline::PipelineCosts costs;  ///< Written if `stages` is not empty.
+};
+
+/// Returns the strategy as a configuration of `gradwire train` (docs/training.md). Pipelines compute
+/// in fp32, as `gradwire train` does.
+std::string train_config(const PlanInput& input, const PipelineSettings& pipeline = {});
+
+/// Returns milliseconds in whole nanoseconds, as train_config() writes times.
+double configured_milliseconds(double seconds);
 
 }  // namespace gradwire::plan

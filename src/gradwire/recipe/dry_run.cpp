@@ -29,18 +29,21 @@ std::string stages_text(const Layers& layers, const std::vector<std::size_t>& cu
   return text;
 }
 
-/// The schedule, verified and drawn with stages that take equally long.
-std::string schedule_text(const pipeline::PipelineSchedule& schedule) {
+/// The schedule, verified, and drawn with its costs.
+std::string schedule_text(const pipeline::PipelineSchedule& schedule,
+                          const pipeline::PipelineCosts& costs) {
   if (const auto fault = pipeline::find_fault(schedule)) {
     refuse("pipeline.schedule {}: {}: {}", schedule.name, pipeline::name_of(fault->fault),
            fault->message);
   }
+  const bool known = !costs.stages.empty();
   const auto timeline = pipeline::simulate(
-      schedule, pipeline::divided_costs({}, schedule.ranks(), schedule.stages()));
+      schedule, known ? costs : pipeline::divided_costs({}, schedule.ranks(), schedule.stages()));
   return fmt::format(
-      "{} with {} micro-batches: verified; {:.1f} % idle with equal stages and an ideal "
-      "network\n{}",
-      schedule.name, schedule.micro_batches, 100 * timeline.bubble,
+      "{} with {} micro-batches: verified; {:.1f} % idle with {}\n{}", schedule.name,
+      schedule.micro_batches, 100 * timeline.bubble,
+      known ? fmt::format("pipeline.costs, {:.4g} ms a step", 1e3 * timeline.step_seconds)
+            : "equal stages and an ideal network",
       pipeline::draw_text(schedule, timeline));
 }
 
@@ -87,9 +90,10 @@ std::string dry_run(const TrainConfig& config, int ranks) {
   const auto schedule = value_or_throw(pipeline::make_pipeline(
       config.pipeline.schedule, {.ranks = mesh.pipeline,
                                  .micro_batches = static_cast<int>(std::min<std::int64_t>(
-                                     config.pipeline.micro_batches, samples))}));
+                                     config.pipeline.micro_batches, samples)),
+                                 .costs = config.pipeline.costs}));
   const auto cut = complete_cut(layers, config.pipeline.cut, schedule.stages());
-  return text + stages_text(layers, cut, schedule) + schedule_text(schedule);
+  return text + stages_text(layers, cut, schedule) + schedule_text(schedule, config.pipeline.costs);
 }
 
 }  // namespace gradwire::recipe

@@ -452,6 +452,36 @@ SpatialConfig read_spatial(JsonFields json, const TrainConfig& config) {
   return spatial;
 }
 
+pipeline::PipelineCosts read_pipeline_costs(JsonFields json) {
+  pipeline::PipelineCosts costs;
+  if (json.empty()) return costs;
+  const auto seconds = [&](std::string_view key) {
+    std::vector<double> all = json.numbers(key);
+    for (double& value : all) {
+      if (!(value >= 0) || !std::isfinite(value)) {
+        refuse("pipeline.costs.{} has {}; expected milliseconds, 0 or more", key, value);
+      }
+      value /= 1e3;
+    }
+    return all;
+  };
+  const auto forward = seconds("forward_ms"), input = seconds("input_ms"),
+             weight = seconds("weight_ms");
+  if (input.size() != forward.size() || weight.size() != forward.size() ||
+      std::ranges::count(forward, 0) > 0) {
+    refuse(
+        "pipeline.costs has {} times of forwards, {} of gradients of inputs and {} of gradients of "
+        "weights; expected one of each stage, those of forwards above 0",
+        forward.size(), input.size(), weight.size());
+  }
+  for (std::size_t i = 0; i < forward.size(); ++i)
+    costs.stages.push_back({forward[i], input[i], weight[i]});
+  if (json.has("transfer_ms")) costs.transfers = seconds("transfer_ms");
+  costs.latency = json.number_or("latency_ms", 0, 0, 1e6) / 1e3;
+  json.refuse_others();
+  return costs;
+}
+
 PipelineConfig read_pipeline(JsonFields json, const MeshDegrees& mesh) {
   constexpr std::int64_t kMostMicroBatches = 1 << 16;
   if (!json.empty() && mesh.pipeline == 1) {
@@ -474,11 +504,13 @@ PipelineConfig read_pipeline(JsonFields json, const MeshDegrees& mesh) {
       pipeline.cut.push_back(static_cast<std::size_t>(layers));
     }
   }
+  pipeline.costs = read_pipeline_costs(json.object_or_empty("costs"));
   json.refuse_others();
   if (mesh.pipeline == 1) return pipeline;
   const auto schedule = pipeline::make_pipeline(
-      pipeline.schedule,
-      {.ranks = mesh.pipeline, .micro_batches = static_cast<int>(pipeline.micro_batches)});
+      pipeline.schedule, {.ranks = mesh.pipeline,
+                          .micro_batches = static_cast<int>(pipeline.micro_batches),
+                          .costs = pipeline.costs});
   if (!schedule) refuse("pipeline.schedule: {}", schedule.error().message);
   if (!schedule->trains) {
     refuse("pipeline.schedule {} does not train; use 1f1b, zero_bubble, ...", pipeline.schedule);

@@ -9,6 +9,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "gradwire/data/sampler.h"
+#include "gradwire/pipeline/simulation.h"
 #include "gradwire/recipe/tensor_plan.h"
 #include "gradwire/step/bucket_plan.h"
 #include "gradwire/step/local_steps.h"
@@ -107,6 +108,8 @@ struct PipelineConfig {
   /// As Pipeline::Options::weights: "stash", "spectrain", ... with asynchronous schedules.
   std::string weights;
   std::vector<std::size_t> cut;  ///< Layers of each stage; empty: balanced by parameters.
+  /// What the schedule is made for; empty: stages of equal times, and an ideal network.
+  pipeline::PipelineCosts costs;
 };
 
 /// Parts of the height and of the width of images, over the ranks of mesh.spatial.

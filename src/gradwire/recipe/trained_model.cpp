@@ -178,6 +178,7 @@ Pipeline::Options pipeline_options(const TrainConfig& config, const ParallelMesh
                             .micro_batches = static_cast<int>(micro_batches_of(config)),
                             .schedule = config.pipeline.schedule,
                             .weights = config.pipeline.weights,
+                            .costs = config.pipeline.costs,
                             .cut = config.pipeline.cut,
                             .optimizer = factory_of(config),
                             .loss = likelihood_sum(config.model, layer_groups(config, mesh)),

@@ -8,6 +8,7 @@
 #include "gradwire/base/refuse.h"
 #include "gradwire/cli/command_line.h"
 #include "gradwire/cli/commands.h"
+#include "gradwire/cli/plan/place_hosts.h"
 #include "gradwire/cli/plan/plan_arguments.h"
 #include "gradwire/plan/place/degrees.h"
 
@@ -22,10 +23,11 @@ Json json_of(const plan::PlacedStrategy& placed) {
   const plan::Strategy& s = placed.input.strategy;
   Json stages = Json::array();
   Json cut = Json::array();
+  const std::vector<plan::ModelLayer> layers = plan::with_blocks(placed.input.model).layers;
   for (const plan::PipelineStage& stage : placed.stages.stages) {
     cut.push_back(stage.end - stage.begin);
-    stages.push_back({{"first_layer", placed.input.model.layers[stage.begin].name},
-                      {"last_layer", placed.input.model.layers[stage.end - 1].name},
+    stages.push_back({{"first_layer", layers[stage.begin].name},
+                      {"last_layer", layers[stage.end - 1].name},
                       {"layers", stage.end - stage.begin},
                       {"micro_batch_ms", 1e3 * stage.seconds}});
   }
@@ -55,39 +57,75 @@ std::string text_of(const std::vector<plan::PlacedStrategy>& found) {
                         s.micro_batches, found[i].imbalance, found[i].memory.total() / 1e9);
   }
   const plan::PlacedStrategy& best = found.front();
+  const std::vector<plan::ModelLayer> layers = plan::with_blocks(best.input.model).layers;
   if (best.stages.stages.size() > 1) text += "\nThe stages of the first one:\n";
   for (std::size_t i = 0; best.stages.stages.size() > 1 && i < best.stages.stages.size(); ++i) {
     const plan::PipelineStage& stage = best.stages.stages[i];
-    text += fmt::format("  {}: {} .. {}, {:.2f} ms a micro-batch\n", i,
-                        best.input.model.layers[stage.begin].name,
-                        best.input.model.layers[stage.end - 1].name, 1e3 * stage.seconds);
+    text += fmt::format("  {}: {} .. {}, {:.2f} ms a micro-batch\n", i, layers[stage.begin].name,
+                        layers[stage.end - 1].name, 1e3 * stage.seconds);
   }
   return text;
+}
+
+/// Takes the number of nodes from what else says it.
+void count_hosts(PlanArguments& given, const HostArguments& hosts) {
+  if (hosts.count() > 0) {
+    given.strategy.nodes = static_cast<int>(hosts.count());
+    return;
+  }
+  const plan::Network network = plan::network_named(given.network);
+  if (network.measured) given.strategy.nodes = network.measured->hosts();
+}
+
+/// Returns nullopt if none fits.
+std::optional<plan::PlacedHosts> pipeline_over_hosts(const HostArguments& hosts,
+                                                     const plan::PlanInput& input,
+                                                     bool schedule_given) {
+  const plan::HostLinks links = links_of(hosts, input);
+  if (input.strategy.devices_per_node > 1 && hosts.differ()) {
+    refuse("--devices {}: hosts that differ have one device each", input.strategy.devices_per_node);
+  }
+  if (input.strategy.devices_per_node > 1 || links.hosts.size() < 2) return std::nullopt;
+  return plan::place_over_hosts(
+      input, links,
+      schedule_given ? std::vector{input.strategy.schedule} : std::vector<std::string>{});
 }
 
 }  // namespace
 
 int plan_place_command(int argc, char** argv) {
   PlanArguments given;
+  HostArguments hosts;
   CLI::App app(
       "Finds the degrees of tensor, pipeline and data parallelism that train the global batch of "
-      "the options fastest. The options are those of gradwire plan.",
+      "the options fastest, and for hosts that differ, the order of hosts and the layers of each. "
+      "The options are those of gradwire plan, and those of hosts.",
       "gradwire plan place");
   declare(app, given);
+  declare(app, hosts);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
+  if (app.count("--nodes") == 0) count_hosts(given, hosts);
   SteadyClock clock;
   const plan::PlanInput input = plan_input(given, clock);
-  const auto found = plan::search_degrees(input);
-  if (found.empty()) {
+  const auto found =
+      hosts.differ() ? std::vector<plan::PlacedStrategy>{} : plan::search_degrees(input);
+  const auto over_hosts = hosts.differ() || input.network.measured || !hosts.config.empty()
+                              ? pipeline_over_hosts(hosts, input, app.count("--schedule") > 0)
+                              : std::nullopt;
+  if (found.empty() && !over_hosts) {
     refuse(
         "{} does not fit on {} devices of {:.0f} GB with any partitioning: use more "
         "nodes, or devices with more memory",
         input.model.name, input.strategy.devices(), input.device.memory_bytes / 1e9);
   }
-  Json json = Json::array();
-  for (const plan::PlacedStrategy& placed : found) json.push_back(json_of(placed));
-  const std::string whole = Json{{"strategies", json}}.dump(2) + "\n";
-  fmt::print("{}", given.json == "-" ? whole : text_of(found));
+  Json json = {{"strategies", Json::array()}};
+  for (const plan::PlacedStrategy& placed : found) json["strategies"].push_back(json_of(placed));
+  if (over_hosts) json["over_hosts"] = Json::parse(hosts_json(*over_hosts));
+  const std::string whole = json.dump(2) + "\n";
+  std::string text = found.empty() ? "" : text_of(found);
+  if (over_hosts) text += (text.empty() ? "" : "\n") + hosts_text(*over_hosts);
+  fmt::print("{}", given.json == "-" ? whole : text);
+  if (over_hosts && !hosts.config.empty()) write_file(hosts.config, hosts_config(*over_hosts));
   if (given.json.empty() || given.json == "-") return 0;
   write_file(given.json, whole);
   return 0;

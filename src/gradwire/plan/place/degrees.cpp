@@ -28,7 +28,7 @@ PipelineProblem pipeline_of(const PlanInput& input, const StepTime& time) {
   problem.replicate = false;
   problem.use_all = true;
   const double samples = s.batch / s.micro_batches;
-  for (const ModelLayer& layer : input.model.layers) {
+  for (const ModelLayer& layer : with_blocks(input.model).layers) {
     const double bytes = bytes_of(s.compute) / s.tensor;
     problem.layers.push_back({.seconds = all * (layer.forward + layer.backward),
                               .output_bytes = layer.outputs * samples * bytes,
@@ -43,7 +43,7 @@ bool divides(const PlanInput& input, int tensor, int pipeline, double batch, int
   const int heads = input.model.transformer.heads;
   if (tensor > 1 && (tensor > s.devices_per_node || heads == 0 || heads % tensor != 0))
     return false;
-  if (pipeline > static_cast<int>(input.model.layers.size())) return false;
+  if (pipeline > static_cast<int>(with_blocks(input.model).layers.size())) return false;
   if (pipeline == 1 && micro_batches > 1) return false;
   return batch >= micro_batches && std::fmod(batch, micro_batches) == 0;
 }

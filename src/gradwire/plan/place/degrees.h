@@ -13,7 +13,8 @@ struct PlacedStrategy {
   PlanInput input;  ///< With strategy.tensor, pipeline, micro_batches and batch set.
   StepTime time;    ///< From step_time(), for stages of equal duration.
   MemoryUse memory;
-  PipelinePlacement stages;  ///< Layers of each stage, for a micro-batch; one stage has all.
+  /// Layers of with_blocks() of each stage, for a micro-batch; one stage has all.
+  PipelinePlacement stages;
   /// Time of the slowest stage divided by the mean: stages consist of whole layers.
   double imbalance = 1;
   double step = 0;  ///< Seconds, imbalance included.
@@ -22,7 +23,7 @@ struct PlacedStrategy {
 
 /// Returns the strategy of `input` with these degrees, on the same devices and with the same global
 /// batch. `tensor`: devices that share each layer; `pipeline`: stages. Returns nullopt if that is
-/// impossible: degrees that do not divide the devices, heads or batch, more stages than layers, or
+/// impossible: degrees that do not divide the devices, heads or batch, more stages than blocks, or
 /// more memory than a device has.
 std::optional<PlacedStrategy> place(const PlanInput& input, int tensor, int pipeline,
                                     int micro_batches);
