@@ -84,6 +84,22 @@ class Page(unittest.TestCase):
             for one, other in zip(shown, of):
                 self.assertAlmostEqual(one / other, 1, delta=1e-3, msg=point)
 
+    def test_it_compares_pipeline_zero_and_data_parallelism(self):
+        expected = json.loads(plan("--step-ms", 234, "--json", "-"))["ways"]
+        section, = self.dom.by_id("ways")
+        names = [row.text() for row in section.all("th") if row.attributes.get("scope") == "row"]
+        self.assertEqual(names, [way["name"] for way in expected])
+        texts = [paragraph.text() for paragraph in section.all("p")]
+        for way in expected:
+            self.assertTrue(any(text.startswith(way["text"]) for text in texts), texts)
+        # The schedule of the pipeline: a box with a title for each of its computations.
+        pipeline, = [way for way in expected if "pipeline" in way]
+        titles = [title.text() for title in section.all("title")]
+        forwards = [title for title in titles if "F" in title.split(",")[0]]
+        stages = pipeline["mesh"]["pipeline"]
+        self.assertEqual(len(forwards), stages * pipeline["pipeline"]["micro_batches"])
+        self.assertEqual(len(pipeline["memory_by_stage"]), stages)
+
     def test_between_points_lies_what_is_between(self):
         four, *_, six, eight, batch48, batch64 = self.probe["points"]
         for middle, end in ((six, eight), (batch48, batch64)):

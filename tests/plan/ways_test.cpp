@@ -30,6 +30,7 @@ TEST(CompareWays, ALargeModelOnASlowNetworkIsAPipeline) {
   EXPECT_EQ(std::accumulate(best.cut.begin(), best.cut.end(), std::size_t{0}), 50u)
       << "embedding, 48 blocks, output";
   EXPECT_DOUBLE_EQ(best.input.strategy.global_batch(), 32);
+  EXPECT_THAT(reason_of(best), ::testing::HasSubstr("too large: 4 micro-batches"));
   const Way& data = named(ways, "data parallelism");
   EXPECT_FALSE(data.fits);
   EXPECT_EQ(named(ways, "ZeRO").name, "ZeRO stage 3");
@@ -44,6 +45,28 @@ TEST(CompareWays, ASmallModelOnAFastNetworkIsDataParallel) {
   ASSERT_FALSE(ways.empty());
   EXPECT_NE(ways.front().name.substr(0, 8), "pipeline");
   EXPECT_TRUE(named(ways, "data parallelism").fits);
+}
+
+/// A search finds what no name has, and the rest says what it was compared with.
+TEST(CompareWays, SearchesForASchedule) {
+  PlanInput input = input_of("gpt2", "2.5gbe");
+  input.device.memory_bytes = 6e9;
+  const auto ways = compare_ways(input);
+  const Way& pipeline = named(ways, "pipeline");
+  EXPECT_EQ(pipeline.input.strategy.schedule, "auto");
+  std::vector<std::string> against;
+  for (const OtherWay& other : pipeline.others) {
+    against.push_back(other.what);
+    if (other.step == 0) continue;
+    EXPECT_GE(other.step, pipeline.step * (1 - 1e-9)) << other.what;
+  }
+  EXPECT_THAT(against, ::testing::IsSupersetOf({"1f1b", "zero_bubble"}));
+  EXPECT_THAT(reason_of(pipeline), ::testing::HasSubstr("% slower"));
+  const WayPipeline made = pipeline_of(pipeline);
+  EXPECT_EQ(made.schedule.ranks(), pipeline.input.strategy.pipeline);
+  EXPECT_EQ(pipeline.memory_by_stage.size(), pipeline.cut.size());
+  const double passes = pipeline.step - pipeline.time.exposed - pipeline.time.phases.update;
+  EXPECT_NEAR(simulate(made.schedule, made.costs, 4).step_seconds, passes, 1e-6 * passes);
 }
 
 TEST(CompareWays, OneDeviceHasNone) {

@@ -1,6 +1,9 @@
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 #include "gradwire/plan/plan.h"
+#include "gradwire/plan/search.h"
 
 namespace gradwire::plan {
 namespace {
@@ -78,12 +81,15 @@ Json ways_json(const std::vector<Way>& all) {
                  {"text", sentence_of(way)},
                  {"fits", way.fits},
                  {"step_ms", 1e3 * way.step},
-                 {"memory_bytes", way.memory.total()},
+                 {"memory_bytes", std::ranges::max(way.memory_by_stage)},
                  {"zero_stage", s.zero_stage}};
+    json["why"] = reason_of(way);
     if (s.pipeline > 1) {
-      json["mesh"] = {{"data", s.data()}, {"pipeline", s.pipeline}};
-      json["pipeline"] = {
-          {"micro_batches", s.micro_batches}, {"schedule", s.schedule}, {"cut", way.cut}};
+      const Json config =
+          Json::parse(train_config(way.input, {.cut = way.cut, .costs = pipeline_of(way).costs}));
+      json["memory_by_stage"] = way.memory_by_stage;
+      json["mesh"] = config["mesh"];
+      json["pipeline"] = config["pipeline"];
     }
     list.push_back(std::move(json));
   }

@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "gradwire/pipeline/drawing.h"
+#include "gradwire/plan/ways.h"
 #include "gradwire/report/report_page.h"
 
 /// Compiled in by cmake/GradwireEmbed.cmake.
@@ -108,6 +110,35 @@ Json bottlenecks_json() {
   return names;
 }
 
+/// The schedule of a pipeline, unless the picture would be too large; null: none.
+Json drawing_json(const Way& way) {
+  constexpr std::size_t kMostTasks = 1500;
+  if (way.cut.empty()) return nullptr;
+  const WayPipeline made = pipeline_of(way);
+  std::size_t tasks = 0;
+  for (const auto& order : made.schedule.order) tasks += order.size();
+  if (tasks > kMostTasks) return nullptr;
+  return draw_svg(made.schedule, simulate(made.schedule, made.costs));
+}
+
+Json ways_json(const PlanInput& input) {
+  Json list = Json::array();
+  for (const Way& way : compare_ways(input)) {
+    const PhaseTimes& phases = way.time.phases;
+    list.push_back({{"name", way.name},
+                    {"text", sentence_of(way)},
+                    {"why", reason_of(way)},
+                    {"fits", way.fits},
+                    {"step", rounded(way.step)},
+                    {"bubble", rounded(phases.bubble)},
+                    {"activations", rounded(phases.inside)},
+                    {"exposed", rounded(way.time.exposed)},
+                    {"memory", way.memory_by_stage},
+                    {"drawing", drawing_json(way)}});
+  }
+  return list;
+}
+
 }  // namespace
 
 PlanGrid default_grid(const PlanInput& input) {
@@ -143,6 +174,7 @@ Result<std::string> plan_page(const PlanInput& input, const PlanGrid& grid) {
                      {"axes", axes_json(grid)},
                      {"start", start_json(input)},
                      {"bottlenecks", bottlenecks_json()},
+                     {"ways", ways_json(input)},
                      {"table",
                       {{"eta", table.eta},
                        {"step", table.step},

@@ -98,7 +98,10 @@ std::string advice(const Plan& plan) {
 std::string ways(const Plan& plan) {
   if (plan.ways.empty()) return {};
   std::string text = "\nPipeline, ZeRO or data parallelism, the best first\n";
-  for (const Way& way : plan.ways) text += fmt::format("  {}\n", sentence_of(way));
+  for (const Way& way : plan.ways) {
+    text += fmt::format("  {}\n", sentence_of(way));
+    if (way.fits && !way.others.empty()) text += fmt::format("    {}\n", reason_of(way));
+  }
   return text;
 }
 

@@ -35,7 +35,10 @@ struct PipelineSettings {
 /// in fp32, as `gradwire train` does.
 std::string train_config(const PlanInput& input, const PipelineSettings& pipeline = {});
 
-/// Returns milliseconds in whole nanoseconds, as train_config() writes times.
+/// Returns a time in whole nanoseconds, as train_config() writes it.
 double configured_milliseconds(double seconds);
+inline double configured_seconds(double seconds) {
+  return configured_milliseconds(seconds) / 1e3;
+}
 
 }  // namespace gradwire::plan

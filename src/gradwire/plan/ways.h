@@ -4,30 +4,59 @@
 #include <string>
 #include <vector>
 
+#include "gradwire/pipeline/pipeline_schedule.h"
 #include "gradwire/plan/place/degrees.h"
 
 namespace gradwire::plan {
+
+/// What a way was preferred to.
+struct OtherWay {
+  std::string what;  ///< "stage 2", "1f1b", "8 micro-batches", "2 stages".
+  double step = 0;   ///< Seconds; 0: it does not fit.
+};
 
 /// One way to divide a model and its batch among all devices.
 struct Way {
   std::string name;  ///< "data parallelism", "ZeRO stage 3", "pipeline of 4 stages".
   PlanInput input;
   StepTime time;
-  MemoryUse memory;
+  /// Bytes on a device of each stage of a pipeline, by its layers and the micro-batches that its
+  /// schedule keeps there; of other ways, the bytes that all devices have.
+  std::vector<double> memory_by_stage;
   bool fits = false;             ///< Into the memory of a device.
-  double step = 0;               ///< Seconds; of a pipeline, with unequal stages.
-  std::vector<std::size_t> cut;  ///< Of a pipeline: layers of each stage.
+  double step = 0;               ///< Seconds; of a pipeline, with the times of its stages.
+  std::vector<std::size_t> cut;  ///< Of a pipeline: layers of with_blocks() of each stage.
+  /// Of ZeRO the other stages; of a pipeline the other schedules with the same stages and
+  /// micro-batches, the same schedule with other micro-batches, and other numbers of stages with
+  /// their fastest schedule.
+  std::vector<OtherWay> others;
 };
 
 /// Returns data parallelism, ZeRO and pipeline on the devices of `input`, with its global batch and
 /// without tensor parallelism; those that fit first, the fastest first. ZeRO has the fastest stage
 /// that fits, else stage 3. The pipeline has the fastest number of stages, micro-batches (1, 2 or 4
-/// per stage) and schedule (1f1b, zero_bubble); it is missing if none fits. Empty for one device,
-/// and for strategies with parameter servers or local steps.
+/// per stage) and schedule: 1f1b, zero_bubble, and up to kSearchedStages stages auto, which
+/// searches; it is missing if none fits. Empty for one device, and for strategies with parameter
+/// servers or local steps.
 std::vector<Way> compare_ways(const PlanInput& input);
 
-/// "pipeline of 4 stages (zero_bubble, 16 micro-batches): 1.9 s a step, 9.3 GB; 0.2 s pipeline's
+/// Stages up to which compare_ways() searches for a schedule.
+inline constexpr int kSearchedStages = 16;
+
+/// "pipeline of 4 stages (auto, 16 micro-batches): 1.9 s a step, 9.3 GB; 0.2 s pipeline's
 /// bubble", or "data parallelism does not fit: 31 GB of 16 GB".
 std::string sentence_of(const Way& way);
+
+/// Why this one and none of its others: "1f1b 24 % slower, 2 stages 2.1 times as long, too large: 8
+/// micro-batches". Empty if there were none.
+std::string reason_of(const Way& way);
+
+/// A pipeline as it runs: its schedule with the times of its stages.
+struct WayPipeline {
+  pipeline::PipelineSchedule schedule;
+  pipeline::PipelineCosts costs;
+};
+/// Requires a way with more than one stage.
+WayPipeline pipeline_of(const Way& way);
 
 }  // namespace gradwire::plan

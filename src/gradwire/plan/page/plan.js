@@ -3,7 +3,7 @@
 // Page of a plan: sliders, the results at their positions, and efficiency by nodes. All numbers
 // come from the table, interpolated between its points.
 (() => {
-  const { data, color, digits, text, element, section, figure } = gradwire;
+  const { data, color, digits, text, element, section, figure, table } = gradwire;
   const { base, axis, upright } = gradwire;
   const { nodes, networks, batches, codecs } = data.axes;
 
@@ -133,6 +133,36 @@
     }),
   });
 
+  // --- pipeline, ZeRO, data parallelism ---
+
+  const memoryText = (stages) => stages.map((bytes) => text("bytes", bytes)).join(", ");
+
+  const waysTable = () => table(
+    ["", "a step", "bubble", "activations", "gradients", "memory of a rank, by stage"],
+    data.ways.map((way) => [way.name, text("seconds", way.step), text("seconds", way.bubble),
+      text("seconds", way.activations), text("seconds", way.exposed),
+      memoryText(way.memory) + (way.fits ? "" : ": does not fit")]));
+
+  function drawing(svg) {
+    const parsed = new DOMParser().parseFromString(svg, "image/svg+xml").documentElement;
+    return element("div", { className: "drawing" }, document.importNode(parsed, true));
+  }
+
+  function addWays() {
+    if (data.ways.length === 0) return;
+    const place = section("ways", "Pipeline, ZeRO or data parallelism",
+      `The same devices and global batch as ${data.start.nodes} nodes on ${data.start.network}, ` +
+      "batch and options of the command; the fastest that fits first. Bubble: waiting on an ideal " +
+      "network; activations and gradients: waiting for the network.");
+    place.append(waysTable());
+    for (const way of data.ways) {
+      place.append(element("p", {}, way.why ? `${way.text} (${way.why}).` : `${way.text}.`));
+      if (way.drawing) place.append(drawing(way.drawing));
+    }
+  }
+
+  document.head.append(element("style", {}, `
+    .drawing { overflow-x: auto; }`));
   document.head.append(element("style", {}, `
     .controls { display: grid; gap: 8px 24px; grid-template-columns: repeat(auto-fit, minmax(300px, 1fr)); }
     .control { display: grid; grid-template-columns: 7em 1fr 5em; gap: 10px; align-items: center; }
@@ -145,6 +175,7 @@
     element("h1", {}, `Will ${data.model} scale?`), element("p", { className: "note" }, data.about));
   section("plan", "Prediction", "Interpolated between the points of a table computed by " +
     "gradwire plan, with nodes and batches in powers of two.").append(controls, answers, chart);
+  addWays();
   gradwire.drawAll();
   update();
   gradwire.plan = { at, value, update };

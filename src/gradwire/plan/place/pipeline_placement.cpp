@@ -59,10 +59,16 @@ double transfer(const PipelineProblem& problem, std::size_t end) {
 /// best[layer][devices]: for the layers from there on, on exactly that many devices.
 using Table = std::vector<std::vector<Choice>>;
 
-/// Treats all placements not slower than `enough` as equal; of those, takes the one with the fewest
-/// stages.
+/// What is minimized.
+struct Aim {
+  /// All placements not slower are equal; of those, the one with the fewest stages is taken.
+  double enough = 0;
+  /// Transfers that take no longer count as nothing, longer ones are excluded. 0: all count.
+  double free_transfers = 0;
+};
+
 Choice best_from(const PipelineProblem& problem, const Sums& sums, const Table& table,
-                 std::size_t begin, int devices, double enough) {
+                 std::size_t begin, int devices, const Aim& aim) {
   Choice best;
   const std::size_t layers = problem.layers.size();
   const int most = problem.replicate ? devices : 1;
@@ -72,8 +78,9 @@ Choice best_from(const PipelineProblem& problem, const Sums& sums, const Table& 
       if ((left == 0) != (end == layers)) continue;
       const Choice rest = end == layers ? Choice{0} : table[end][static_cast<std::size_t>(left)];
       const PipelineStage stage = sums.stage(begin, end, replicas, devices);
-      const double slowest =
-          std::max({enough, stage.seconds, transfer(problem, end), rest.slowest});
+      double transfers = transfer(problem, end);
+      if (aim.free_transfers > 0) transfers = transfers > aim.free_transfers ? kNever : 0;
+      const double slowest = std::max({aim.enough, stage.seconds, transfers, rest.slowest});
       const bool better =
           slowest < best.slowest || (slowest == best.slowest && rest.stages + 1 < best.stages);
       if (slowest < kNever && better && sums.fits(stage))
@@ -83,13 +90,13 @@ Choice best_from(const PipelineProblem& problem, const Sums& sums, const Table& 
   return best;
 }
 
-Table fill(const PipelineProblem& problem, const Sums& sums, double enough) {
+Table fill(const PipelineProblem& problem, const Sums& sums, const Aim& aim) {
   const auto columns = static_cast<std::size_t>(problem.devices) + 1;
   Table table(problem.layers.size() + 1, std::vector<Choice>(columns));
   for (std::size_t begin = problem.layers.size(); begin-- > 0;) {
     for (int devices = 1; devices <= problem.devices; ++devices)
       table[begin][static_cast<std::size_t>(devices)] =
-          best_from(problem, sums, table, begin, devices, enough);
+          best_from(problem, sums, table, begin, devices, aim);
   }
   return table;
 }
@@ -113,10 +120,13 @@ std::optional<PipelinePlacement> place_pipeline(const PipelineProblem& problem) 
   const std::size_t layers = problem.layers.size();
   const Sums sums(problem);
   if (layers == 0) return std::nullopt;
-  const double slowest = best_of(problem, fill(problem, sums, 0)[0])->slowest;
+  const double slowest = best_of(problem, fill(problem, sums, {})[0])->slowest;
   if (slowest == kNever) return std::nullopt;
-  // Second pass: parts that need not be faster than that may be larger, so stages are fewer.
-  const Table table = fill(problem, sums, slowest);
+  // Second pass: parts that need not be faster than that may be larger, so stages are fewer. If all
+  // devices are used anyway, stages are as equal as they can be beside the slowest transfer.
+  const bool balances = problem.use_all && !problem.replicate && slowest > 0;
+  const Table table =
+      fill(problem, sums, balances ? Aim{.free_transfers = slowest} : Aim{.enough = slowest});
   const auto best = best_of(problem, table[0]);
   PipelinePlacement placement{{}, slowest};
   auto devices = static_cast<int>(best - table[0].begin());

@@ -45,11 +45,6 @@ PlanInput on_one_device(const PlanInput& input) {
   return own;
 }
 
-/// Whole nanoseconds, as a configuration has them: the schedule that it makes is the same one.
-double in_nanoseconds(double seconds) {
-  return configured_milliseconds(seconds) / 1e3;
-}
-
 /// Finds the fastest pipeline.
 class HostSearch {
  public:
@@ -72,9 +67,12 @@ class HostSearch {
  private:
   std::vector<int> numbers_of_micro_batches(int stages) const {
     if (input_.strategy.micro_batches > 1) return {input_.strategy.micro_batches};
+    // Micro-batches have equal numbers of samples.
     std::vector<int> numbers;
     for (const int times : {4, 2, 1}) {
-      if (std::fmod(whole_.strategy.batch, times * stages) == 0) numbers.push_back(times * stages);
+      int number = times * stages;
+      while (number > 1 && std::fmod(whole_.strategy.batch, number) != 0) --number;
+      if (numbers.empty() || numbers.back() != number) numbers.push_back(number);
     }
     return numbers;
   }
@@ -120,10 +118,23 @@ class HostSearch {
     HostProblem problem = problem_of(stages, micro_batches);
     const auto roomy = place_on_hosts(problem);  // With the least memory that a schedule can need.
     if (!roomy || (best_ && micro_batches * roomy->bottleneck >= best_->step)) return;
+    const auto balanced = with_equal_stages(problem, *roomy);
     for (const std::string& schedule : schedules.empty() ? usual_schedules(stages) : schedules) {
       problem.kept.assign(static_cast<std::size_t>(stages), 1);
       consider_schedule(problem, *roomy, schedule);
+      if (balanced) consider_schedule(problem, *balanced, schedule);
     }
+  }
+
+  /// The same hosts with stages as equal in time as they can be: where the network limits, T is the
+  /// same for many cuts.
+  static std::optional<HostPlacement> with_equal_stages(const HostProblem& problem,
+                                                        const HostPlacement& placement) {
+    HostProblem computing = problem;
+    for (PipelineLayer& layer : computing.layers) layer.output_bytes = 0;
+    auto equal = cut_for(computing, placement.hosts);
+    if (!equal || equal->cut == placement.cut) return std::nullopt;
+    return placement_of(problem, placement.hosts, std::move(equal->cut));
   }
 
   /// A schedule is made for the times of a cut, and says what memory the cut must leave.
@@ -199,7 +210,7 @@ class HostSearch {
 
   pipeline::PipelineCosts costs_of(const HostProblem& problem,
                                    const HostPlacement& placement) const {
-    pipeline::PipelineCosts costs{.latency = in_nanoseconds(links_.latency)};
+    pipeline::PipelineCosts costs{.latency = configured_seconds(links_.latency)};
     const double pass = (time_.phases.forward + time_.phases.backward) / problem.micro_batches;
     std::size_t layer = 0;
     for (std::size_t stage = 0; stage < placement.cut.size(); ++stage) {
@@ -211,15 +222,15 @@ class HostSearch {
       }
       const double seconds = pass / problem.hosts[host].speed;
       // A schedule needs forwards that take time.
-      costs.stages.push_back({std::max(1e-9, in_nanoseconds(forward * seconds)),
-                              in_nanoseconds(backward * seconds / 2),
-                              in_nanoseconds(backward * seconds / 2)});
+      costs.stages.push_back({std::max(1e-9, configured_seconds(forward * seconds)),
+                              configured_seconds(backward * seconds / 2),
+                              configured_seconds(backward * seconds / 2)});
       if (stage + 1 == placement.cut.size()) break;
       const auto next = static_cast<std::size_t>(placement.hosts[stage + 1]);
       const std::size_t hosts = problem.hosts.size();
       const double rate = std::min(problem.bytes_per_second[host * hosts + next],
                                    problem.bytes_per_second[next * hosts + host]);
-      costs.transfers.push_back(in_nanoseconds(problem.layers[layer - 1].output_bytes / rate));
+      costs.transfers.push_back(configured_seconds(problem.layers[layer - 1].output_bytes / rate));
     }
     return costs;
   }
