@@ -51,6 +51,39 @@ TEST(EmulatedPipeline, ComputesAndKeepsWhatItsScheduleSays) {
   }
 }
 
+/// Two replicas of two stages: a rank sends the gradients' sums and its stage's messages.
+TEST(EmulatedPipeline, ReplicasSumTheirGradients) {
+  constexpr std::size_t kGradients = 6 << 20, kMessage = 10'000;
+  constexpr std::size_t kMicroBatches = 4, kSteps = 3;
+  test::LocalJob job(4);
+  const pipeline::PipelineSchedule schedule = schedule_of("1f1b", 2, kMicroBatches);
+  for (const bool each : {false, true}) {
+    const auto errors = job.run([&](Rank rank, Communicator& communicator) {
+      const std::vector<Rank> own{rank % 2, rank % 2 + 2}, same{rank / 2 * 2, rank / 2 * 2 + 1};
+      const auto pipeline = communicator.subgroup(own);
+      const auto data = communicator.subgroup(same);
+      SteadyAlarm alarm;
+      const std::size_t before = communicator.payload_bytes_sent();
+      const PipelineFigures figures = measure_pipeline(pipeline, schedule,
+                                                       {.compute = kCompute,
+                                                        .message_bytes = kMessage,
+                                                        .warmup = 1,
+                                                        .steps = kSteps - 1,
+                                                        .replicas = {data, kGradients, each},
+                                                        .prioritizes = !each},
+                                                       {1e-4, 1e-5}, alarm);
+      EXPECT_GE(figures.step, figures.ideal * 0.999);
+      // Of two ranks, each sends its half of the gradients and the sum of the other half.
+      const std::size_t sums = kSteps * (each ? kMicroBatches : 1) * kGradients;
+      const std::size_t messages = kSteps * kMicroBatches * (kMessage / 8 + 1) * 8;
+      const std::size_t sent = communicator.payload_bytes_sent() - before;
+      EXPECT_GE(sent, sums + messages);
+      EXPECT_LE(sent, sums + messages + 100) << "the figures";
+    });
+    EXPECT_THAT(errors, Each(""));
+  }
+}
+
 TEST(EmulatedPipeline, RefusesTheMessageOfAnotherTask) {
   const pipeline::PipelineSchedule schedule = schedule_of("forward_only", 2, 2);
   const pipeline::PipelineCosts costs;

@@ -7,6 +7,7 @@
 
 #include "gradwire/base/error.h"
 #include "gradwire/base/statistics.h"
+#include "gradwire/step/bucket_plan.h"
 
 namespace gradwire::emulation {
 namespace {
@@ -20,11 +21,6 @@ double seconds(Duration duration) {
 
 Duration duration_of(double seconds) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
-}
-
-double max_over_ranks(Communicator& communicator, double value) {
-  communicator.all_reduce({&value, 1, DataType::float64, nullptr}, ReduceOp::max).wait();
-  return value;
 }
 
 std::int64_t stamp_of(const pipeline::PipelineSchedule& schedule, const Message& message,
@@ -89,12 +85,89 @@ class TransferMeasurement {
   std::vector<char> buffer_;
 };
 
+class StartedTransfer final : public pipeline::Transfer {
+ public:
+  explicit StartedTransfer(Work work) : work_(std::move(work)) {}
+  bool done() override { return work_.done(); }
+  void wait() override { work_.wait(); }
+
+ private:
+  Work work_;
+};
+
+/// communicator_transfers() without priorities.
+class EqualTransfers final : public pipeline::StageTransfers {
+ public:
+  EqualTransfers(std::shared_ptr<Communicator> communicator,
+                 const pipeline::PipelineSchedule& schedule)
+      : communicator_(std::move(communicator)), schedule_(schedule) {}
+
+  std::unique_ptr<pipeline::Transfer> send(const Message& message, Rank to,
+                                           LentConstSpan data) override {
+    return std::make_unique<StartedTransfer>(
+        communicator_->send(std::move(data), to, tag_of(schedule_, message)));
+  }
+  std::unique_ptr<pipeline::Transfer> receive(const Message& message, Rank from,
+                                              LentSpan data) override {
+    return std::make_unique<StartedTransfer>(
+        communicator_->recv(std::move(data), from, tag_of(schedule_, message)));
+  }
+  void barrier() override { communicator_->barrier().wait(); }
+
+ private:
+  std::shared_ptr<Communicator> communicator_;
+  const pipeline::PipelineSchedule& schedule_;
+};
+
+std::unique_ptr<pipeline::StageTransfers> transfers_of(
+    const std::shared_ptr<Communicator>& communicator, const pipeline::PipelineSchedule& schedule,
+    bool prioritizes) {
+  if (prioritizes) return pipeline::communicator_transfers(communicator, schedule);
+  return std::make_unique<EqualTransfers>(communicator, schedule);
+}
+
 }  // namespace
+
+double max_over_ranks(Communicator& communicator, double value) {
+  communicator.all_reduce({&value, 1, DataType::float64, nullptr}, ReduceOp::max).wait();
+  return value;
+}
+
+EmulatedReductions::EmulatedReductions(std::shared_ptr<Communicator> group, std::size_t bytes,
+                                       bool prioritizes)
+    : group_(std::move(group)), prioritizes_(prioritizes), gradients_(bytes / sizeof(float)) {}
+
+void EmulatedReductions::start() {
+  wait();
+  constexpr std::size_t kBucket = step::kBucketBytes / sizeof(float);
+  for (std::size_t begin = 0; begin < gradients_.size(); begin += kBucket) {
+    const std::size_t count = std::min(kBucket, gradients_.size() - begin);
+    const int place = prioritizes_ ? 2 * static_cast<int>(works_.size()) : 0;
+    works_.push_back(
+        group_->all_reduce({gradients_.data() + begin, count, DataType::float32, nullptr},
+                           ReduceOp::sum, {.priority = place}));
+  }
+}
+
+void EmulatedReductions::wait() {
+  for (const Work& work : works_) work.wait();
+  works_.clear();
+}
 
 EmulatedStages::EmulatedStages(const pipeline::PipelineSchedule& schedule,
                                const pipeline::PipelineCosts& costs, std::size_t message_bytes,
-                               std::int64_t steps, Alarm& alarm)
-    : schedule_(schedule), costs_(costs), bytes_(message_bytes), steps_(steps), device_(alarm) {}
+                               std::int64_t steps, Alarm& alarm, const EmulatedReplicas& replicas,
+                               bool prioritizes)
+    : schedule_(schedule),
+      costs_(costs),
+      bytes_(message_bytes),
+      steps_(steps),
+      device_(alarm),
+      each_micro_batch_(replicas.each_micro_batch) {
+  if (!replicas.group) return;
+  for (pipeline::Stage stage = 0; stage < schedule.stages(); ++stage)
+    reductions_.try_emplace(stage, replicas.group, replicas.gradient_bytes, prioritizes);
+}
 
 EmulatedStages::Buffer EmulatedStages::take_buffer() {
   if (free_.empty()) {
@@ -114,10 +187,22 @@ std::optional<LentSpan> EmulatedStages::receive_buffer(const Message& message, s
 void EmulatedStages::compute(const pipeline::Task& task, std::int64_t step) {
   for (const Message& message : pipeline::inputs_of(schedule_, task)) check_input(message, step);
   if (task.compute == Compute::forward) most_kept_ = std::max(most_kept_, ++kept_);
+  if (updating_.erase(task.stage) > 0) reductions_.at(task.stage).wait();
   device_.resume();
   device_.compute(duration_of(costs_.of(task.stage).of(task.compute)));
   const bool ends = task.compute == Compute::backward || task.compute == Compute::backward_weight;
   if (ends || !schedule_.trains) --kept_;
+  if (ends && each_micro_batch_ && !reductions_.empty()) reductions_.at(task.stage).start();
+}
+
+void EmulatedStages::update(pipeline::Stage stage, std::int64_t /*step*/) {
+  if (reductions_.empty()) return;
+  if (!each_micro_batch_) reductions_.at(stage).start();
+  updating_.insert(stage);
+}
+
+void EmulatedStages::finish() {
+  for (auto& [stage, reductions] : reductions_) reductions.wait();
 }
 
 void EmulatedStages::check_input(const Message& message, std::int64_t step) {
@@ -156,8 +241,9 @@ PipelineFigures measure_pipeline(const std::shared_ptr<Communicator>& communicat
   costs.transfer = transfer.transfer;
   costs.latency = transfer.latency;
   const int steps = options.warmup + options.steps;
-  EmulatedStages stages(schedule, costs, options.message_bytes, steps, alarm);
-  const auto transfers = pipeline::communicator_transfers(communicator, schedule);
+  EmulatedStages stages(schedule, costs, options.message_bytes, steps, alarm, options.replicas,
+                        options.prioritizes);
+  const auto transfers = transfers_of(communicator, schedule, options.prioritizes);
   pipeline::PipelineRunner runner(schedule, communicator->rank(), stages, *transfers);
   communicator->barrier().wait();
   std::vector<double> durations;
@@ -169,6 +255,7 @@ PipelineFigures measure_pipeline(const std::shared_ptr<Communicator>& communicat
     before = now;
   }
   runner.finish();
+  stages.finish();
   PipelineFigures figures;
   figures.step = max_over_ranks(*communicator, median(std::move(durations)));
   figures.kept = static_cast<int>(max_over_ranks(*communicator, stages.most_kept()));

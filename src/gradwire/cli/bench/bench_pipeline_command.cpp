@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -30,13 +31,29 @@ void write_report(const PipelineBenchOptions& options, const std::vector<Pipelin
   }
 }
 
-int measure_all(const std::shared_ptr<Communicator>& communicator,
-                const PipelineBenchOptions& options) {
-  const emulation::PipelineMeasurementOptions how = measurement_options(options);
-  const bool prints = communicator->rank() == 0 && options.json != "-";
+/// The ranks of this one's pipeline, or those with its stage, of `world`.
+std::shared_ptr<Communicator> group_of(Communicator& world, int replicas, bool pipeline) {
+  std::vector<Rank> ranks;
+  const Rank own = world.rank();
+  for (Rank rank = 0; rank < world.size(); ++rank) {
+    const bool same =
+        pipeline ? rank % replicas == own % replicas : rank / replicas == own / replicas;
+    if (same) ranks.push_back(rank);
+  }
+  return world.subgroup(ranks);
+}
+
+int measure_all(const std::shared_ptr<Communicator>& world, const PipelineBenchOptions& options) {
+  emulation::PipelineMeasurementOptions how = measurement_options(options);
+  const bool replicated = options.replicas > 1;
+  const auto communicator = replicated ? group_of(*world, options.replicas, true) : world;
+  if (replicated) how.replicas.group = group_of(*world, options.replicas, false);
+  const bool prints = world->rank() == 0 && options.json != "-";
   emulation::SteadyAlarm alarm;
-  const emulation::TransferTime transfer =
+  emulation::TransferTime transfer =
       emulation::measure_transfer(*communicator, how.message_bytes, alarm);
+  transfer = {emulation::max_over_ranks(*world, transfer.transfer),
+              emulation::max_over_ranks(*world, transfer.latency)};
   if (prints) {
     fmt::print("# a transfer: {:.3f} ms and {:.3f} ms of latency\n{}", 1e3 * transfer.transfer,
                1e3 * transfer.latency, pipeline_head(communicator->size(), options.micro_batches));
@@ -47,11 +64,14 @@ int measure_all(const std::shared_ptr<Communicator>& communicator,
         schedule_named(name, options, communicator->size(), transfer);
     rows.push_back({.schedule = name, .barrier = options.barrier});
     rows.back().figures = emulation::measure_pipeline(communicator, schedule, how, transfer, alarm);
+    emulation::PipelineFigures& figures = rows.back().figures;
+    figures.step = emulation::max_over_ranks(*world, figures.step);
+    figures.bubble = std::max(0.0, 1 - figures.ideal / figures.step);
     if (!prints) continue;
     fmt::print("{}", pipeline_line(rows.back()));
     std::fflush(stdout);
   }
-  if (communicator->rank() == 0) write_report(options, rows);
+  if (world->rank() == 0) write_report(options, rows);
   return 0;
 }
 
@@ -69,15 +89,22 @@ int compare_all(const PipelineBenchOptions& options) {
 std::optional<LaunchOptions> checked(PipelineBenchOptions& options, const bootstrap::Job& job) {
   LaunchArguments& launch = options.launch;
   const bool placed = launch.ranks > 0 || !launch.hosts.empty() || !launch.hostfile.empty();
-  if (!placed && job.launcher == "none") launch.ranks = options.stages;
+  if (!placed && job.launcher == "none") launch.ranks = options.stages * options.replicas;
   const bool starts = launch.starts_ranks(job);
   check_fits(launch, job);
   const int ranks = starts ? ranks_to_start(launch) : job.world_size;
-  if (options.stages > 0 && options.stages != ranks) {
-    refuse("--stages {}: the job has {} ranks; a rank has one stage, or several with interleaved",
-           options.stages, ranks);
+  if (ranks % options.replicas != 0 ||
+      (options.stages > 0 && options.stages * options.replicas != ranks)) {
+    refuse(
+        "--stages {} and --replicas {}: the job has {} ranks, which are stages x replicas; a "
+        "rank has one stage, or several with interleaved",
+        options.stages, options.replicas, ranks);
   }
-  for (const std::string& name : options.schedules) schedule_named(name, options, ranks, {});
+  const int stages = ranks / options.replicas;
+  for (const std::string& name : options.schedules) schedule_named(name, options, stages, {});
+  if (options.replicas > 1 && !options.compare.empty()) {
+    refuse("--compare: the other systems have no --replicas");
+  }
   if (!options.compare.empty() && !starts) {
     refuse("--compare starts the ranks itself, outside any job: give --stages, -n or --hosts");
   }

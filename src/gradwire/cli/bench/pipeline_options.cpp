@@ -30,6 +30,18 @@ void declare_model(CLI::App& app, PipelineBenchOptions& options) {
       ->capture_default_str();
   app.add_flag("--barrier", options.barrier,
                "a step begins when all ranks have ended the last one");
+  app.add_option("--replicas", options.replicas,
+                 "replicas of the pipeline, which sum the gradients of each stage: neighbouring "
+                 "ranks have the same stage")
+      ->check(CLI::Range(1, kMaxRanks))
+      ->capture_default_str();
+  app.add_option("--gradient-bytes", options.gradients, "with --replicas: gradients of a stage")
+      ->capture_default_str();
+  app.add_flag(
+      "--each-micro-batch", options.each_micro_batch,
+      "with --replicas: gradients are summed after each micro-batch, as with ZeRO 2 and 3");
+  app.add_flag("--equal-priority", options.equal_priority,
+               "messages between stages do not overtake sums of gradients");
 }
 
 void declare_measurement(CLI::App& app, PipelineBenchOptions& options,
@@ -70,7 +82,11 @@ emulation::PipelineMeasurementOptions measurement_options(const PipelineBenchOpt
   return {.compute = {options.forward_ms / 1e3, options.input_ms / 1e3, options.weight_ms / 1e3},
           .message_bytes = value_or_throw(parse_bytes(options.message)),
           .warmup = options.warmup,
-          .steps = options.steps};
+          .steps = options.steps,
+          .replicas = {.group = nullptr,
+                       .gradient_bytes = value_or_throw(parse_bytes(options.gradients)),
+                       .each_micro_batch = options.each_micro_batch},
+          .prioritizes = !options.equal_priority};
 }
 
 pipeline::PipelineSchedule schedule_named(const std::string& name,

@@ -19,6 +19,9 @@ struct PipelineBenchOptions {
   double forward_ms = 20, input_ms = 20, weight_ms = 20;
   std::string message = "1M";
   bool barrier = false;
+  int replicas = 1;
+  std::string gradients = "32M";
+  bool each_micro_batch = false, equal_priority = false;
   int steps = 10;
   int warmup = 3;
 
@@ -35,7 +38,8 @@ struct PipelineBenchOptions {
 void declare(CLI::App& app, PipelineBenchOptions& options,
              const bootstrap::Environment& environment);
 
-/// Returns how to measure. Throws Exception(invalid_argument).
+/// Returns how to measure; the group of the replicas is left to the caller. Throws
+/// Exception(invalid_argument).
 emulation::PipelineMeasurementOptions measurement_options(const PipelineBenchOptions& options);
 
 /// Generates the schedule `name` for a network with these transfers. Throws
