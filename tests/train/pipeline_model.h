@@ -35,6 +35,13 @@ inline Layers pipeline_layers(double dropout = 0) {
   return layers;
 }
 
+/// Ties parameters of layers that are in different stages, and of three.
+inline Layers with_ties(Layers layers) {
+  layers.tie("block0.0.weight", "block2.0.weight");
+  layers.tie("norm0.0.weight", "norm1.0.weight", "norm2.0.weight");
+  return layers;
+}
+
 /// Inputs and classes of a step.
 struct PipelineBatch {
   torch::Tensor inputs, targets;
@@ -92,25 +99,25 @@ inline void on_ranks(int ranks, const std::function<void(const ProcessGroup&)>& 
   });
 }
 
-/// Layers whose factories draw the same values on every thread: those of one generator, made once.
-inline Layers shared_layers() {
-  static const std::vector<torch::Tensor> drawn = [] {
-    torch::manual_seed(11);
-    std::vector<torch::Tensor> all;
-    const Layers layers = pipeline_layers();
-    for (std::size_t i = 0; i < layers.size(); ++i) {
-      for (const auto& [name, tensor] : all_parameters(*layers.make(i).ptr())) {
-        all.push_back(tensor.detach().clone());
-      }
+/// The parameters of all layers, with one seed.
+inline std::vector<torch::Tensor> drawn_parameters(const Layers& layers) {
+  torch::manual_seed(11);
+  std::vector<torch::Tensor> all;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    for (const auto& [name, tensor] : all_parameters(*layers.make(i).ptr())) {
+      all.push_back(tensor.detach().clone());
     }
-    return all;
-  }();
+  }
+  return all;
+}
+
+/// Layers whose factories copy `drawn`: the same values on every thread, which share a generator.
+inline Layers with_values(const Layers& plain, const std::vector<torch::Tensor>& drawn) {
   Layers shared;
-  const Layers plain = pipeline_layers();
   std::size_t first = 0;
   for (std::size_t i = 0; i < plain.size(); ++i) {
     const std::size_t begin = first;
-    const auto make = [plain, i, begin] {
+    const auto make = [plain, drawn, i, begin] {
       torch::nn::AnyModule layer = plain.make(i);
       const torch::NoGradGuard no_grad;
       std::size_t next = begin;
@@ -120,7 +127,14 @@ inline Layers shared_layers() {
     first += all_parameters(*plain.make(i).ptr()).size();
     shared.add_layer(plain.name(i), make);
   }
+  for (const auto& names : plain.ties()) shared.tie_all(names);
   return shared;
+}
+
+/// pipeline_layers() with the same values on every thread.
+inline Layers shared_layers() {
+  static const std::vector<torch::Tensor> drawn = drawn_parameters(pipeline_layers());
+  return with_values(pipeline_layers(), drawn);
 }
 
 inline void expect_same(const NamedValues& actual, const NamedValues& expected,

@@ -9,10 +9,9 @@
 #include "gradwire/base/error.h"
 #include "gradwire/train/checkpoint/checkpoint.h"
 #include "gradwire/train/checkpoint/load.h"
-#include "gradwire/train/checkpoint/safetensors.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/train/pipeline_model.h"
-#include "tests/train/subprocess.h"
+#include "tests/train/pipeline_processes.h"
 #include "tests/train/thread_group.h"
 
 namespace gradwire::test {
@@ -132,26 +131,11 @@ TEST(PipelineTraining, AShortBatchHasFewerMicroBatches) {
 }
 
 TEST(PipelineTraining, ProcessesWithDropoutHaveTheBitsOfOne) {
-  const auto programs = own_program().parent_path();
-  const auto results = [&](int ranks, const std::string& schedule) {
-    const TemporaryFolder folder;
-    const auto finished = run({programs / "gradwire", "run", "-n", std::to_string(ranks), "--",
-                               programs / "pipeline_rank", schedule, folder.path()});
-    EXPECT_EQ(finished.status, 0) << finished.output;
-    NamedValues all;
-    for (int rank = 0; rank < ranks; ++rank) {
-      for (const auto& [name, value] :
-           load_safetensors(folder / (std::to_string(rank) + ".safetensors")).tensors) {
-        all[name] = value;
-      }
-    }
-    return all;
-  };
-  const NamedValues alone = results(1, "1f1b");
+  const NamedValues alone = train_in_processes(1, "1f1b");
   EXPECT_FALSE(alone.empty());
-  expect_same(results(4, "1f1b"), alone, "1f1b");
-  expect_same(results(3, "zero_bubble"), alone, "zero_bubble");
-  expect_same(results(2, "zero_bubble_v"), alone, "zero_bubble_v");
+  expect_same(train_in_processes(4, "1f1b"), alone, "1f1b");
+  expect_same(train_in_processes(3, "zero_bubble"), alone, "zero_bubble");
+  expect_same(train_in_processes(2, "zero_bubble_v"), alone, "zero_bubble_v");
 }
 
 TEST(PipelineTraining, RunsOnAnyBackend) {

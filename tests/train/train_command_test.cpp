@@ -28,6 +28,24 @@ struct TrainCommand : ::testing::Test {
 
   Finished train(std::vector<std::string> arguments) { return train(arguments, folder.path()); }
 
+  /// Trains a small gpt on a text for ten steps.
+  Finished train_gpt(std::vector<std::string> arguments) {
+    std::string text;
+    for (int i = 0; i < 1800; ++i) text += static_cast<char>('a' + i * i % 26);
+    write_file(folder / "text", text);
+    const std::vector<std::string> settings{
+        "--set",
+        "data={\"name\": \"text\", \"context\": 8, \"limit\": 160}",
+        "--set",
+        "model={\"name\": \"gpt\", \"width\": 16, \"heads\": 2, \"tie_word_embeddings\": true}",
+        "--set",
+        "batch_size=16",
+        "--set",
+        "epochs=1"};
+    arguments.insert(arguments.begin(), settings.begin(), settings.end());
+    return train(arguments, folder / "text");
+  }
+
   Finished train(const std::vector<std::string>& arguments, const std::filesystem::path& data) {
     std::vector<std::string> command{own_program().parent_path() / "gradwire", "train",
                                      folder / "c.json", "--data", data};
@@ -95,6 +113,21 @@ TEST_F(TrainCommand, TrainsAPipelineLikeOneRank) {
   };
   EXPECT_NEAR(loss("two"), loss("one"), 1e-4);
   EXPECT_GT(loss("two"), 0);
+}
+
+TEST_F(TrainCommand, TrainsTiedEmbeddings) {
+  for (const std::string ranks : {"2", "3"}) {
+    const auto finished =
+        train_gpt({"-n", ranks, "--output", folder / ranks, "--set", "mesh.pipeline=" + ranks});
+    ASSERT_EQ(finished.status, 0) << finished.output;
+  }
+  EXPECT_TRUE(same_model("2", "3"));
+  const auto model = load_safetensors(folder / "2" / "model.safetensors").tensors;
+  EXPECT_TRUE(model.at("embedding.character.weight").equal(model.at("head.output.weight")));
+  EXPECT_THAT(train_gpt({"-n", "2"}).output,
+              HasSubstr("model.tie_word_embeddings needs mesh.pipeline above 1"));
+  EXPECT_THAT(train_gpt({"-n", "2", "--set", "mesh.pipeline=2", "--set", "zero.stage=1"}).output,
+              HasSubstr("zero.stage 1 shards them"));
 }
 
 TEST_F(TrainCommand, TrainsAnAsynchronousPipeline) {

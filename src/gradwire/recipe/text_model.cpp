@@ -156,6 +156,7 @@ void add_text_model(Layers& layers, const ModelConfig& config, const LayerGroups
                                 groups.of(name + ".attention"), groups.of(name + ".mlp"));
   }
   layers.add("head", [config, group = groups.of("head")] { return CharacterHead(config, group); });
+  if (config.tie_word_embeddings) layers.tie("embedding.character.weight", "head.output.weight");
 }
 
 }  // namespace gradwire::recipe

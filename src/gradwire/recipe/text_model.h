@@ -15,8 +15,8 @@ namespace gradwire::recipe {
 /// 2.3).
 ///
 /// With the name "gpt", the model is GPT-2's: it has biases (initialized to zero), and dropout
-/// after the embedding and at the end of residual branches. Embedding and output do not share
-/// weights. The blocks are layers "blockN"; the first `checkpoints` of them are checkpointed.
+/// after the embedding and at the end of residual branches. Embedding and output share their weight
+/// if it is tied. The blocks are layers "blockN"; the first `checkpoints` of them are checkpointed.
 void add_text_model(Layers& layers, const ModelConfig& config, const LayerGroups& groups);
 
 }  // namespace gradwire::recipe

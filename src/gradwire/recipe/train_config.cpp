@@ -198,6 +198,7 @@ void read_transformer(JsonFields& json, ModelConfig& model) {
   if (model.name == "gpt") {
     model.vocabulary = json.integer_or("vocabulary", model.vocabulary, 256, 1 << 24);
     model.dropout = json.number_or("dropout", model.dropout, 0, 0.99);
+    model.tie_word_embeddings = json.flag_or("tie_word_embeddings", model.tie_word_embeddings);
   }
   json.refuse_others();
   if (model.width % model.heads == 0) return;
@@ -537,6 +538,25 @@ void check_divided_model(const TrainConfig& config) {
   refuse_if(!config.zero.offload_path.empty(), "zero.offload_optimizer", leave);
 }
 
+/// Tied parameters are a feature of pipelines, which add up their whole gradients.
+void check_ties(const TrainConfig& config) {
+  if (!config.model.tie_word_embeddings) return;
+  if (!config.divides_model()) {
+    refuse("model.tie_word_embeddings needs mesh.pipeline or mesh.tensor above 1; leave it out");
+  }
+  if (config.tensor.divides("embedding") != config.tensor.divides("head")) {
+    refuse(
+        "model.tie_word_embeddings ties embedding and head, of which tensor.plan divides one; "
+        "divide or replicate both");
+  }
+  if (config.zero.stage == 0) return;
+  refuse(
+      "model.tie_word_embeddings needs whole gradients, but zero.stage {} shards them; leave one "
+      "of "
+      "them out",
+      config.zero.stage);
+}
+
 /// Returns true if no parameter may be stepped before all gradients are known.
 bool looks_at_all_gradients(const TrainConfig& config) {
   return config.precision == Precision::fp16 || config.gradient_clipping > 0;
@@ -571,6 +591,7 @@ void check_together(const TrainConfig& config) {
   check_zero(config);
   check_local_steps_with(config);
   check_divided_model(config);
+  check_ties(config);
   if (!config.divides_model() && config.zero.stage == 0 && config.gradient_clipping > 0 &&
       config.parallel.overlap == step::Overlap::full) {
     refuse(

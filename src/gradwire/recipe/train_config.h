@@ -63,9 +63,11 @@ struct ModelConfig {
   /// Before the last layer; gpt: in each layer, and after the embedding.
   double dropout = 0;
   std::int64_t vocabulary = 256;  ///< gpt: vocabulary size, at least the data's.
-  std::int64_t width = 64;        ///< transformer: embedding width.
-  std::int64_t layers = 2;        ///< transformer.
-  std::int64_t heads = 4;         ///< transformer; must divide the width.
+  /// gpt: the output's weight is that of the embedding (Layers::tie). Only in a pipeline.
+  bool tie_word_embeddings = false;
+  std::int64_t width = 64;  ///< transformer: embedding width.
+  std::int64_t layers = 2;  ///< transformer.
+  std::int64_t heads = 4;   ///< transformer; must divide the width.
   /// transformer: maximum characters in a sample; DataConfig::context.
   std::int64_t context = 64;
   /// Number of blocks, from the first, with activation checkpointing:

@@ -1,18 +1,26 @@
-// One process of a pipeline with dropout: pipeline_rank SCHEDULE FOLDER.
+// One process of a pipeline with dropout: pipeline_rank SCHEDULE FOLDER [tied] [clipped].
+#include <algorithm>
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 #include "gradwire/torch/init.h"
 #include "gradwire/train/checkpoint/safetensors.h"
 #include "tests/train/pipeline_model.h"
 
 int main(int argc, char** argv) {
-  if (argc != 3) return 2;
+  if (argc < 3) return 2;
+  const auto has = [&](std::string_view option) {
+    return std::find(argv + 3, argv + argc, option) != argv + argc;
+  };
   at::set_num_threads(1);
   const auto group = gradwire::init();
   torch::manual_seed(11);
-  gradwire::Pipeline model(gradwire::test::pipeline_layers(0.3),
-                           gradwire::test::pipeline_options(group, argv[1], 4));
+  gradwire::Layers layers = gradwire::test::pipeline_layers(0.3);
+  if (has("tied")) layers = gradwire::test::with_ties(layers);
+  auto options = gradwire::test::pipeline_options(group, argv[1], 4);
+  if (has("clipped")) options.clip_norm = 0.05;
+  gradwire::Pipeline model(layers, options);
   for (int step = 0; step < 50; ++step) {
     const auto batch = gradwire::test::pipeline_batch(7, step);
     model.train_step(batch.inputs, batch.targets);

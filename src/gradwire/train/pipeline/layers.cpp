@@ -52,6 +52,17 @@ Layers& Layers::add_layer(const std::string& name, MakeLayer make) {
   return *this;
 }
 
+Layers& Layers::tie_all(std::vector<std::string> names) {
+  if (names.size() < 2) refuse("a tie of {}: name two parameters or more", fmt::join(names, ", "));
+  for (auto name = names.begin(); name != names.end(); ++name) {
+    const auto has = [&](const auto& tie) { return std::ranges::count(tie, *name) > 0; };
+    if (std::find(names.begin(), name, *name) == name && std::ranges::none_of(ties_, has)) continue;
+    refuse("parameter {} is tied already; name all that share its values in one tie", *name);
+  }
+  ties_.push_back(std::move(names));
+  return *this;
+}
+
 std::vector<std::size_t> balanced_cut(const std::vector<double>& weights, int stages) {
   const std::size_t n = weights.size();
   const auto parts = static_cast<std::size_t>(stages);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -19,6 +20,7 @@ namespace gradwire {
 ///     layers.add("embedding", [] { return torch::nn::Embedding(256, 64); });
 ///     layers.add("hidden", [] { return torch::nn::Sequential(Block(64), Block(64)); });
 ///     layers.add("head", [] { return torch::nn::Linear(64, 256); });
+///     layers.tie("embedding.weight", "head.weight");
 ///
 /// Not thread-safe.
 class Layers {
@@ -39,9 +41,21 @@ class Layers {
   }
   Layers& add_layer(const std::string& name, MakeLayer make);
 
+  /// Ties parameters, given by their names in the whole model: a Pipeline trains them as one. Each
+  /// has a copy of its own, in every cut: they start with the values of the first in the model, and
+  /// each takes the steps of their gradients' sum, added in the order of the layers. Throws
+  /// Exception(invalid_argument) for less than two names, and for a name that is tied already.
+  template <std::convertible_to<std::string>... Names>
+  Layers& tie(const Names&... names) {
+    return tie_all({std::string(names)...});
+  }
+  Layers& tie_all(std::vector<std::string> names);
+
   std::size_t size() const { return layers_.size(); }
   const std::string& name(std::size_t layer) const { return layers_[layer].name; }
   torch::nn::AnyModule make(std::size_t layer) const { return layers_[layer].make(); }
+  /// The names of parameters that are tied to each other.
+  const std::vector<std::vector<std::string>>& ties() const { return ties_; }
 
  private:
   struct Layer {
@@ -57,6 +71,7 @@ class Layers {
   static torch::nn::AnyModule as_layer(torch::nn::AnyModule made) { return made; }
 
   std::vector<Layer> layers_;
+  std::vector<std::vector<std::string>> ties_;
 };
 
 /// Divides layers into consecutive stages so that the largest sum of weights is least, and every

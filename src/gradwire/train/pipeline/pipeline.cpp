@@ -135,6 +135,7 @@ Pipeline::Pipeline(const Layers& layers, Options options) : options_(std::move(o
   method_ = find_method();
   rank_ = options_.process_group->getRank();
   ranks_ = options_.process_group->getSize();
+  check_ties(layers);
   check_agreement(layers);
   run_or_abort(*options_.process_group, [&] { make_stages(layers); });
 }
@@ -173,6 +174,23 @@ WeightMethod Pipeline::find_method() const {
   return method;
 }
 
+void Pipeline::check_ties(const Layers& layers) const {
+  if (layers.ties().empty()) return;
+  const std::string tied = fmt::format("{}", fmt::join(layers.ties().front(), " and "));
+  if (is_asynchronous()) {
+    refuse(
+        "{} are tied and need one update, but {} updates each stage on its own: use a synchronous "
+        "schedule, such as zero_bubble",
+        tied, options_.schedule);
+  }
+  if (options_.data.zero_stage > 0) {
+    refuse(
+        "{} are tied and need the sum of whole gradients, but ZeRO stage {} shards those of each "
+        "stage: use zero_stage 0",
+        tied, options_.data.zero_stage);
+  }
+}
+
 /// All ranks must have the same layers and options, or they would wait for each other for ever.
 void Pipeline::check_agreement(const Layers& layers) const {
   std::vector<std::string> names;
@@ -181,10 +199,12 @@ void Pipeline::check_agreement(const Layers& layers) const {
     const pipeline::PipelineSchedule schedule = schedule_for(options_.micro_batches, true);
     check_cut(layers, options_.cut, schedule.stages());
     return fmt::format(
-        "layers {}; schedule {} {}; {} micro-batches; cut {}; seed {}; clip {}; ZeRO stage {}\n{}",
-        fmt::join(names, " "), options_.schedule, name_of(method_), options_.micro_batches,
-        fmt::join(options_.cut, " "), options_.seed, options_.clip_norm.value_or(0),
-        options_.data.zero_stage, to_csv(schedule));
+        "layers {}; ties {}; schedule {} {}; {} micro-batches; cut {}; seed {}; clip {}; ZeRO "
+        "stage "
+        "{}\n{}",
+        fmt::join(names, " "), layers.ties(), options_.schedule, name_of(method_),
+        options_.micro_batches, fmt::join(options_.cut, " "), options_.seed,
+        options_.clip_norm.value_or(0), options_.data.zero_stage, to_csv(schedule));
   };
   for (const ProcessGroup& group : groups()) {
     const auto texts = collective_try(*group, text);
@@ -223,6 +243,7 @@ void Pipeline::make_stages(const Layers& layers) {
              fmt::join(cuts, "; "));
     }
   }
+  ties_.emplace(layers, rank_);
   std::size_t layer = 0;
   for (pipeline::Stage s = 0; s < schedule.stages(); ++s) {
     const Rank owner = schedule.rank_of[static_cast<std::size_t>(s)];
@@ -231,6 +252,7 @@ void Pipeline::make_stages(const Layers& layers) {
     double elements = 0;
     for (std::size_t i = 0; i < cut_[static_cast<std::size_t>(s)]; ++i, ++layer) {
       torch::nn::AnyModule made = layers.make(layer);
+      ties_->add_layer(layers.name(layer), *made.ptr(), s, owner, all_parameters_);
       all_parameters_ += trainable_parameters(*made.ptr()).size();
       elements += whole_elements(*made.ptr());
       if (owner == rank_) stage.module->add(layers.name(layer), std::move(made));
@@ -248,6 +270,8 @@ void Pipeline::make_stages(const Layers& layers) {
     first_parameter_.push_back(first_parameter);
     stages_.push_back(std::move(stage));
   }
+  ties_->complete();
+  for (LocalStage& stage : stages_) stage.is_tied = ties_->has(stage.stage);
 }
 
 /// Gives the ranks that share layers the same values of what is not divided.
@@ -361,7 +385,7 @@ LossSum Pipeline::train_step(const torch::Tensor& inputs, const torch::Tensor& t
         count == 1 && parts_of(step.next_samples, /*trains=*/true) == run.schedule.micro_batches;
     work_->begin(*run.runner, std::move(steps), is_alike ? step.next_samples : -1);
     for (std::size_t i = 0; i < count; ++i) run.runner->step();
-    if (options_.clip_norm) clip_and_step(step.before);
+    step_together(step.before);
     loss = work_->loss();
     ++steps_;
   });
@@ -412,6 +436,25 @@ void Pipeline::find_boundaries(const torch::Tensor& inputs) {
   boundaries_ = std::move(shapes);
 }
 
+/// Steps the stages that need gradients of others, when this rank has computed all its tasks: a
+/// rank that waited earlier could hold up the ranks that it waits for.
+void Pipeline::step_together(const BeforeStep& before) {
+  for (const LocalStage& stage : stages_) {
+    if (!stage.is_tied) continue;
+    about(update_of(stage, steps_), [&] { stage.update->wait_for_gradients(); });
+  }
+  about(update_of(stages_.front(), steps_) + ": tied gradients",
+        [&] { ties_->add_gradients(*options_.process_group); });
+  if (options_.clip_norm) {
+    clip_and_step(before);
+    return;
+  }
+  for (const LocalStage& stage : stages_) {
+    if (!stage.is_tied) continue;
+    about(update_of(stage, steps_), [&] { stage.update->step(before, 1); });
+  }
+}
+
 /// The squared norm of all gradients: squares are added in the order of the parameters, those of
 /// divided ones then over their ranks.
 double Pipeline::squared_norm() const {
@@ -437,6 +480,10 @@ double Pipeline::sum_of_squares(std::vector<double> squares) const {
   const bool is_divided = options_.tensor->getSize() > 1;
   if (!is_divided) squares.resize(all_parameters_);
   squares = sum_over_ranks(*options_.process_group, std::move(squares));
+  for (const std::size_t repeated : ties_->repeated()) {
+    squares[repeated] = 0;
+    if (is_divided) squares[all_parameters_ + repeated] = 0;
+  }
   const auto end = squares.begin() + static_cast<std::ptrdiff_t>(all_parameters_);
   const double replicated = std::accumulate(squares.begin(), end, 0.0);
   if (!is_divided) return replicated;
@@ -468,6 +515,7 @@ std::vector<TensorPiece> Pipeline::pieces(bool make_states) {
 
 void Pipeline::loaded() {
   for (const LocalStage& stage : stages_) stage.update->state().loaded();
+  run_or_abort(*options_.process_group, [&] { ties_->check_equal(*options_.process_group); });
 }
 
 }  // namespace gradwire

@@ -18,6 +18,7 @@
 #include "gradwire/train/pipeline/layers.h"
 #include "gradwire/train/pipeline/pipeline_loss.h"
 #include "gradwire/train/pipeline/pipeline_stages.h"
+#include "gradwire/train/pipeline/tied_parameters.h"
 
 namespace gradwire {
 
@@ -82,7 +83,8 @@ class Pipeline final : public Checkpointable {
 
   /// Makes this rank's layers; the memory needed is that of its stages and one layer. Collective
   /// over all ranks of all replicas. Throws Exception(invalid_argument), also if ranks disagree
-  /// about layers or options.
+  /// about layers or options. Ties (Layers::tie) need a synchronous schedule, no ZeRO, and an
+  /// optimizer that steps each parameter on its own.
   Pipeline(const Layers& layers, Options options);
 
   /// Runs forward and backward over a batch in micro-batches, and one step of the optimizers. The
@@ -144,6 +146,7 @@ class Pipeline final : public Checkpointable {
   std::vector<ProcessGroup> groups() const;
   double squared_norm() const;
   double sum_of_squares(std::vector<double> squares) const;
+  void check_ties(const Layers& layers) const;
   void check_agreement(const Layers& layers) const;
   Run& run_for(std::int64_t samples, bool trains);
   /// The number of micro-batches. Evaluation needs no more than fill the pipeline.
@@ -156,6 +159,7 @@ class Pipeline final : public Checkpointable {
                                              const torch::Tensor& targets, std::int64_t samples);
   void finish_last_run();
   void find_boundaries(const torch::Tensor& inputs);
+  void step_together(const BeforeStep& before);
   void clip_and_step(const BeforeStep& before);
 
   Options options_;
@@ -166,6 +170,7 @@ class Pipeline final : public Checkpointable {
   std::vector<std::size_t> cut_;
   std::vector<std::size_t> first_parameter_;  ///< By local stage: index in the whole model.
   std::size_t all_parameters_ = 0;
+  std::optional<TiedParameters> ties_;
   std::vector<BoundaryShape> boundaries_;  ///< By stage; empty before the first batch.
   std::unique_ptr<PipelineStages> work_;
   std::map<std::pair<int, bool>, Run> runs_;  ///< By micro-batches, and if it trains.

@@ -230,7 +230,8 @@ void PipelineStages::sent(const Message& message, std::int64_t step) {
 }
 
 void PipelineStages::update(pipeline::Stage stage, std::int64_t step) {
-  if (options_.step_at_once) local(stage).update->step(steps_.at(step).before, 1);
+  const LocalStage& own = local(stage);
+  if (options_.step_at_once && !own.is_tied) own.update->step(steps_.at(step).before, 1);
 }
 
 }  // namespace gradwire

@@ -27,6 +27,7 @@ struct LocalStage {
   std::size_t first_layer = 0;
   std::shared_ptr<StageModule> module;
   std::unique_ptr<StageUpdate> update;
+  bool is_tied = false;  ///< Its gradients are complete with those of other stages (Layers::tie).
 };
 
 /// Shape and type of what passes from one stage to the next; the first dimension is the samples.
@@ -63,7 +64,7 @@ class PipelineStages final : public pipeline::StageWork {
   struct Options {
     PipelineLoss loss;
     std::uint64_t seed = 0;
-    bool step_at_once = true;  ///< A stage steps when its gradients are complete.
+    bool step_at_once = true;  ///< A stage that is not tied steps when its gradients are complete.
   };
 
   /// A step of the runner.

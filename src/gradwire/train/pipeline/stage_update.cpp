@@ -43,6 +43,7 @@ class ReplicatedUpdate final : public StageUpdate {
   bool splits_backward() const override { return true; }
   void before_backward(bool last) override { core_.replicated().prepare({}, last); }
 
+  void wait_for_gradients() override { core_.finish(); }
   SquaredNorms squared_norms() override {
     core_.finish();
     SquaredNorms squares;
@@ -111,6 +112,9 @@ class ShardedUpdate final : public StageUpdate {
     core_.expect_backward();
   }
 
+  void wait_for_gradients() override {
+    refuse("tied parameters need the whole gradients of a stage, but ZeRO shards them");
+  }
   SquaredNorms squared_norms() override {
     SquaredNorms squares{std::vector<double>(parameters_, 0), std::vector<double>(parameters_, 0)};
     if (parameters_ == 0) return squares;
@@ -155,6 +159,7 @@ class AsynchronousUpdate final : public StageUpdate {
   BlockObserver* observer() override { return nullptr; }
   bool splits_backward() const override { return true; }
   void before_backward(bool /*last*/) override {}
+  void wait_for_gradients() override {}
   SquaredNorms squared_norms() override {
     refuse("an asynchronous pipeline cannot clip by the norm of all gradients");
   }

@@ -52,6 +52,9 @@ class StageUpdate {
   /// Called before each task of a backward. `last`: of the step's last micro-batch.
   virtual void before_backward(bool last) = 0;
 
+  /// Waits for the sums over replicas, which are then the gradients of the parameters. Not with
+  /// ZeRO, which has parts of them.
+  virtual void wait_for_gradients() = 0;
   /// Waits for the sums over replicas. Collective over them.
   virtual SquaredNorms squared_norms() = 0;
   /// Steps with the gradients times `factor`, and clears them.

@@ -1,0 +1,142 @@
+#include "gradwire/train/pipeline/tied_parameters.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "gradwire/base/refuse.h"
+#include "gradwire/base/suggest.h"
+#include "gradwire/train/named_tensor.h"
+
+namespace gradwire {
+namespace {
+
+/// Messages between stages have the tags above (pipeline/stage_transfers.h).
+constexpr int kFirstTag = 1 << 28;
+
+std::string description_of(const torch::Tensor& parameter) {
+  return fmt::format("[{}] {}{}", fmt::join(parameter.sizes(), ", "),
+                     c10::toString(parameter.scalar_type()),
+                     parameter.requires_grad() ? "" : ", frozen");
+}
+
+}  // namespace
+
+TiedParameters::TiedParameters(const Layers& layers, Rank rank) : rank_(rank) {
+  for (const auto& names : layers.ties()) ties_.push_back({.names = names});
+}
+
+void TiedParameters::add_layer(const std::string& layer, const torch::nn::Module& module,
+                               pipeline::Stage stage, Rank owner, std::size_t first_parameter) {
+  if (ties_.empty()) return;
+  std::size_t place = first_parameter;
+  for (const auto& [own_name, parameter] : all_parameters(module)) {
+    const std::string& name = names_.emplace_back(layer + "." + own_name);
+    const auto tie = std::ranges::find_if(
+        ties_, [&](const Tie& each) { return std::ranges::count(each.names, name) > 0; });
+    if (tie != ties_.end()) {
+      if (parameter.requires_grad() && !tie->holders.empty()) repeated_.push_back(place);
+      const int tag = kFirstTag + static_cast<int>(names_.size());
+      add_holder(*tie, {.name = name, .stage = stage, .rank = owner, .tag = tag}, parameter);
+    }
+    if (parameter.requires_grad()) ++place;
+  }
+}
+
+void TiedParameters::add_holder(Tie& tie, Holder holder, const torch::Tensor& parameter) const {
+  const torch::NoGradGuard no_grad;
+  if (tie.holders.empty()) {
+    tie.trains = parameter.requires_grad();
+    tie.first = parameter.detach().clone().requires_grad_(tie.trains);
+  } else if (description_of(parameter) != description_of(tie.first)) {
+    refuse("{} is {}, and {} is {}: tied parameters must have the same shape and type",
+           tie.holders.front().name, description_of(tie.first), holder.name,
+           description_of(parameter));
+  }
+  torch::Tensor(parameter).copy_(tie.first);
+  if (holder.rank == rank_) holder.parameter = parameter;
+  tie.holders.push_back(std::move(holder));
+}
+
+void TiedParameters::complete() {
+  const std::vector<std::string_view> known(names_.begin(), names_.end());
+  for (Tie& tie : ties_) {
+    for (const std::string& name : tie.names) {
+      if (std::ranges::count(names_, name) > 0) continue;
+      const auto nearest = nearest_name(name, known);
+      refuse("the tie of {}: no layer has a parameter {}{}", fmt::join(tie.names, " and "), name,
+             nearest ? fmt::format(" (did you mean {}?)", *nearest) : "");
+    }
+    tie.first = torch::Tensor();
+  }
+}
+
+bool TiedParameters::has(pipeline::Stage stage) const {
+  return std::ranges::any_of(ties_, [&](const Tie& tie) {
+    return tie.trains && std::ranges::count(tie.holders, stage, &Holder::stage) > 0;
+  });
+}
+
+/// Returns what `own` returns for the parameter of each holder, on its rank; nothing if this rank
+/// has no holder. Each rank sends its tensors to all others that have holders: of two holders, both
+/// are under way at once.
+std::vector<torch::Tensor> TiedParameters::exchange(c10d::ProcessGroup& group, const Tie& tie,
+                                                    const TensorOf& own) const {
+  const auto mine = std::ranges::find(tie.holders, rank_, &Holder::rank);
+  if (mine == tie.holders.end()) return {};
+  std::vector<Rank> others;
+  for (const Holder& holder : tie.holders) {
+    const bool is_new = std::ranges::count(others, holder.rank) == 0;
+    if (holder.rank != rank_ && is_new) others.push_back(holder.rank);
+  }
+  std::vector<torch::Tensor> all;
+  std::vector<c10::intrusive_ptr<c10d::Work>> works;
+  for (const Holder& holder : tie.holders) {
+    const bool is_mine = holder.rank == rank_;
+    all.push_back(is_mine ? own(holder.parameter).contiguous()
+                          : torch::empty(mine->parameter.sizes(), mine->parameter.options()));
+    std::vector<torch::Tensor> message{all.back().detach()};
+    if (!is_mine) works.push_back(group.recv(message, holder.rank, holder.tag));
+    if (!is_mine) continue;
+    for (const Rank other : others) works.push_back(group.send(message, other, holder.tag));
+  }
+  for (const auto& work : works) work->wait();
+  return all;
+}
+
+void TiedParameters::add_gradients(c10d::ProcessGroup& group) const {
+  const torch::NoGradGuard no_grad;
+  const auto gradient_of = [](const torch::Tensor& parameter) {
+    torch::Tensor& gradient = parameter.mutable_grad();
+    if (!gradient.defined()) gradient = torch::zeros_like(parameter);
+    return gradient;
+  };
+  for (const Tie& tie : ties_) {
+    if (!tie.trains) continue;
+    const std::vector<torch::Tensor> gradients = exchange(group, tie, gradient_of);
+    if (gradients.empty()) continue;
+    torch::Tensor sum = gradients.front().clone();
+    for (std::size_t i = 1; i < gradients.size(); ++i) sum += gradients[i];
+    for (const Holder& holder : tie.holders) {
+      if (holder.rank == rank_) holder.parameter.mutable_grad().copy_(sum);
+    }
+  }
+}
+
+void TiedParameters::check_equal(c10d::ProcessGroup& group) const {
+  for (const Tie& tie : ties_) {
+    const auto values = exchange(group, tie, [](const torch::Tensor& p) { return p.detach(); });
+    for (std::size_t i = 1; i < values.size(); ++i) {
+      if (torch::equal(values[i].detach(), values.front().detach())) continue;
+      refuse(
+          "{} and {} are tied, but what was loaded has different values for them: it is of a model "
+          "without this tie",
+          tie.holders.front().name, tie.holders[i].name);
+    }
+  }
+}
+
+}  // namespace gradwire

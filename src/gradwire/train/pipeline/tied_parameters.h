@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include "gradwire/pipeline/pipeline_schedule.h"
+#include "gradwire/train/group.h"
+#include "gradwire/train/pipeline/layers.h"
+
+namespace gradwire {
+
+/// The parameters of a model that share their values (Layers::tie), in the stages of a pipeline.
+/// Each of them, a holder, has its own copy and its own gradient, also in stages of one rank: so
+/// the gradients are added in the same order, that of the layers, in every cut. Copies with the
+/// same values and gradients stay equal under an optimizer that steps each parameter on its own.
+/// Not thread-safe.
+class TiedParameters {
+ public:
+  /// `rank`: in the pipeline.
+  TiedParameters(const Layers& layers, Rank rank);
+
+  /// Called for each layer of the model, in order, on every rank: gives holders the initial values
+  /// of the first. `first_parameter`: the place in the model of the layer's first trainable
+  /// parameter. Throws Exception(invalid_argument) that names two holders which differ in shape,
+  /// type, or in being trained.
+  void add_layer(const std::string& layer, const torch::nn::Module& module, pipeline::Stage stage,
+                 Rank owner, std::size_t first_parameter);
+  /// Called after the last layer. Throws Exception(invalid_argument) for a name that no layer has.
+  void complete();
+
+  /// Returns true if a stage has a tied parameter that is trained.
+  bool has(pipeline::Stage stage) const;
+  /// Places in the model of the trainable parameters that repeat another: all holders but the
+  /// first.
+  const std::vector<std::size_t>& repeated() const { return repeated_; }
+
+  /// Gives each holder the sum of the holders' gradients. Collective over the ranks that have
+  /// holders.
+  void add_gradients(c10d::ProcessGroup& group) const;
+  /// Throws Exception(invalid_argument) if holders have different values. Collective as above.
+  void check_equal(c10d::ProcessGroup& group) const;
+
+ private:
+  struct Holder {
+    std::string name;
+    pipeline::Stage stage = 0;
+    Rank rank = 0;
+    int tag = 0;              ///< Of messages with its tensor.
+    torch::Tensor parameter;  ///< Undefined on other ranks.
+  };
+  struct Tie {
+    std::vector<std::string> names;
+    std::vector<Holder> holders;  ///< In the order of the model.
+    torch::Tensor first;          ///< The first holder's initial values.
+    bool trains = true;
+  };
+  using TensorOf = std::function<torch::Tensor(const torch::Tensor& parameter)>;
+
+  void add_holder(Tie& tie, Holder holder, const torch::Tensor& parameter) const;
+  std::vector<torch::Tensor> exchange(c10d::ProcessGroup& group, const Tie& tie,
+                                      const TensorOf& own) const;
+
+  Rank rank_;
+  std::vector<Tie> ties_;
+  std::vector<std::string> names_;  ///< Of all parameters.
+  std::vector<std::size_t> repeated_;
+};
+
+}  // namespace gradwire

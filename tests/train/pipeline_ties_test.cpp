@@ -1,0 +1,231 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gradwire/base/error.h"
+#include "gradwire/train/checkpoint/checkpoint.h"
+#include "gradwire/train/checkpoint/load.h"
+#include "gradwire/train/parallel_mesh.h"
+#include "gradwire/train/pipeline/pipeline.h"
+#include "tests/data/temporary_folder.h"
+#include "tests/train/pipeline_model.h"
+#include "tests/train/pipeline_processes.h"
+#include "tests/train/thread_group.h"
+
+namespace gradwire::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct TiedCase {
+  std::string schedule = "1f1b";
+  int pipeline = 1;
+  int data = 1;
+  int micro_batches = 4;
+  std::optional<double> clip;
+  std::vector<std::size_t> cut;
+  int steps = 6;
+};
+
+/// Parameters and optimizer states of replica 0.
+NamedValues train(const TiedCase& what) {
+  TrainedParts trained;
+  on_ranks(what.pipeline * what.data, [&](const ProcessGroup& world) {
+    const ParallelMesh mesh(world, {.data = what.data, .pipeline = what.pipeline});
+    auto options = pipeline_options(mesh.pipeline(), what.schedule, what.micro_batches);
+    options.data = {.process_group = mesh.data()};
+    options.clip_norm = what.clip;
+    options.cut = what.cut;
+    Pipeline model(with_ties(shared_layers()), options);
+    for (int step = 0; step < what.steps; ++step) {
+      const auto batch = pipeline_batch(7, 10 * step + mesh.position().data);
+      model.train_step(batch.inputs, batch.targets);
+    }
+    model.finish();
+    if (mesh.position().data == 0) trained.take(state_values(model));
+  });
+  return trained.values();
+}
+
+void expect_ties_hold(const NamedValues& values) {
+  for (const std::string prefix : {"", "optimizer.exp_avg.", "optimizer.exp_avg_sq."}) {
+    const auto at = [&](const std::string& name) {
+      const auto found = values.find(prefix + name);
+      return found == values.end() ? torch::Tensor() : found->second;
+    };
+    ASSERT_TRUE(at("block0.0.weight").defined()) << prefix;
+    EXPECT_TRUE(torch::equal(at("block0.0.weight"), at("block2.0.weight"))) << prefix;
+    EXPECT_FALSE(torch::equal(at("block0.0.weight"), at("block1.0.weight"))) << prefix;
+    EXPECT_TRUE(torch::equal(at("norm0.0.weight"), at("norm1.0.weight"))) << prefix;
+    EXPECT_TRUE(torch::equal(at("norm0.0.weight"), at("norm2.0.weight"))) << prefix;
+  }
+}
+
+TEST(TiedParameters, EverySchedulesBitsAreThoseOfOneStage) {
+  for (const std::optional<double> clip : {std::optional<double>(), std::optional(0.05)}) {
+    const NamedValues alone = train({.clip = clip});
+    expect_ties_hold(alone);
+    for (const std::string schedule : {"gpipe", "1f1b", "zero_bubble", "interleaved"}) {
+      for (const int ranks : {2, 3, 4}) {
+        expect_same(train({.schedule = schedule, .pipeline = ranks, .clip = clip}), alone,
+                    fmt::format("{}, {} ranks", schedule, ranks));
+      }
+    }
+  }
+  expect_same(train({.pipeline = 2, .cut = {7, 1}}), train({}), "all holders in one stage");
+}
+
+TEST(TiedParameters, AreTiedInReplicasToo) {
+  const NamedValues expected = train({.data = 2});
+  expect_ties_hold(expected);
+  expect_same(train({.schedule = "zero_bubble", .pipeline = 2, .data = 2}), expected, "2 x 2");
+}
+
+TEST(TiedParameters, ProcessesWithDropoutHaveTheBitsOfOne) {
+  const NamedValues alone = train_in_processes(1, "1f1b", {"tied", "clipped"});
+  expect_ties_hold(alone);
+  expect_same(train_in_processes(3, "1f1b", {"tied", "clipped"}), alone, "1f1b");
+  expect_same(train_in_processes(4, "zero_bubble", {"tied", "clipped"}), alone, "zero_bubble");
+}
+
+constexpr int kTokens = 11;
+constexpr int kWidth = 6;
+
+/// Tokens to logits of the next token; the embedding is the output's weight.
+Layers language_layers() {
+  Layers layers;
+  layers.add("embedding", [] { return torch::nn::Embedding(kTokens, kWidth); });
+  layers.add("hidden", [] {
+    return torch::nn::Sequential(torch::nn::Linear(kWidth, kWidth), torch::nn::Tanh());
+  });
+  layers.add("head", [] {
+    return torch::nn::Linear(torch::nn::LinearOptions(kWidth, kTokens).bias(false));
+  });
+  layers.tie("head.weight", "embedding.weight");
+  return layers;
+}
+
+PipelineBatch tokens_of(int step) {
+  const auto tokens = (torch::arange(6 * 5) * 7 + 3 * step).remainder(kTokens).view({6, 5});
+  return {tokens, (tokens + 1).remainder(kTokens)};
+}
+
+TEST(TiedParameters, LearnAsOneParameterOfPlainTorch) {
+  constexpr int kSteps = 20;
+  const auto drawn = drawn_parameters(language_layers());
+  TrainedParts trained;
+  on_ranks(3, [&](const ProcessGroup& group) {
+    auto options = pipeline_options(group, "1f1b", 3);
+    options.clip_norm = 0.5;
+    Pipeline model(with_values(language_layers(), drawn), options);
+    for (int step = 0; step < kSteps; ++step) {
+      model.train_step(tokens_of(step).inputs, tokens_of(step).targets);
+    }
+    trained.take(state_values(model));
+  });
+  torch::nn::Embedding embedding(kTokens, kWidth);
+  torch::nn::Linear hidden(kWidth, kWidth);
+  const std::vector<torch::Tensor> parameters{embedding->weight, hidden->weight, hidden->bias};
+  for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i].set_data(drawn[i].clone());
+  const auto adam = pipeline_adam(parameters);
+  for (int step = 0; step < kSteps; ++step) {
+    const auto [inputs, targets] = tokens_of(step);
+    const auto logits = torch::tanh(hidden(embedding(inputs))).matmul(embedding->weight.t());
+    torch::nn::functional::cross_entropy(logits.view({-1, kTokens}), targets.view({-1})).backward();
+    torch::nn::utils::clip_grad_norm_(parameters, 0.5);
+    adam->step();
+    adam->zero_grad();
+  }
+  for (const auto& [name, tensor] : {std::pair("embedding.weight", embedding->weight),
+                                     {"head.weight", embedding->weight},
+                                     {"hidden.0.weight", hidden->weight},
+                                     {"hidden.0.bias", hidden->bias}}) {
+    EXPECT_TRUE(torch::allclose(trained.values().at(name), tensor.flatten(), 1e-4, 1e-5)) << name;
+  }
+}
+
+TEST(TiedParameters, ACheckpointContinuesInAnotherCut) {
+  const TemporaryFolder folder;
+  const auto run_part = [&](int ranks, bool tied, int from, int to) {
+    TrainedParts trained;
+    on_ranks(ranks, [&](const ProcessGroup& group) {
+      const Layers layers = tied ? with_ties(shared_layers()) : shared_layers();
+      Pipeline model(layers, pipeline_options(group, "1f1b", 4));
+      if (from > 0) load_checkpoint(folder.path(), {.group = group, .model = model});
+      for (int step = from; step < to; ++step) {
+        const auto batch = pipeline_batch(7, 10 * step);
+        model.train_step(batch.inputs, batch.targets);
+      }
+      save_checkpoint({.group = group, .model = model}, to, {.folder = folder.path()});
+      trained.take(state_values(model));
+    });
+    return trained.values();
+  };
+  run_part(3, true, 0, 3);
+  expect_same(run_part(2, true, 3, 6), train({}), "3 stages, then 2");
+  run_part(2, false, 6, 7);
+  try {
+    run_part(2, true, 7, 8);
+    ADD_FAILURE() << "loaded a model without the tie";
+  } catch (const Exception& e) {
+    EXPECT_THAT(e.what(), HasSubstr("block0.0.weight and block2.0.weight are tied"));
+  }
+}
+
+std::string refusal(const Layers& layers, const std::string& schedule = "1f1b",
+                    int zero_stage = 0) {
+  try {
+    on_ranks(2, [&](const ProcessGroup& group) {
+      auto options = pipeline_options(group, schedule, 4);
+      options.data.zero_stage = zero_stage;
+      const Pipeline model(layers, options);
+    });
+  } catch (const Exception& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(TiedParameters, NamesWhatCannotBeTiedBeforeTraining) {
+  EXPECT_THAT(refusal(shared_layers().tie("block0.0.weight", "block1.2.weight")),
+              HasSubstr("block0.0.weight is [12, 8] Float, and block1.2.weight is [8, 12] Float"));
+  EXPECT_THAT(refusal(shared_layers().tie("block0.0.weight", "block1.0.wieght")),
+              HasSubstr("the tie of block0.0.weight and block1.0.wieght: no layer has a parameter "
+                        "block1.0.wieght (did you mean block1.0.weight?)"));
+  EXPECT_THAT(refusal(with_ties(shared_layers()), "pipedream"), HasSubstr("on its own"));
+  EXPECT_THAT(refusal(with_ties(shared_layers()), "1f1b", 1), HasSubstr("use zero_stage 0"));
+  Layers frozen;
+  frozen.add("a", [] { return torch::nn::Linear(2, 2); });
+  frozen.add("b", [] {
+    torch::nn::Linear linear(2, 2);
+    linear->weight.set_requires_grad(false);
+    return linear;
+  });
+  EXPECT_THAT(refusal(frozen.tie("a.weight", "b.weight")), HasSubstr("Float, frozen"));
+  EXPECT_THROW(Layers().tie("a.weight"), Exception);
+  EXPECT_THROW(Layers().tie("a.weight", "a.weight"), Exception);
+  EXPECT_THROW(Layers().tie("a.weight", "b.weight").tie("b.weight", "c.weight"), Exception);
+}
+
+TEST(TiedParameters, FrozenOnesShareTheirFirstValues) {
+  TrainedParts trained;
+  on_ranks(2, [&](const ProcessGroup& group) {
+    Layers layers;
+    for (const std::string name : {"a", "b"}) {
+      layers.add(name, [name] {
+        torch::nn::Linear linear(5, 5);
+        linear->weight.set_data(torch::full({5, 5}, name == "a" ? 1.0F : 2.0F));
+        linear->weight.set_requires_grad(false);
+        return linear;
+      });
+    }
+    layers.tie("a.weight", "b.weight");
+    Pipeline model(layers, pipeline_options(group, "1f1b", 2));
+    const auto batch = pipeline_batch(4, 0);
+    model.train_step(batch.inputs, batch.targets);
+    trained.take(state_values(model));
+  });
+  EXPECT_TRUE(torch::equal(trained.values().at("b.weight"), torch::ones({25})));
+}
+
+}  // namespace
+}  // namespace gradwire::test
