@@ -130,6 +130,16 @@ TEST_F(TrainCommand, TrainsTiedEmbeddings) {
               HasSubstr("zero.stage 1 shards them"));
 }
 
+TEST_F(TrainCommand, RecomputesStagesWithTheSameBits) {
+  for (const std::string recompute : {"false", "true"}) {
+    const auto finished =
+        train_gpt({"-n", "2", "--output", folder / recompute, "--set", "mesh.pipeline=2", "--set",
+                   "pipeline.recompute=" + recompute, "--set", "model.dropout=0.2"});
+    ASSERT_EQ(finished.status, 0) << finished.output;
+  }
+  EXPECT_TRUE(same_model("false", "true"));
+}
+
 TEST_F(TrainCommand, TrainsAnAsynchronousPipeline) {
   const auto finished = train({"-n", "3", "--output", folder / "out", "--set", "mesh.pipeline=3",
                                "--set", "pipeline.schedule=pipedream", "--set",
@@ -178,7 +188,14 @@ TEST_F(TrainCommand, DryRunDrawsThePipelineWithoutData) {
               AllOf(HasSubstr("4 ranks: pipeline 2 x data 2"), HasSubstr("16 samples per replica"),
                     HasSubstr("stage 0 on rank 0 of the pipeline: flatten"),
                     HasSubstr("stage 1 on rank 1 of the pipeline"),
+                    HasSubstr("kept, by rank: activations of 2, 1 micro-batches\n"),
                     HasSubstr("1f1b with 3 micro-batches: verified"), HasSubstr("F0")));
+  const auto recomputes = train(
+      {"-n", "2", "--dry-run", "--set", "mesh.pipeline=2", "--set", "pipeline.recompute=true"},
+      folder / "nowhere");
+  EXPECT_THAT(recomputes.output,
+              HasSubstr("kept, by rank: inputs of stages of 2, 1 micro-batches; a backward "
+                        "computes its forward again"));
 }
 
 TEST_F(TrainCommand, AMeshThatDoesNotFitIsRefusedBeforeRanksStart) {

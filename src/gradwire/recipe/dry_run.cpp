@@ -29,6 +29,14 @@ std::string stages_text(const Layers& layers, const std::vector<std::size_t>& cu
   return text;
 }
 
+/// What the ranks keep from forward to backward.
+std::string kept_text(const pipeline::PipelineSchedule& schedule, bool recompute) {
+  return fmt::format("kept, by rank: {} of {} micro-batches{}\n",
+                     recompute ? "inputs of stages" : "activations",
+                     fmt::join(pipeline::kept_by_rank(schedule), ", "),
+                     recompute ? "; a backward computes its forward again" : "");
+}
+
 /// The schedule, verified, and drawn with its costs.
 std::string schedule_text(const pipeline::PipelineSchedule& schedule,
                           const pipeline::PipelineCosts& costs) {
@@ -93,7 +101,9 @@ std::string dry_run(const TrainConfig& config, int ranks) {
                                      config.pipeline.micro_batches, samples)),
                                  .costs = config.pipeline.costs}));
   const auto cut = complete_cut(layers, config.pipeline.cut, schedule.stages());
-  return text + stages_text(layers, cut, schedule) + schedule_text(schedule, config.pipeline.costs);
+  return text + stages_text(layers, cut, schedule) +
+         kept_text(schedule, config.pipeline.recompute) +
+         schedule_text(schedule, config.pipeline.costs);
 }
 
 }  // namespace gradwire::recipe

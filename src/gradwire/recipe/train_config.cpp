@@ -506,6 +506,7 @@ PipelineConfig read_pipeline(JsonFields json, const MeshDegrees& mesh) {
     }
   }
   pipeline.costs = read_pipeline_costs(json.object_or_empty("costs"));
+  pipeline.recompute = json.flag_or("recompute", pipeline.recompute);
   json.refuse_others();
   if (mesh.pipeline == 1) return pipeline;
   const auto schedule = pipeline::make_pipeline(

@@ -112,6 +112,7 @@ struct PipelineConfig {
   std::vector<std::size_t> cut;  ///< Layers of each stage; empty: balanced by parameters.
   /// What the schedule is made for; empty: stages of equal times, and an ideal network.
   pipeline::PipelineCosts costs;
+  bool recompute = false;  ///< As Pipeline::Options::recompute.
 };
 
 /// Parts of the height and of the width of images, over the ranks of mesh.spatial.

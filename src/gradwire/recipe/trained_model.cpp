@@ -181,6 +181,7 @@ Pipeline::Options pipeline_options(const TrainConfig& config, const ParallelMesh
                             .costs = config.pipeline.costs,
                             .cut = config.pipeline.cut,
                             .optimizer = factory_of(config),
+                            .recompute = config.pipeline.recompute,
                             .loss = likelihood_sum(config.model, layer_groups(config, mesh)),
                             .seed = config.seed};
   if (config.gradient_clipping > 0) options.clip_norm = config.gradient_clipping;

@@ -1,4 +1,4 @@
-// One process of a pipeline with dropout: pipeline_rank SCHEDULE FOLDER [tied] [clipped].
+// One process of a pipeline with dropout: pipeline_rank SCHEDULE FOLDER [tied] [clipped] [recompute].
 #include <algorithm>
 #include <filesystem>
 #include <string>
@@ -20,6 +20,7 @@ int main(int argc, char** argv) {
   if (has("tied")) layers = gradwire::test::with_ties(layers);
   auto options = gradwire::test::pipeline_options(group, argv[1], 4);
   if (has("clipped")) options.clip_norm = 0.05;
+  options.recompute = has("recompute");
   gradwire::Pipeline model(layers, options);
   for (int step = 0; step < 50; ++step) {
     const auto batch = gradwire::test::pipeline_batch(7, step);

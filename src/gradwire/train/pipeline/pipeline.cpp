@@ -171,6 +171,14 @@ WeightMethod Pipeline::find_method() const {
         "not: use a synchronous schedule, such as zero_bubble",
         options_.schedule);
   }
+  const bool same_weights =
+      flushes || method == WeightMethod::stash || method == WeightMethod::two_bw;
+  if (options_.recompute && !same_weights) {
+    refuse(
+        "recompute needs a backward with the weights of its forward, but weights {} use others: "
+        "use stash or 2bw",
+        name_of(method));
+  }
   return method;
 }
 
@@ -199,12 +207,12 @@ void Pipeline::check_agreement(const Layers& layers) const {
     const pipeline::PipelineSchedule schedule = schedule_for(options_.micro_batches, true);
     check_cut(layers, options_.cut, schedule.stages());
     return fmt::format(
-        "layers {}; ties {}; schedule {} {}; {} micro-batches; cut {}; seed {}; clip {}; ZeRO "
-        "stage "
-        "{}\n{}",
+        "layers {}; ties {}; schedule {} {}; {} micro-batches; cut {}; seed {}; clip {}; "
+        "recompute {}; ZeRO stage {}\n{}",
         fmt::join(names, " "), layers.ties(), options_.schedule, name_of(method_),
         options_.micro_batches, fmt::join(options_.cut, " "), options_.seed,
-        options_.clip_norm.value_or(0), options_.data.zero_stage, to_csv(schedule));
+        options_.clip_norm.value_or(0), options_.recompute, options_.data.zero_stage,
+        to_csv(schedule));
   };
   for (const ProcessGroup& group : groups()) {
     const auto texts = collective_try(*group, text);
@@ -414,10 +422,12 @@ void Pipeline::find_boundaries(const torch::Tensor& inputs) {
   constexpr std::int64_t kSamples = 2;
   const pipeline::PipelineSchedule schedule = schedule_for(options_.micro_batches, true);
   const int stages = schedule.stages();
-  const bool steps_at_once = !options_.clip_norm;
   work_ = std::make_unique<PipelineStages>(
       stages_, boundaries_, stages,
-      PipelineStages::Options{options_.loss, options_.seed, steps_at_once});
+      PipelineStages::Options{.loss = options_.loss,
+                              .seed = options_.seed,
+                              .recompute = options_.recompute,
+                              .step_at_once = !options_.clip_norm});
   const EvaluationMode evaluation(stages_);
   const torch::NoGradGuard no_grad;
   std::vector<BoundaryShape> shapes(1);

@@ -68,6 +68,10 @@ class Pipeline final : public Checkpointable {
     /// Clips gradients to this norm over all parameters; every step then waits for all ranks. Not
     /// with asynchronous schedules.
     std::optional<double> clip_norm;
+    /// Keeps only the input of a stage for each micro-batch, and computes the stage's forward a
+    /// second time in its backward (Chen et al., arXiv:1604.06174): about a third more compute,
+    /// and the same bits. With asynchronous schedules for the weights "stash" and "2bw".
+    bool recompute = false;
     PipelineLoss loss;
     std::uint64_t seed = 0;  ///< Of dropout.
   };

@@ -9,6 +9,7 @@
 #include "gradwire/base/refuse.h"
 #include "gradwire/torch/tensor_span.h"
 #include "gradwire/train/activation/activation_checkpoint.h"
+#include "gradwire/train/named_tensor.h"
 
 namespace gradwire {
 namespace {
@@ -36,6 +37,26 @@ class KeepRandomState {
 
  private:
   torch::Tensor state_;
+};
+
+/// Restores a module's buffers, such as batch norm's statistics, which a second forward of the same
+/// micro-batch would change again. Their counters of changes stay: the graph is not affected.
+class KeepBuffers {
+ public:
+  explicit KeepBuffers(const torch::nn::Module& module) : buffers_(all_buffers(module)) {
+    for (const auto& [name, buffer] : buffers_) before_.push_back(buffer.detach().clone());
+  }
+  ~KeepBuffers() {
+    for (std::size_t i = 0; i < buffers_.size(); ++i) {
+      buffers_[i].tensor.variable_data().copy_(before_[i]);
+    }
+  }
+  KeepBuffers(const KeepBuffers&) = delete;
+  KeepBuffers& operator=(const KeepBuffers&) = delete;
+
+ private:
+  std::vector<NamedTensor> buffers_;
+  std::vector<torch::Tensor> before_;
 };
 
 }  // namespace
@@ -151,41 +172,73 @@ void PipelineStages::compute_forward(const pipeline::Task& task, std::int64_t st
   torch::Tensor input =
       first ? current.batch.inputs[i] : take({task.stage - 1, task.stage, task.micro_batch}, step);
   const bool trains = schedule_->trains;
-  if (trains && !first) input.requires_grad_();
-  const c10::AutoGradMode grad_mode(trains);
-  torch::Tensor output = forward(local(task.stage), input, current.batch.first[i], current.number);
+  const bool records = trains && !options_.recompute;
+  if (records && !first) input.requires_grad_();
+  const c10::AutoGradMode grad_mode(records);
+  const std::int64_t version = input._version();
+  const torch::Tensor output = forward(task, input, current, /*counts=*/true);
   if (!is_last(task.stage)) {
     put({task.stage, task.stage + 1, task.micro_batch}, step, output.detach());
-  } else if (trains) {
-    output = scaled_loss(output, current, task.micro_batch);
-  } else {
+  } else if (!trains) {
     outputs_.push_back(output);
   }
-  if (!trains) return;
-  backwards_.emplace(Place{step, task.stage, task.micro_batch},
-                     SplitBackward(output, first ? torch::Tensor() : input));
+  const Place place{step, task.stage, task.micro_batch};
+  if (records) backwards_.emplace(place, SplitBackward(output, first ? torch::Tensor() : input));
+  if (trains && !records) keep_input(place, input, version);
 }
 
-/// The micro-batch's part of the mean over the batch.
-torch::Tensor PipelineStages::scaled_loss(const torch::Tensor& output, const Step& step,
-                                          pipeline::MicroBatch micro_batch) {
-  const torch::Tensor& target = step.batch.targets[static_cast<std::size_t>(micro_batch)];
+/// `version`: of the input before the forward.
+void PipelineStages::keep_input(const Place& place, const torch::Tensor& input,
+                                std::int64_t version) {
+  if (input._version() != version) {
+    refuse(
+        "the first layer of stage {} changes its input in place, from which the stage is "
+        "recomputed: use a layer that does not",
+        std::get<1>(place));
+  }
+  inputs_[place] = input;
+}
+
+/// Returns the output of the task's stage; of the last stage in training, the micro-batch's part of
+/// the mean loss over the batch. `counts`: adds to loss().
+torch::Tensor PipelineStages::forward(const pipeline::Task& task, const torch::Tensor& input,
+                                      const Step& step, bool counts) {
+  const auto i = static_cast<std::size_t>(task.micro_batch);
+  const torch::Tensor output = forward(local(task.stage), input, step.batch.first[i], step.number);
+  if (!is_last(task.stage) || !schedule_->trains) return output;
+  const torch::Tensor& target = step.batch.targets[i];
   const torch::Tensor sum = options_.loss.sum(output, target);
   if (sum.dim() != 0)
     refuse("the loss must return a scalar, the sum; it has {} dimensions", sum.dim());
-  loss_.sum += sum.item<double>();
-  loss_.count += options_.loss.count(target);
+  if (counts) {
+    loss_.sum += sum.item<double>();
+    loss_.count += options_.loss.count(target);
+  }
   return sum / step.count();
 }
 
+/// The backward of the task's forward, which is computed again if only its input was kept.
+SplitBackward& PipelineStages::backward_of(const pipeline::Task& task, std::int64_t step) {
+  const Place place{step, task.stage, task.micro_batch};
+  const auto kept = inputs_.extract(place);
+  if (!kept) return backwards_.at(place);
+  torch::Tensor input = kept.mapped();
+  const bool first = task.stage == 0;
+  if (!first) input.requires_grad_();
+  const KeepBuffers buffers(*local(task.stage).module);
+  const c10::AutoGradMode grad_mode(true);
+  const torch::Tensor output = forward(task, input, steps_.at(step), /*counts=*/false);
+  return backwards_.emplace(place, SplitBackward(output, first ? torch::Tensor() : input))
+      .first->second;
+}
+
 void PipelineStages::compute_backward(const pipeline::Task& task, std::int64_t step) {
-  const auto found = backwards_.find({step, task.stage, task.micro_batch});
-  SplitBackward& backward = found->second;
+  SplitBackward& backward = backward_of(task, step);
   StageUpdate& update = *local(task.stage).update;
   update.before_backward(task.micro_batch + 1 == schedule_->micro_batches);
   if (task.compute == Compute::backward_weight) {
     if (update.splits_backward()) backward.weights();
-    backwards_.erase(found);
+    backwards_.erase({step, task.stage, task.micro_batch});
     return;
   }
   const torch::Tensor gradient = is_last(task.stage)
@@ -194,7 +247,7 @@ void PipelineStages::compute_backward(const pipeline::Task& task, std::int64_t s
   const bool whole = task.compute == Compute::backward;
   const torch::Tensor result =
       whole || !update.splits_backward() ? backward.all(gradient) : backward.inputs(gradient);
-  if (whole) backwards_.erase(found);
+  if (whole) backwards_.erase({step, task.stage, task.micro_batch});
   if (task.stage == 0) return;
   const std::int64_t samples =
       steps_.at(step).batch.samples[static_cast<std::size_t>(task.micro_batch)];

@@ -64,6 +64,8 @@ class PipelineStages final : public pipeline::StageWork {
   struct Options {
     PipelineLoss loss;
     std::uint64_t seed = 0;
+    /// Keeps only a stage's input from forward to backward, and computes the rest again.
+    bool recompute = false;
     bool step_at_once = true;  ///< A stage that is not tied steps when its gradients are complete.
   };
 
@@ -110,8 +112,10 @@ class PipelineStages final : public pipeline::StageWork {
   void keep_promise(const pipeline::PipelineRunner& runner, const std::vector<Step>& steps);
   void compute_forward(const pipeline::Task& task, std::int64_t step);
   void compute_backward(const pipeline::Task& task, std::int64_t step);
-  torch::Tensor scaled_loss(const torch::Tensor& output, const Step& step,
-                            pipeline::MicroBatch micro_batch);
+  torch::Tensor forward(const pipeline::Task& task, const torch::Tensor& input, const Step& step,
+                        bool counts);
+  SplitBackward& backward_of(const pipeline::Task& task, std::int64_t step);
+  void keep_input(const Place& place, const torch::Tensor& input, std::int64_t version);
   torch::Tensor take(const pipeline::Message& message, std::int64_t step);
   torch::Tensor& put(const pipeline::Message& message, std::int64_t step,
                      const torch::Tensor& tensor);
@@ -126,7 +130,8 @@ class PipelineStages final : public pipeline::StageWork {
   LossSum loss_;
   std::vector<torch::Tensor> outputs_;
   std::map<Place, SplitBackward> backwards_;
-  std::map<Key, torch::Tensor> tensors_;  ///< That arrive, are being sent, or go to a local stage.
+  std::map<Place, torch::Tensor> inputs_;  ///< With recompute: from forward to backward.
+  std::map<Key, torch::Tensor> tensors_;   ///< That arrive, are being sent, or go to a local stage.
 };
 
 }  // namespace gradwire
