@@ -25,7 +25,7 @@ struct RecomputeCase {
 };
 
 /// Parameters, buffers and optimizer states of replica 0, and the losses.
-NamedValues train(const Layers& layers, const RecomputeCase& what) {
+NamedValues train_recomputing(const Layers& layers, const RecomputeCase& what) {
   TrainedParts trained;
   on_ranks(what.pipeline * what.data, [&](const ProcessGroup& world) {
     const ParallelMesh mesh(world, {.data = what.data, .pipeline = what.pipeline});
@@ -48,9 +48,9 @@ NamedValues train(const Layers& layers, const RecomputeCase& what) {
 
 void expect_same_with_and_without(const Layers& layers, RecomputeCase what) {
   what.recompute = false;
-  const NamedValues without = train(layers, what);
+  const NamedValues without = train_recomputing(layers, what);
   what.recompute = true;
-  expect_same(train(layers, what), without,
+  expect_same(train_recomputing(layers, what), without,
               fmt::format("{}, {} x {}, ZeRO {}", what.schedule, what.pipeline, what.data,
                           what.zero_stage));
 }
@@ -89,33 +89,33 @@ TEST(PipelineRecompute, CountsStatisticsOfBatchNormOnce) {
   });
   layers.add("norm", [] { return torch::nn::BatchNorm1d(5); });
   layers.add("tanh", [] { return torch::nn::Tanh(); });
-  const NamedValues values = train(layers, {.pipeline = 2});
+  const NamedValues values = train_recomputing(layers, {.pipeline = 2});
   EXPECT_TRUE(values.contains("norm.running_mean"));
   EXPECT_EQ(values.at("norm.num_batches_tracked").item<std::int64_t>(), 6 * 4);
   expect_same_with_and_without(layers, {.pipeline = 2});
 }
 
-constexpr std::int64_t kWidth = 64;
-constexpr std::int64_t kSamples = 32;  // Of a micro-batch.
-constexpr std::int64_t kParts = 8;
+constexpr std::int64_t kTanhWidth = 64;
+constexpr std::int64_t kPartSamples = 32;  // Of a micro-batch.
+constexpr std::int64_t kPartsKept = 8;
 constexpr std::int64_t kTanhs = 16;
-constexpr std::int64_t kActivation = kSamples * kWidth * 4;  // Bytes.
+constexpr std::int64_t kActivation = kPartSamples * kTanhWidth * 4;  // Bytes.
 
 /// The most bytes that a step of one stage allocates, in which all forwards come before all
 /// backwards.
-std::int64_t peak_of(bool recompute) {
+std::int64_t most_allocated(bool recompute) {
   std::int64_t peak = 0;
   on_ranks(1, [&](const ProcessGroup& group) {
     Layers layers;
-    layers.add("input", [] { return torch::nn::Linear(kWidth, kWidth); });
+    layers.add("input", [] { return torch::nn::Linear(kTanhWidth, kTanhWidth); });
     for (std::int64_t i = 0; i < kTanhs; ++i) {
       layers.add(fmt::format("tanh{}", i), [] { return torch::nn::Tanh(); });
     }
-    auto options = pipeline_options(group, "gpipe", kParts);
+    auto options = pipeline_options(group, "gpipe", kPartsKept);
     options.loss = squared_error_sum();
     options.recompute = recompute;
     Pipeline model(layers, options);
-    const auto batch = torch::ones({kSamples * kParts, kWidth});
+    const auto batch = torch::ones({kPartSamples * kPartsKept, kTanhWidth});
     model.train_step(batch, batch);
     const SteadyClock clock;
     const MemoryTracker tracker(clock);
@@ -126,13 +126,14 @@ std::int64_t peak_of(bool recompute) {
 }
 
 TEST(PipelineRecompute, KeepsOnlyInputs) {
-  EXPECT_GE(peak_of(false), kParts * kTanhs * kActivation);
-  EXPECT_LE(peak_of(true), 2 * kTanhs * kActivation) << "one micro-batch at a time";
+  EXPECT_GE(most_allocated(false), kPartsKept * kTanhs * kActivation);
+  EXPECT_LE(most_allocated(true), 2 * kTanhs * kActivation) << "one micro-batch at a time";
 }
 
-std::string refusal(const Layers& layers, const std::string& schedule, const std::string& weights) {
+std::string refusal_to_recompute(const Layers& layers, const std::string& schedule,
+                                 const std::string& weights) {
   try {
-    train(layers, {.schedule = schedule, .weights = weights, .pipeline = 2});
+    train_recomputing(layers, {.schedule = schedule, .weights = weights, .pipeline = 2});
   } catch (const Exception& e) {
     return e.what();
   }
@@ -140,11 +141,12 @@ std::string refusal(const Layers& layers, const std::string& schedule, const std
 }
 
 TEST(PipelineRecompute, NamesWhatItCannotRepeat) {
-  EXPECT_THAT(refusal(shared_layers(), "pipedream", "newest"), HasSubstr("use stash or 2bw"));
+  EXPECT_THAT(refusal_to_recompute(shared_layers(), "pipedream", "newest"),
+              HasSubstr("use stash or 2bw"));
   Layers in_place;
   in_place.add("linear", [] { return torch::nn::Linear(5, 3); });
   in_place.add("relu", [] { return torch::nn::ReLU(torch::nn::ReLUOptions(true)); });
-  EXPECT_THAT(refusal(in_place, "1f1b", ""),
+  EXPECT_THAT(refusal_to_recompute(in_place, "1f1b", ""),
               HasSubstr("the first layer of stage 1 changes its input in place"));
 }
 

@@ -27,7 +27,7 @@ struct TiedCase {
 };
 
 /// Parameters and optimizer states of replica 0.
-NamedValues train(const TiedCase& what) {
+NamedValues train_tied(const TiedCase& what) {
   TrainedParts trained;
   on_ranks(what.pipeline * what.data, [&](const ProcessGroup& world) {
     const ParallelMesh mesh(world, {.data = what.data, .pipeline = what.pipeline});
@@ -62,22 +62,23 @@ void expect_ties_hold(const NamedValues& values) {
 
 TEST(TiedParameters, EverySchedulesBitsAreThoseOfOneStage) {
   for (const std::optional<double> clip : {std::optional<double>(), std::optional(0.05)}) {
-    const NamedValues alone = train({.clip = clip});
+    const NamedValues alone = train_tied({.clip = clip});
     expect_ties_hold(alone);
     for (const std::string schedule : {"gpipe", "1f1b", "zero_bubble", "interleaved"}) {
       for (const int ranks : {2, 3, 4}) {
-        expect_same(train({.schedule = schedule, .pipeline = ranks, .clip = clip}), alone,
+        expect_same(train_tied({.schedule = schedule, .pipeline = ranks, .clip = clip}), alone,
                     fmt::format("{}, {} ranks", schedule, ranks));
       }
     }
   }
-  expect_same(train({.pipeline = 2, .cut = {7, 1}}), train({}), "all holders in one stage");
+  expect_same(train_tied({.pipeline = 2, .cut = {7, 1}}), train_tied({}),
+              "all holders in one stage");
 }
 
 TEST(TiedParameters, AreTiedInReplicasToo) {
-  const NamedValues expected = train({.data = 2});
+  const NamedValues expected = train_tied({.data = 2});
   expect_ties_hold(expected);
-  expect_same(train({.schedule = "zero_bubble", .pipeline = 2, .data = 2}), expected, "2 x 2");
+  expect_same(train_tied({.schedule = "zero_bubble", .pipeline = 2, .data = 2}), expected, "2 x 2");
 }
 
 TEST(TiedParameters, ProcessesWithDropoutHaveTheBitsOfOne) {
@@ -88,17 +89,17 @@ TEST(TiedParameters, ProcessesWithDropoutHaveTheBitsOfOne) {
 }
 
 constexpr int kTokens = 11;
-constexpr int kWidth = 6;
+constexpr int kTokenWidth = 6;
 
 /// Tokens to logits of the next token; the embedding is the output's weight.
 Layers language_layers() {
   Layers layers;
-  layers.add("embedding", [] { return torch::nn::Embedding(kTokens, kWidth); });
+  layers.add("embedding", [] { return torch::nn::Embedding(kTokens, kTokenWidth); });
   layers.add("hidden", [] {
-    return torch::nn::Sequential(torch::nn::Linear(kWidth, kWidth), torch::nn::Tanh());
+    return torch::nn::Sequential(torch::nn::Linear(kTokenWidth, kTokenWidth), torch::nn::Tanh());
   });
   layers.add("head", [] {
-    return torch::nn::Linear(torch::nn::LinearOptions(kWidth, kTokens).bias(false));
+    return torch::nn::Linear(torch::nn::LinearOptions(kTokenWidth, kTokens).bias(false));
   });
   layers.tie("head.weight", "embedding.weight");
   return layers;
@@ -122,8 +123,8 @@ TEST(TiedParameters, LearnAsOneParameterOfPlainTorch) {
     }
     trained.take(state_values(model));
   });
-  torch::nn::Embedding embedding(kTokens, kWidth);
-  torch::nn::Linear hidden(kWidth, kWidth);
+  torch::nn::Embedding embedding(kTokens, kTokenWidth);
+  torch::nn::Linear hidden(kTokenWidth, kTokenWidth);
   const std::vector<torch::Tensor> parameters{embedding->weight, hidden->weight, hidden->bias};
   for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i].set_data(drawn[i].clone());
   const auto adam = pipeline_adam(parameters);
@@ -161,7 +162,7 @@ TEST(TiedParameters, ACheckpointContinuesInAnotherCut) {
     return trained.values();
   };
   run_part(3, true, 0, 3);
-  expect_same(run_part(2, true, 3, 6), train({}), "3 stages, then 2");
+  expect_same(run_part(2, true, 3, 6), train_tied({}), "3 stages, then 2");
   run_part(2, false, 6, 7);
   try {
     run_part(2, true, 7, 8);
@@ -171,8 +172,8 @@ TEST(TiedParameters, ACheckpointContinuesInAnotherCut) {
   }
 }
 
-std::string refusal(const Layers& layers, const std::string& schedule = "1f1b",
-                    int zero_stage = 0) {
+std::string refusal_of_ties(const Layers& layers, const std::string& schedule = "1f1b",
+                            int zero_stage = 0) {
   try {
     on_ranks(2, [&](const ProcessGroup& group) {
       auto options = pipeline_options(group, schedule, 4);
@@ -186,13 +187,14 @@ std::string refusal(const Layers& layers, const std::string& schedule = "1f1b",
 }
 
 TEST(TiedParameters, NamesWhatCannotBeTiedBeforeTraining) {
-  EXPECT_THAT(refusal(shared_layers().tie("block0.0.weight", "block1.2.weight")),
+  EXPECT_THAT(refusal_of_ties(shared_layers().tie("block0.0.weight", "block1.2.weight")),
               HasSubstr("block0.0.weight is [12, 8] Float, and block1.2.weight is [8, 12] Float"));
-  EXPECT_THAT(refusal(shared_layers().tie("block0.0.weight", "block1.0.wieght")),
+  EXPECT_THAT(refusal_of_ties(shared_layers().tie("block0.0.weight", "block1.0.wieght")),
               HasSubstr("the tie of block0.0.weight and block1.0.wieght: no layer has a parameter "
                         "block1.0.wieght (did you mean block1.0.weight?)"));
-  EXPECT_THAT(refusal(with_ties(shared_layers()), "pipedream"), HasSubstr("on its own"));
-  EXPECT_THAT(refusal(with_ties(shared_layers()), "1f1b", 1), HasSubstr("use zero_stage 0"));
+  EXPECT_THAT(refusal_of_ties(with_ties(shared_layers()), "pipedream"), HasSubstr("on its own"));
+  EXPECT_THAT(refusal_of_ties(with_ties(shared_layers()), "1f1b", 1),
+              HasSubstr("use zero_stage 0"));
   Layers frozen;
   frozen.add("a", [] { return torch::nn::Linear(2, 2); });
   frozen.add("b", [] {
@@ -200,7 +202,7 @@ TEST(TiedParameters, NamesWhatCannotBeTiedBeforeTraining) {
     linear->weight.set_requires_grad(false);
     return linear;
   });
-  EXPECT_THAT(refusal(frozen.tie("a.weight", "b.weight")), HasSubstr("Float, frozen"));
+  EXPECT_THAT(refusal_of_ties(frozen.tie("a.weight", "b.weight")), HasSubstr("Float, frozen"));
   EXPECT_THROW(Layers().tie("a.weight"), Exception);
   EXPECT_THROW(Layers().tie("a.weight", "a.weight"), Exception);
   EXPECT_THROW(Layers().tie("a.weight", "b.weight").tie("b.weight", "c.weight"), Exception);

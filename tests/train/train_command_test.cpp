@@ -140,6 +140,26 @@ TEST_F(TrainCommand, RecomputesStagesWithTheSameBits) {
   EXPECT_TRUE(same_model("false", "true"));
 }
 
+TEST_F(TrainCommand, EncodesActivations) {
+  const auto loss_with = [&](const std::string& name, const std::string& codecs) {
+    const auto finished = train_gpt({"-n", "2", "--output", folder / name, "--set",
+                                     "mesh.pipeline=2", "--set", "pipeline.codec=" + codecs});
+    EXPECT_EQ(finished.status, 0) << finished.output;
+    return nlohmann::json::parse(content(name + "/run.json"))["steps"]["loss"].back().get<double>();
+  };
+  const double without = loss_with("without", "{}");
+  const double with = loss_with("with", R"({"forward": "int8", "backward": "bf16"})");
+  EXPECT_NEAR(with, without, 0.1);
+  EXPECT_NE(with, without);
+  const auto wrong =
+      train_gpt({"-n", "2", "--set", "mesh.pipeline=2", "--set", "pipeline.codec.forward=int9"});
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_THAT(wrong.output,
+              AllOf(HasSubstr("pipeline.codec.forward: unknown codec \"int9\" (did you mean "
+                              "\"int8\"?)"),
+                    HasSubstr("bf16")));
+}
+
 TEST_F(TrainCommand, TrainsAnAsynchronousPipeline) {
   const auto finished = train({"-n", "3", "--output", folder / "out", "--set", "mesh.pipeline=3",
                                "--set", "pipeline.schedule=pipedream", "--set",

@@ -483,6 +483,15 @@ pipeline::PipelineCosts read_pipeline_costs(JsonFields json) {
   return costs;
 }
 
+/// "none", or a codec of single values.
+std::string read_activation_codec(JsonFields& json, std::string_view key) {
+  std::string name = json.text_or(key, "none");
+  if (name == "none") return name;
+  const auto known = codec::make_codec(name);
+  if (!known) refuse("pipeline.codec.{}: {}", key, known.error().message);
+  return name;
+}
+
 PipelineConfig read_pipeline(JsonFields json, const MeshDegrees& mesh) {
   constexpr std::int64_t kMostMicroBatches = 1 << 16;
   if (!json.empty() && mesh.pipeline == 1) {
@@ -507,6 +516,10 @@ PipelineConfig read_pipeline(JsonFields json, const MeshDegrees& mesh) {
   }
   pipeline.costs = read_pipeline_costs(json.object_or_empty("costs"));
   pipeline.recompute = json.flag_or("recompute", pipeline.recompute);
+  JsonFields codecs = json.object_or_empty("codec");
+  pipeline.forward_codec = read_activation_codec(codecs, "forward");
+  pipeline.backward_codec = read_activation_codec(codecs, "backward");
+  codecs.refuse_others();
   json.refuse_others();
   if (mesh.pipeline == 1) return pipeline;
   const auto schedule = pipeline::make_pipeline(

@@ -113,6 +113,8 @@ struct PipelineConfig {
   /// What the schedule is made for; empty: stages of equal times, and an ideal network.
   pipeline::PipelineCosts costs;
   bool recompute = false;  ///< As Pipeline::Options::recompute.
+  /// Of activations between ranks, and of their gradients.
+  std::string forward_codec = "none", backward_codec = "none";
 };
 
 /// Parts of the height and of the width of images, over the ranks of mesh.spatial.

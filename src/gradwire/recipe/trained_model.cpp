@@ -168,22 +168,24 @@ std::int64_t micro_batches_of(const TrainConfig& config) {
 }
 
 Pipeline::Options pipeline_options(const TrainConfig& config, const ParallelMesh& mesh) {
-  Pipeline::Options options{.process_group = mesh.pipeline(),
-                            .data = {.process_group = mesh.data(),
-                                     .zero_stage = static_cast<int>(config.zero.stage),
-                                     .codec = config.parallel.codec,
-                                     .bucket_cap_mb = config.parallel.bucket_cap_mb},
-                            .tensor = mesh.tensor(),
-                            .spatial = mesh.spatial(),
-                            .micro_batches = static_cast<int>(micro_batches_of(config)),
-                            .schedule = config.pipeline.schedule,
-                            .weights = config.pipeline.weights,
-                            .costs = config.pipeline.costs,
-                            .cut = config.pipeline.cut,
-                            .optimizer = factory_of(config),
-                            .recompute = config.pipeline.recompute,
-                            .loss = likelihood_sum(config.model, layer_groups(config, mesh)),
-                            .seed = config.seed};
+  Pipeline::Options options{
+      .process_group = mesh.pipeline(),
+      .data = {.process_group = mesh.data(),
+               .zero_stage = static_cast<int>(config.zero.stage),
+               .codec = config.parallel.codec,
+               .bucket_cap_mb = config.parallel.bucket_cap_mb},
+      .tensor = mesh.tensor(),
+      .spatial = mesh.spatial(),
+      .micro_batches = static_cast<int>(micro_batches_of(config)),
+      .schedule = config.pipeline.schedule,
+      .weights = config.pipeline.weights,
+      .costs = config.pipeline.costs,
+      .cut = config.pipeline.cut,
+      .optimizer = factory_of(config),
+      .recompute = config.pipeline.recompute,
+      .activation_codec = {config.pipeline.forward_codec, config.pipeline.backward_codec},
+      .loss = likelihood_sum(config.model, layer_groups(config, mesh)),
+      .seed = config.seed};
   if (config.gradient_clipping > 0) options.clip_norm = config.gradient_clipping;
   return options;
 }

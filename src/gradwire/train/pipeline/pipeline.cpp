@@ -132,6 +132,9 @@ Pipeline::Pipeline(const Layers& layers, Options options) : options_(std::move(o
   for (ProcessGroup* group : {&options_.data.process_group, &options_.tensor, &options_.spatial}) {
     if (!*group) *group = group_of_one();
   }
+  for (const auto& name : {options_.activation_codec.forward, options_.activation_codec.backward}) {
+    const ActivationCodec known(name);
+  }
   method_ = find_method();
   rank_ = options_.process_group->getRank();
   ranks_ = options_.process_group->getSize();
@@ -208,11 +211,11 @@ void Pipeline::check_agreement(const Layers& layers) const {
     check_cut(layers, options_.cut, schedule.stages());
     return fmt::format(
         "layers {}; ties {}; schedule {} {}; {} micro-batches; cut {}; seed {}; clip {}; "
-        "recompute {}; ZeRO stage {}\n{}",
+        "recompute {}; codecs {}, {}; ZeRO stage {}\n{}",
         fmt::join(names, " "), layers.ties(), options_.schedule, name_of(method_),
         options_.micro_batches, fmt::join(options_.cut, " "), options_.seed,
-        options_.clip_norm.value_or(0), options_.recompute, options_.data.zero_stage,
-        to_csv(schedule));
+        options_.clip_norm.value_or(0), options_.recompute, options_.activation_codec.forward,
+        options_.activation_codec.backward, options_.data.zero_stage, to_csv(schedule));
   };
   for (const ProcessGroup& group : groups()) {
     const auto texts = collective_try(*group, text);
@@ -427,6 +430,7 @@ void Pipeline::find_boundaries(const torch::Tensor& inputs) {
       PipelineStages::Options{.loss = options_.loss,
                               .seed = options_.seed,
                               .recompute = options_.recompute,
+                              .codecs = options_.activation_codec,
                               .step_at_once = !options_.clip_norm});
   const EvaluationMode evaluation(stages_);
   const torch::NoGradGuard no_grad;
@@ -444,6 +448,20 @@ void Pipeline::find_boundaries(const torch::Tensor& inputs) {
         shape_in(texts[static_cast<std::size_t>(schedule.rank_of[static_cast<std::size_t>(s)])]));
   }
   boundaries_ = std::move(shapes);
+  check_codecs();
+}
+
+void Pipeline::check_codecs() const {
+  const auto& [forward, backward] = options_.activation_codec;
+  if (forward == "none" && backward == "none") return;
+  for (std::size_t stage = 1; stage < boundaries_.size(); ++stage) {
+    const torch::ScalarType type = boundaries_[stage].type;
+    if (type == torch::kFloat32) continue;
+    refuse(
+        "activation_codec {}, {}: codecs encode Float, but stage {} receives {}; cut elsewhere, or "
+        "use none",
+        forward, backward, stage, c10::toString(type));
+  }
 }
 
 /// Steps the stages that need gradients of others, when this rank has computed all its tasks: a

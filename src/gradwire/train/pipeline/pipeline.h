@@ -72,6 +72,9 @@ class Pipeline final : public Checkpointable {
     /// second time in its backward (Chen et al., arXiv:1604.06174): about a third more compute,
     /// and the same bits. With asynchronous schedules for the weights "stash" and "2bw".
     bool recompute = false;
+    /// Codecs of activations and their gradients on the way to another rank, in training. Needs
+    /// activations of float32.
+    ActivationCodecs activation_codec;
     PipelineLoss loss;
     std::uint64_t seed = 0;  ///< Of dropout.
   };
@@ -162,6 +165,7 @@ class Pipeline final : public Checkpointable {
   std::vector<PipelineStages::Step> steps_of(const Run& run, const torch::Tensor& inputs,
                                              const torch::Tensor& targets, std::int64_t samples);
   void finish_last_run();
+  void check_codecs() const;
   void find_boundaries(const torch::Tensor& inputs);
   void step_together(const BeforeStep& before);
   void clip_and_step(const BeforeStep& before);

@@ -100,7 +100,9 @@ PipelineStages::PipelineStages(const std::vector<LocalStage>& stages,
     : stages_(stages),
       boundaries_(boundaries),
       all_stages_(all_stages),
-      options_(std::move(options)) {}
+      options_(std::move(options)),
+      forward_codec_(options_.codecs.forward),
+      backward_codec_(options_.codecs.backward) {}
 
 void PipelineStages::begin(const pipeline::PipelineRunner& runner, std::vector<Step> steps,
                            std::int64_t next_samples) {
@@ -144,13 +146,10 @@ torch::Tensor PipelineStages::forward(const LocalStage& stage, const torch::Tens
 }
 
 std::optional<LentSpan> PipelineStages::receive_buffer(const Message& message, std::int64_t step) {
-  const auto known = steps_.find(step);
-  if (known == steps_.end()) return std::nullopt;  // The size of its batch is not known.
-  // A gradient has the shape of the activation.
-  const auto boundary = static_cast<std::size_t>(std::max(message.from, message.to));
-  const std::int64_t samples =
-      known->second.batch.samples[static_cast<std::size_t>(message.micro_batch)];
-  const torch::Tensor& tensor = put(message, step, boundaries_[boundary].empty(samples));
+  if (!steps_.contains(step)) return std::nullopt;  // The size of its batch is not known.
+  const torch::Tensor plain = empty_for(message, step);
+  const ActivationCodec* const codec = codec_of(message);
+  const torch::Tensor& tensor = put(message, step, codec ? codec->buffer(plain.numel()) : plain);
   return lend_bytes(tensor, {.operation = "pipeline", .argument = "activation"});
 }
 
@@ -249,11 +248,8 @@ void PipelineStages::compute_backward(const pipeline::Task& task, std::int64_t s
       whole || !update.splits_backward() ? backward.all(gradient) : backward.inputs(gradient);
   if (whole) backwards_.erase({step, task.stage, task.micro_batch});
   if (task.stage == 0) return;
-  const std::int64_t samples =
-      steps_.at(step).batch.samples[static_cast<std::size_t>(task.micro_batch)];
-  put({task.stage, task.stage - 1, task.micro_batch}, step,
-      result.defined() ? result
-                       : boundaries_[static_cast<std::size_t>(task.stage)].empty(samples).zero_());
+  const Message back{task.stage, task.stage - 1, task.micro_batch};
+  put(back, step, result.defined() ? result : empty_for(back, step).zero_());
 }
 
 torch::Tensor& PipelineStages::put(const Message& message, std::int64_t step,
@@ -261,12 +257,42 @@ torch::Tensor& PipelineStages::put(const Message& message, std::int64_t step,
   return tensors_[{message, step}] = tensor.contiguous();
 }
 
+const ActivationCodec* PipelineStages::codec_of(const Message& message) const {
+  const ActivationCodec& codec = message.is_gradient() ? backward_codec_ : forward_codec_;
+  const auto rank_of = [&](pipeline::Stage s) {
+    return schedule_->rank_of[static_cast<std::size_t>(s)];
+  };
+  const bool stays = rank_of(message.from) == rank_of(message.to);
+  return schedule_->trains && codec.encodes() && !stays ? &codec : nullptr;
+}
+
+/// As a layer's seed, for layers that no model has.
+std::uint64_t PipelineStages::codec_seed(const Message& message, std::int64_t step) const {
+  constexpr std::size_t kFirst = std::size_t{1} << 32;
+  const Step& current = steps_.at(step);
+  return seed_of(options_.seed, current.number,
+                 current.batch.first[static_cast<std::size_t>(message.micro_batch)],
+                 kFirst + static_cast<std::size_t>(2 * message.to + message.is_gradient()));
+}
+
+/// Memory for what a message carries. A gradient has the shape of the activation.
+torch::Tensor PipelineStages::empty_for(const Message& message, std::int64_t step) const {
+  const auto boundary = static_cast<std::size_t>(std::max(message.from, message.to));
+  const MicroBatches& batch = steps_.at(step).batch;
+  return boundaries_[boundary].empty(batch.samples[static_cast<std::size_t>(message.micro_batch)]);
+}
+
 torch::Tensor PipelineStages::take(const Message& message, std::int64_t step) {
-  return std::move(tensors_.extract({message, step}).mapped());
+  torch::Tensor tensor = std::move(tensors_.extract({message, step}).mapped());
+  const ActivationCodec* const codec = codec_of(message);
+  if (!codec) return tensor;
+  torch::Tensor decoded = empty_for(message, step);
+  codec->decode(tensor, codec_seed(message, step), decoded);
+  return decoded;
 }
 
 LentConstSpan PipelineStages::output(const Message& message, std::int64_t step) {
-  const torch::Tensor& tensor = tensors_.at({message, step});
+  torch::Tensor& tensor = tensors_.at({message, step});
   const auto boundary = static_cast<std::size_t>(std::max(message.from, message.to));
   const BoundaryShape& shape = boundaries_[boundary];
   if (tensor.sizes().slice(1) != shape.sizes || tensor.scalar_type() != shape.type) {
@@ -274,6 +300,9 @@ LentConstSpan PipelineStages::output(const Message& message, std::int64_t step) 
         "stage {} sends [{}] per sample, but [{}] at first: what passes between stages must "
         "have the same shape and type in every step",
         message.from, fmt::join(tensor.sizes().slice(1), ", "), fmt::join(shape.sizes, ", "));
+  }
+  if (const auto* codec = codec_of(message)) {
+    tensor = codec->encode(tensor, codec_seed(message, step));
   }
   return lend_bytes(tensor, {.operation = "pipeline", .argument = "activation"});
 }

@@ -14,6 +14,7 @@
 
 #include "gradwire/pipeline/runner.h"
 #include "gradwire/train/optim/optimizer_factory.h"
+#include "gradwire/train/pipeline/activation_codec.h"
 #include "gradwire/train/pipeline/layers.h"
 #include "gradwire/train/pipeline/pipeline_loss.h"
 #include "gradwire/train/pipeline/split_backward.h"
@@ -66,6 +67,7 @@ class PipelineStages final : public pipeline::StageWork {
     std::uint64_t seed = 0;
     /// Keeps only a stage's input from forward to backward, and computes the rest again.
     bool recompute = false;
+    ActivationCodecs codecs;   ///< In training, between ranks.
     bool step_at_once = true;  ///< A stage that is not tied steps when its gradients are complete.
   };
 
@@ -116,6 +118,10 @@ class PipelineStages final : public pipeline::StageWork {
                         bool counts);
   SplitBackward& backward_of(const pipeline::Task& task, std::int64_t step);
   void keep_input(const Place& place, const torch::Tensor& input, std::int64_t version);
+  /// The codec of a message; null if it is sent as it is.
+  const ActivationCodec* codec_of(const pipeline::Message& message) const;
+  std::uint64_t codec_seed(const pipeline::Message& message, std::int64_t step) const;
+  torch::Tensor empty_for(const pipeline::Message& message, std::int64_t step) const;
   torch::Tensor take(const pipeline::Message& message, std::int64_t step);
   torch::Tensor& put(const pipeline::Message& message, std::int64_t step,
                      const torch::Tensor& tensor);
@@ -124,6 +130,7 @@ class PipelineStages final : public pipeline::StageWork {
   const std::vector<BoundaryShape>& boundaries_;
   int all_stages_;
   Options options_;
+  ActivationCodec forward_codec_, backward_codec_;
   const pipeline::PipelineSchedule* schedule_ = nullptr;
   std::map<std::int64_t, Step> steps_;  ///< By the runner's number: those with tasks left.
   std::int64_t promised_ = -1;          ///< Samples of the next step; -1: unknown.

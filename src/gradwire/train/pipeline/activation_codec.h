@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <torch/torch.h>
+
+#include "gradwire/codec/codec.h"
+
+namespace gradwire {
+
+/// Codecs of what passes between two ranks of a pipeline, each way: names of codecs of single
+/// values (docs/compression.md), or "none". There is no error feedback: the error of one sample's
+/// activation says nothing about the next sample's.
+struct ActivationCodecs {
+  std::string forward = "none";   ///< Of activations.
+  std::string backward = "none";  ///< Of their gradients.
+};
+
+/// Encodes tensors of float32 for the network. Thread-safe.
+class ActivationCodec {
+ public:
+  /// Throws Exception(invalid_argument), which lists the known codecs, for any other name, and for
+  /// codecs of whole matrices.
+  explicit ActivationCodec(const std::string& name);
+
+  /// False for "none", for which the functions below must not be called.
+  bool encodes() const { return codec_ != nullptr; }
+  /// Memory for a tensor of so many elements: encoded bytes, a 1-D tensor of uint8.
+  torch::Tensor buffer(std::int64_t elements) const;
+  /// `seed`: of codecs with random numbers; the same at both ends.
+  torch::Tensor encode(const torch::Tensor& tensor, std::uint64_t seed) const;
+  /// Throws Exception(corrupted) if `encoded` is not a result of encode().
+  void decode(const torch::Tensor& encoded, std::uint64_t seed, torch::Tensor& tensor) const;
+
+ private:
+  std::unique_ptr<codec::Codec> codec_;
+};
+
+}  // namespace gradwire
