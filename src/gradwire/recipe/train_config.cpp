@@ -12,8 +12,7 @@
 #include "gradwire/base/json_fields.h"
 #include "gradwire/base/refuse.h"
 #include "gradwire/codec/catalogue.h"
-#include "gradwire/pipeline/catalogue.h"
-#include "gradwire/pipeline/weight_rules.h"
+#include "gradwire/recipe/mesh_config.h"
 
 namespace gradwire::recipe {
 namespace {
@@ -385,192 +384,6 @@ void check_zero(const TrainConfig& config) {
   if (config.parallel.check_finite) with("parallel.check_finite");
 }
 
-MeshDegrees read_mesh(JsonFields json) {
-  constexpr std::int64_t kMostRanks = 1 << 16;
-  MeshDegrees mesh;
-  const auto read = [&](const char* key, int least) {
-    return static_cast<int>(json.integer_or(key, least, least, kMostRanks));
-  };
-  mesh.data = read("data", 0);
-  mesh.pipeline = read("pipeline", 1);
-  mesh.tensor = read("tensor", 1);
-  mesh.spatial = read("spatial", 1);
-  json.refuse_others();
-  return mesh;
-}
-
-/// Which layers are divided over mesh.tensor.
-TensorPlan read_tensor(JsonFields json, const TrainConfig& config) {
-  if (config.mesh.tensor == 1) {
-    if (!json.empty()) refuse("tensor divides layers, but mesh.tensor is 1; set it to their ranks");
-    return {};
-  }
-  std::map<std::string, bool> divides;
-  auto plan = json.object_or_empty("plan");
-  for (const std::string& pattern : plan.keys()) {
-    divides[pattern] = plan.choice_or(pattern, "", {"divided", "replicated"}) == "divided";
-  }
-  json.refuse_others();
-  const TensorPlan read = tensor_plan(config.model, divides);
-  check_divisible(config.model, read, config.mesh.tensor);
-  if (config.optimizer.name == "lars" || config.optimizer.name == "lamb") {
-    refuse(
-        "optimizer {} needs norms of whole parameters, which mesh.tensor divides; use adam or sgd",
-        config.optimizer.name);
-  }
-  return read;
-}
-
-/// Into how many parts mesh.spatial divides height and width.
-SpatialConfig read_spatial(JsonFields json, const TrainConfig& config) {
-  const int ranks = config.mesh.spatial;
-  if (ranks == 1) {
-    if (!json.empty())
-      refuse("spatial divides images, but mesh.spatial is 1; set it to their ranks");
-    return {};
-  }
-  const std::string& model = config.model.name;
-  if (model != "convnet" && model != "resnet") {
-    refuse("mesh.spatial is {}, but {} has no convolutions; use mesh.tensor, or convnet or resnet",
-           ranks, model);
-  }
-  if (config.mesh.tensor > 1) {
-    refuse("mesh.tensor and mesh.spatial both divide the convolutions of {}; leave one out", model);
-  }
-  SpatialConfig spatial;
-  const std::int64_t smallest = smallest_side(config.model);
-  spatial.width = static_cast<int>(json.integer_or("width", 1, 1, smallest));
-  spatial.height = static_cast<int>(json.integer_or("height", ranks / spatial.width, 1, kMany));
-  json.refuse_others();
-  if (spatial.height * spatial.width != ranks) {
-    refuse("spatial.height {} times spatial.width {} is not mesh.spatial {}", spatial.height,
-           spatial.width, ranks);
-  }
-  if (spatial.height > smallest) {
-    refuse("spatial.height is {}, but the smallest image in {} has {} rows; use at most as many",
-           spatial.height, model, smallest);
-  }
-  return spatial;
-}
-
-pipeline::PipelineCosts read_pipeline_costs(JsonFields json) {
-  pipeline::PipelineCosts costs;
-  if (json.empty()) return costs;
-  const auto seconds = [&](std::string_view key) {
-    std::vector<double> all = json.numbers(key);
-    for (double& value : all) {
-      if (!(value >= 0) || !std::isfinite(value)) {
-        refuse("pipeline.costs.{} has {}; expected milliseconds, 0 or more", key, value);
-      }
-      value /= 1e3;
-    }
-    return all;
-  };
-  const auto forward = seconds("forward_ms"), input = seconds("input_ms"),
-             weight = seconds("weight_ms");
-  if (input.size() != forward.size() || weight.size() != forward.size() ||
-      std::ranges::count(forward, 0) > 0) {
-    refuse(
-        "pipeline.costs has {} times of forwards, {} of gradients of inputs and {} of gradients of "
-        "weights; expected one of each stage, those of forwards above 0",
-        forward.size(), input.size(), weight.size());
-  }
-  for (std::size_t i = 0; i < forward.size(); ++i)
-    costs.stages.push_back({forward[i], input[i], weight[i]});
-  if (json.has("transfer_ms")) costs.transfers = seconds("transfer_ms");
-  costs.latency = json.number_or("latency_ms", 0, 0, 1e6) / 1e3;
-  json.refuse_others();
-  return costs;
-}
-
-/// "none", or a codec of single values.
-std::string read_activation_codec(JsonFields& json, std::string_view key) {
-  std::string name = json.text_or(key, "none");
-  if (name == "none") return name;
-  const auto known = codec::make_codec(name);
-  if (!known) refuse("pipeline.codec.{}: {}", key, known.error().message);
-  return name;
-}
-
-PipelineConfig read_pipeline(JsonFields json, const MeshDegrees& mesh) {
-  constexpr std::int64_t kMostMicroBatches = 1 << 16;
-  if (!json.empty() && mesh.pipeline == 1) {
-    refuse("pipeline configures several stages, but mesh.pipeline is 1; set it to their ranks");
-  }
-  PipelineConfig pipeline;
-  pipeline.micro_batches =
-      json.integer_or("micro_batches", pipeline.micro_batches, 1, kMostMicroBatches);
-  pipeline.schedule = json.text_or("schedule", pipeline.schedule);
-  pipeline.weights = json.text_or("weights", pipeline.weights);
-  if (!pipeline.weights.empty()) {
-    const auto method = pipeline::weight_method(pipeline.weights);
-    if (!method) refuse("pipeline.weights: {}", method.error().message);
-  }
-  if (json.has("cut")) {
-    for (const double layers : json.numbers("cut")) {
-      if (!(layers >= 1) || layers != std::floor(layers)) {
-        refuse("pipeline.cut has {}; expected the number of layers of each stage", layers);
-      }
-      pipeline.cut.push_back(static_cast<std::size_t>(layers));
-    }
-  }
-  pipeline.costs = read_pipeline_costs(json.object_or_empty("costs"));
-  pipeline.recompute = json.flag_or("recompute", pipeline.recompute);
-  JsonFields codecs = json.object_or_empty("codec");
-  pipeline.forward_codec = read_activation_codec(codecs, "forward");
-  pipeline.backward_codec = read_activation_codec(codecs, "backward");
-  codecs.refuse_others();
-  json.refuse_others();
-  if (mesh.pipeline == 1) return pipeline;
-  const auto schedule = pipeline::make_pipeline(
-      pipeline.schedule, {.ranks = mesh.pipeline,
-                          .micro_batches = static_cast<int>(pipeline.micro_batches),
-                          .costs = pipeline.costs});
-  if (!schedule) refuse("pipeline.schedule: {}", schedule.error().message);
-  if (!schedule->trains) {
-    refuse("pipeline.schedule {} does not train; use 1f1b, zero_bubble, ...", pipeline.schedule);
-  }
-  return pipeline;
-}
-
-/// Refuses settings that models across ranks do not have.
-void check_divided_model(const TrainConfig& config) {
-  if (!config.divides_model()) return;
-  const std::string axis = config.mesh.pipeline > 1 ? "pipeline"
-                           : config.mesh.tensor > 1 ? "tensor"
-                                                    : "spatial";
-  const auto refuse_if = [&](bool wrong, std::string_view key, std::string_view remedy) {
-    if (wrong) refuse("{} is incompatible with mesh.{} above 1; {}", key, axis, remedy);
-  };
-  const std::string_view leave = "leave one of them out";
-  refuse_if(config.local_steps.enabled, "local_steps", leave);
-  refuse_if(config.mesh.pipeline > 1 && config.accumulation_steps > 1, "accumulation_steps",
-            "use pipeline.micro_batches");
-  refuse_if(config.precision != Precision::fp32, "precision", "use fp32");
-  refuse_if(config.parallel.check_finite, "parallel.check_finite", leave);
-  refuse_if(config.parallel.find_unused_parameters, "parallel.find_unused_parameters", leave);
-  refuse_if(!config.zero.offload_path.empty(), "zero.offload_optimizer", leave);
-}
-
-/// Tied parameters are a feature of pipelines, which add up their whole gradients.
-void check_ties(const TrainConfig& config) {
-  if (!config.model.tie_word_embeddings) return;
-  if (!config.divides_model()) {
-    refuse("model.tie_word_embeddings needs mesh.pipeline or mesh.tensor above 1; leave it out");
-  }
-  if (config.tensor.divides("embedding") != config.tensor.divides("head")) {
-    refuse(
-        "model.tie_word_embeddings ties embedding and head, of which tensor.plan divides one; "
-        "divide or replicate both");
-  }
-  if (config.zero.stage == 0) return;
-  refuse(
-      "model.tie_word_embeddings needs whole gradients, but zero.stage {} shards them; leave one "
-      "of "
-      "them out",
-      config.zero.stage);
-}
-
 /// Returns true if no parameter may be stepped before all gradients are known.
 bool looks_at_all_gradients(const TrainConfig& config) {
   return config.precision == Precision::fp16 || config.gradient_clipping > 0;
@@ -604,8 +417,7 @@ void check_local_steps_with(const TrainConfig& config) {
 void check_together(const TrainConfig& config) {
   check_zero(config);
   check_local_steps_with(config);
-  check_divided_model(config);
-  check_ties(config);
+  check_mesh(config);
   if (!config.divides_model() && config.zero.stage == 0 && config.gradient_clipping > 0 &&
       config.parallel.overlap == step::Overlap::full) {
     refuse(
@@ -692,10 +504,7 @@ TrainConfig parse_train_config(const nlohmann::ordered_json& json) {
   const bool wait = config.zero.stage == 0 && looks_at_all_gradients(config);
   config.parallel = read_parallel(root, json, wait ? step::Overlap::backward : step::Overlap::full);
   config.local_steps = read_local_steps(root.object_or_empty("local_steps"));
-  config.mesh = read_mesh(root.object_or_empty("mesh"));
-  config.pipeline = read_pipeline(root.object_or_empty("pipeline"), config.mesh);
-  config.tensor = read_tensor(root.object_or_empty("tensor"), config);
-  config.spatial = read_spatial(root.object_or_empty("spatial"), config);
+  read_mesh(root, config);
   config.epochs = root.integer_or("epochs", config.epochs, 1, 1'000'000);
   config.batch_size = root.integer_or("batch_size", config.batch_size, 1, kMany);
   config.accumulation_steps = root.integer_or(
@@ -728,10 +537,6 @@ TrainConfig load_train_config(const std::filesystem::path& path,
 std::string configuration_text(const std::filesystem::path& path,
                                const std::vector<std::string>& settings) {
   return text_of(read_settled(path, settings));
-}
-
-std::int64_t smallest_side(const ModelConfig& model) {
-  return model.name == "resnet" ? 4 : 14;  // Of 28, halved three times, or once.
 }
 
 int replicas_of(const TrainConfig& config, int ranks) {

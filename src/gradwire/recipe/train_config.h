@@ -63,7 +63,8 @@ struct ModelConfig {
   /// Before the last layer; gpt: in each layer, and after the embedding.
   double dropout = 0;
   std::int64_t vocabulary = 256;  ///< gpt: vocabulary size, at least the data's.
-  /// gpt: the output's weight is that of the embedding (Layers::tie). Only in a pipeline.
+  /// gpt: the output's weight is that of the embedding (Layers::tie). Only if ranks share
+  /// a model.
   bool tie_word_embeddings = false;
   std::int64_t width = 64;  ///< transformer: embedding width.
   std::int64_t layers = 2;  ///< transformer.
@@ -158,9 +159,6 @@ struct TrainConfig {
   /// Returns true if no rank has the whole model.
   bool divides_model() const { return mesh.pipeline > 1 || mesh.tensor > 1 || mesh.spatial > 1; }
 };
-
-/// Height and width of the smallest image that a convolution of "convnet" or "resnet" gets.
-std::int64_t smallest_side(const ModelConfig& model);
 
 /// Throws Exception(invalid_argument) that names the key if it is unknown (with the nearest known
 /// one), of the wrong type, or out of range.

@@ -113,6 +113,7 @@ Layers with_values(const Layers& layers, const NamedValues& values) {
       return layer;
     });
   }
+  for (const auto& tie : layers.ties()) valued.tie_all(tie);
   return valued;
 }
 
@@ -246,6 +247,16 @@ TEST_F(DividedModel, ClipsByTheNormOfAllParts) {
   expect_near(
       train_in(resnet(), {{.mesh = {.data = 1, .spatial = 2}, .clip = 0.05, .parts = {2, 1}}}, 3),
       images, "spatial");
+}
+
+TEST_F(DividedModel, TiesDividedParameters) {
+  recipe::ModelConfig tied = gpt();
+  tied.tie_word_embeddings = true;
+  const NamedValues expected = train_in(tied, {{.clip = 0.05}}, 3);
+  for (const MeshDegrees& mesh :
+       {kTensor, kAll, MeshDegrees{.data = 1, .pipeline = 2, .tensor = 2}}) {
+    expect_near(train_in(tied, {{.mesh = mesh, .clip = 0.05}}, 3), expected, text_of(mesh));
+  }
 }
 
 TEST_F(DividedModel, ZeroShardsItsParts) {
