@@ -32,8 +32,8 @@ Gradients gradients(const torch::nn::Module& module, const Net& net, const torch
     const auto input = (example + i).detach().requires_grad_();
     const auto output = net(input);
     const auto gradient = torch::cos(output.detach());
-    SplitBackward backward(output, input);
-    result.input = split ? backward.inputs(gradient) : backward.all(gradient);
+    SplitBackward backward({output}, {input});
+    result.input = (split ? backward.inputs({gradient}) : backward.all({gradient})).front();
     if (split && i == 0) {
       const bool none = std::ranges::none_of(module.parameters(),
                                              [](const auto& p) { return p.grad().defined(); });
@@ -98,6 +98,34 @@ TEST(SplitBackward, FollowsResidualsAndSkipsUnusedParameters) {
   EXPECT_FALSE(unused->weight.grad().defined());
 }
 
+TEST(SplitBackward, HasSeveralInputsAndOutputs) {
+  torch::manual_seed(6);
+  torch::nn::Linear first(4, 4), second(4, 4);
+  const torch::nn::Sequential all(first, second);
+  const auto run = [&](bool split) {
+    for (const auto& parameter : all->parameters()) parameter.mutable_grad().reset();
+    const auto a = torch::linspace(-1, 1, 12).view({3, 4}).requires_grad_();
+    const auto b = torch::linspace(0, 2, 12).view({3, 4}).requires_grad_();
+    const auto middle = torch::tanh(first(a));
+    const auto output = second(middle * b);
+    SplitBackward backward({output, middle}, {a, b});
+    const std::vector<torch::Tensor> gradients{torch::cos(output.detach()),
+                                               torch::sin(middle.detach())};
+    auto results = split ? backward.inputs(gradients) : backward.all(gradients);
+    if (split) {
+      EXPECT_FALSE(first->weight.grad().defined());
+      backward.weights();
+    }
+    for (const auto& parameter : all->parameters()) results.push_back(parameter.grad().clone());
+    return results;
+  };
+  const auto whole = run(false), parts = run(true);
+  ASSERT_EQ(whole.size(), parts.size());
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    EXPECT_TRUE(torch::equal(whole[i], parts[i])) << i;
+  }
+}
+
 TEST(SplitBackward, ComputesASharedParameterAtOnce) {
   torch::manual_seed(3);
   torch::nn::Linear shared(4, 4);
@@ -110,18 +138,19 @@ TEST(SplitBackward, TheFirstStageHasNoGradientOfItsInput) {
   torch::manual_seed(4);
   torch::nn::Linear layer(4, 2);
   const auto input = torch::randn({3, 4});
-  SplitBackward backward(layer(input), {});
-  EXPECT_FALSE(backward.inputs(torch::ones({3, 2})).defined());
+  SplitBackward backward({layer(input)}, {});
+  EXPECT_TRUE(backward.inputs({torch::ones({3, 2})}).empty());
   EXPECT_FALSE(layer->weight.grad().defined());
   backward.weights();
   EXPECT_TRUE(torch::equal(layer->bias.grad(), torch::full({2}, 3.0F)));
 }
 
 TEST(SplitBackward, AnOutputThatNeedsNoGradientHasNone) {
-  SplitBackward backward(torch::ones({2}), {});
-  EXPECT_FALSE(backward.all(torch::ones({2})).defined());
-  SplitBackward split(torch::ones({2}), {});
-  EXPECT_FALSE(split.inputs(torch::ones({2})).defined());
+  const auto input = torch::ones({2}).requires_grad_();
+  SplitBackward backward({torch::ones({2})}, {input});
+  EXPECT_FALSE(backward.all({torch::ones({2})}).front().defined());
+  SplitBackward split({torch::ones({2})}, {input});
+  EXPECT_FALSE(split.inputs({torch::ones({2})}).front().defined());
   split.weights();
 }
 

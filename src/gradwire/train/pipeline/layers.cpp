@@ -63,6 +63,28 @@ Layers& Layers::tie_all(std::vector<std::string> names) {
   return *this;
 }
 
+Layers& Layers::skip(const std::string& from, const std::string& to) {
+  constexpr int kMostSkips = 3;
+  const auto index_of = [this](const std::string& name) {
+    const auto found = std::ranges::find(layers_, name, &Layer::name);
+    if (found == layers_.end()) {
+      refuse("a skip connection of layer {}, which is not there: add the layers first", name);
+    }
+    return static_cast<std::size_t>(found - layers_.begin());
+  };
+  const Skip skip{index_of(from), index_of(to)};
+  if (skip.from + 1 >= skip.to) {
+    refuse("a skip connection from layer {} to {}: expected a layer before the one before {}", from,
+           to, to);
+  }
+  if (std::ranges::count(skips_, skip.to, &Skip::to) == kMostSkips) {
+    refuse("layer {} has {} skip connections, the most that are possible: concatenate some", to,
+           kMostSkips);
+  }
+  skips_.push_back(skip);
+  return *this;
+}
+
 std::vector<std::size_t> balanced_cut(const std::vector<double>& weights, int stages) {
   const std::size_t n = weights.size();
   const auto parts = static_cast<std::size_t>(stages);
@@ -129,26 +151,60 @@ std::vector<std::size_t> complete_cut(const Layers& layers, const std::vector<st
   return balanced_cut(weights, stages);
 }
 
-void StageModule::add(const std::string& name, torch::nn::AnyModule layer) {
-  register_module(name, layer.ptr());
-  layers_.emplace_back(name, std::move(layer));
+LayerSkips skips_of(const Layers& layers, std::size_t layer) {
+  LayerSkips skips;
+  StageValue value = 0;
+  for (const Layers::Skip& skip : layers.skips()) {
+    if (skip.to == layer) skips.takes.push_back(value);
+    if (skip.from == layer) skips.gives.push_back(value);
+    ++value;
+  }
+  return skips;
 }
 
-torch::Tensor StageModule::forward(torch::Tensor input,
-                                   const std::function<void(std::size_t)>& before_layer) {
+void StageModule::add(const std::string& name, torch::nn::AnyModule layer, LayerSkips skips) {
+  register_module(name, layer.ptr());
+  layers_.push_back({name, std::move(layer), std::move(skips)});
+}
+
+namespace {
+
+torch::Tensor call(torch::nn::AnyModule& layer, torch::Tensor x,
+                   const std::vector<torch::Tensor>& skipped) {
+  switch (skipped.size()) {
+    case 0:
+      return layer.forward(std::move(x));
+    case 1:
+      return layer.forward(std::move(x), skipped[0]);
+    case 2:
+      return layer.forward(std::move(x), skipped[0], skipped[1]);
+    default:
+      return layer.forward(std::move(x), skipped[0], skipped[1], skipped[2]);
+  }
+}
+
+}  // namespace
+
+StageValues StageModule::forward(StageValues values,
+                                 const std::function<void(std::size_t)>& before_layer) {
   BlockObserver* const observer = block_observer();
+  torch::Tensor passing = std::move(values.extract(kPassing).mapped());
   for (std::size_t i = 0; i < layers_.size(); ++i) {
-    auto& [name, layer] = layers_[i];
+    auto& [name, layer, skips] = layers_[i];
+    std::vector<torch::Tensor> skipped;
+    for (const StageValue k : skips.takes) skipped.push_back(values.extract(k).mapped());
     before_layer(i);
     if (observer) observer->before_block(*layer.ptr());
     try {
-      input = layer.forward(std::move(input));
+      passing = call(layer, std::move(passing), skipped);
     } catch (const c10::Error& e) {
       refuse("layer {}: {}", name, e.what_without_backtrace());
     }
-    if (observer) observer->after_block(*layer.ptr(), {input});
+    if (observer) observer->after_block(*layer.ptr(), {passing});
+    for (const StageValue k : skips.gives) values[k] = passing;
   }
-  return input;
+  values[kPassing] = std::move(passing);
+  return values;
 }
 
 }  // namespace gradwire

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -51,9 +52,22 @@ class Layers {
   }
   Layers& tie_all(std::vector<std::string> names);
 
+  /// A skip connection: what layer `from` returns is an argument of layer `to` too, after what the
+  /// layer before returns and the skip connections declared before. In a pipeline it passes from
+  /// the stage of one directly to that of the other. At most three to a layer. Throws
+  /// Exception(invalid_argument) if there are no such layers yet, or `from` is not before the layer
+  /// before `to`.
+  Layers& skip(const std::string& from, const std::string& to);
+
   std::size_t size() const { return layers_.size(); }
   const std::string& name(std::size_t layer) const { return layers_[layer].name; }
   torch::nn::AnyModule make(std::size_t layer) const { return layers_[layer].make(); }
+  /// By index of the layers.
+  struct Skip {
+    std::size_t from = 0;
+    std::size_t to = 0;
+  };
+  const std::vector<Skip>& skips() const { return skips_; }
   /// The names of parameters that are tied to each other.
   const std::vector<std::vector<std::string>>& ties() const { return ties_; }
 
@@ -72,7 +86,21 @@ class Layers {
 
   std::vector<Layer> layers_;
   std::vector<std::vector<std::string>> ties_;
+  std::vector<Skip> skips_;
 };
+
+/// A tensor between layers: kPassing is what a layer returns to the next one, k that of the k-th
+/// skip connection.
+using StageValue = int;
+inline constexpr StageValue kPassing = -1;
+using StageValues = std::map<StageValue, torch::Tensor>;
+
+/// What the skip connections of a layer are: values that it takes, and returns.
+struct LayerSkips {
+  std::vector<StageValue> takes;
+  std::vector<StageValue> gives;
+};
+LayerSkips skips_of(const Layers& layers, std::size_t layer);
 
 /// Divides layers into consecutive stages so that the largest sum of weights is least, and every
 /// stage has a layer. Returns the number of layers of each stage. Throws
@@ -96,15 +124,21 @@ std::vector<std::size_t> complete_cut(const Layers& layers, const std::vector<st
 /// names in every cut.
 class StageModule : public torch::nn::Module {
  public:
-  void add(const std::string& name, torch::nn::AnyModule layer);
+  void add(const std::string& name, torch::nn::AnyModule layer, LayerSkips skips = {});
 
-  /// Calls `before_layer(i)` before the stage's i-th layer. Each layer is a block for this thread's
-  /// BlockObserver. Throws Exception(invalid_argument) that
-  /// names the layer if it does not take and return one tensor.
-  torch::Tensor forward(torch::Tensor input, const std::function<void(std::size_t)>& before_layer);
+  /// `values`: what the stage receives. Returns what later stages receive. Calls `before_layer(i)`
+  /// before the stage's i-th layer. Each layer is a block for this thread's BlockObserver. Throws
+  /// Exception(invalid_argument) that names the layer if it does not take these tensors and return
+  /// one.
+  StageValues forward(StageValues values, const std::function<void(std::size_t)>& before_layer);
 
  private:
-  std::vector<std::pair<std::string, torch::nn::AnyModule>> layers_;
+  struct Layer {
+    std::string name;
+    torch::nn::AnyModule module;
+    LayerSkips skips;
+  };
+  std::vector<Layer> layers_;
 };
 
 }  // namespace gradwire

@@ -206,14 +206,19 @@ void Pipeline::check_ties(const Layers& layers) const {
 void Pipeline::check_agreement(const Layers& layers) const {
   std::vector<std::string> names;
   for (std::size_t i = 0; i < layers.size(); ++i) names.push_back(layers.name(i));
+  std::vector<std::string> skips;
+  for (const Layers::Skip& skip : layers.skips()) {
+    skips.push_back(fmt::format("{} to {}", names[skip.from], names[skip.to]));
+  }
   const auto text = [&] {
     const pipeline::PipelineSchedule schedule = schedule_for(options_.micro_batches, true);
     check_cut(layers, options_.cut, schedule.stages());
     return fmt::format(
-        "layers {}; ties {}; schedule {} {}; {} micro-batches; cut {}; seed {}; clip {}; "
+        "layers {}; skip connections {}; ties {}; schedule {} {}; {} micro-batches; cut {}; seed "
+        "{}; clip {}; "
         "recompute {}; codecs {}, {}; ZeRO stage {}\n{}",
-        fmt::join(names, " "), layers.ties(), options_.schedule, name_of(method_),
-        options_.micro_batches, fmt::join(options_.cut, " "), options_.seed,
+        fmt::join(names, " "), fmt::join(skips, ", "), layers.ties(), options_.schedule,
+        name_of(method_), options_.micro_batches, fmt::join(options_.cut, " "), options_.seed,
         options_.clip_norm.value_or(0), options_.recompute, options_.activation_codec.forward,
         options_.activation_codec.backward, options_.data.zero_stage, to_csv(schedule));
   };
@@ -240,6 +245,7 @@ pipeline::PipelineSchedule Pipeline::schedule_for(int micro_batches, bool trains
       options_.schedule,
       {.ranks = ranks_, .micro_batches = micro_batches, .costs = options_.costs}));
   if (!schedule.trains) refuse("{} does not train: use 1f1b, zero_bubble, ...", options_.schedule);
+  for (const pipeline::Edge& edge : edges_.skips()) schedule.edges.push_back(edge);
   if (!trains) return forwards_of(std::move(schedule));
   return is_asynchronous() ? with_rule(std::move(schedule), rule) : schedule;
 }
@@ -254,6 +260,7 @@ void Pipeline::make_stages(const Layers& layers) {
              fmt::join(cuts, "; "));
     }
   }
+  edges_ = StageEdges(layers, cut_);
   ties_.emplace(layers, rank_);
   std::size_t layer = 0;
   for (pipeline::Stage s = 0; s < schedule.stages(); ++s) {
@@ -266,7 +273,9 @@ void Pipeline::make_stages(const Layers& layers) {
       ties_->add_layer(layers.name(layer), *made.ptr(), s, owner, all_parameters_);
       all_parameters_ += trainable_parameters(*made.ptr()).size();
       elements += whole_elements(*made.ptr());
-      if (owner == rank_) stage.module->add(layers.name(layer), std::move(made));
+      if (owner == rank_) {
+        stage.module->add(layers.name(layer), std::move(made), skips_of(layers, layer));
+      }
     }
     description_ += fmt::format("stage {} on rank {}: {} to {}, {:.0f} parameters\n", s, owner,
                                 layers.name(stage.first_layer), layers.name(layer - 1), elements);
@@ -384,7 +393,7 @@ LossSum Pipeline::train_step(const torch::Tensor& inputs, const torch::Tensor& t
     const std::int64_t samples = count_samples(inputs, targets, step.samples);
     if (has_first_stage() && !inputs.defined()) refuse("rank {} needs the inputs", rank_);
     if (has_last_stage() && !targets.defined()) refuse("rank {} needs the targets", rank_);
-    if (boundaries_.empty()) find_boundaries(inputs);
+    if (!work_) find_shapes(inputs);
     Run& run = run_for(samples, /*trains=*/true);
     std::vector<PipelineStages::Step> steps = steps_of(run, inputs, targets, samples);
     const std::size_t count = steps.size();
@@ -408,7 +417,7 @@ torch::Tensor Pipeline::evaluate(const torch::Tensor& inputs, std::int64_t sampl
   run_or_abort(*options_.process_group, [&] {
     samples = count_samples(inputs, {}, samples);
     if (has_first_stage() && !inputs.defined()) refuse("rank {} needs the inputs", rank_);
-    if (boundaries_.empty()) find_boundaries(inputs);
+    if (!work_) find_shapes(inputs);
     for (const LocalStage& stage : stages_) stage.update->synchronize_buffers();
     const EvaluationMode evaluation(stages_);
     Run& run = run_for(samples, /*trains=*/false);
@@ -419,14 +428,15 @@ torch::Tensor Pipeline::evaluate(const torch::Tensor& inputs, std::int64_t sampl
   return result;
 }
 
+constexpr std::int64_t kExampleSamples = 2;
+
 /// Runs two samples through all stages, one after the other, and tells all ranks what passes
 /// between them. Neither random numbers nor running statistics change.
-void Pipeline::find_boundaries(const torch::Tensor& inputs) {
-  constexpr std::int64_t kSamples = 2;
+void Pipeline::find_shapes(const torch::Tensor& inputs) {
   const pipeline::PipelineSchedule schedule = schedule_for(options_.micro_batches, true);
   const int stages = schedule.stages();
   work_ = std::make_unique<PipelineStages>(
-      stages_, boundaries_, stages,
+      stages_, edges_, shapes_, stages,
       PipelineStages::Options{.loss = options_.loss,
                               .seed = options_.seed,
                               .recompute = options_.recompute,
@@ -434,33 +444,66 @@ void Pipeline::find_boundaries(const torch::Tensor& inputs) {
                               .step_at_once = !options_.clip_norm});
   const EvaluationMode evaluation(stages_);
   const torch::NoGradGuard no_grad;
-  std::vector<BoundaryShape> shapes(1);
   for (pipeline::Stage s = 0; s + 1 < stages; ++s) {
     const auto local = std::ranges::find(stages_, s, &LocalStage::stage);
     const auto texts = collective_try(*options_.process_group, [&]() -> std::string {
-      if (local == stages_.end()) return "";
-      const torch::Tensor example =
-          s == 0 ? torch::cat({inputs.narrow(0, 0, 1), inputs.narrow(0, 0, 1)})
-                 : shapes.back().empty(kSamples).zero_();
-      return text_of(shape_of(work_->forward(*local, example, 0, 0), kSamples, s));
+      return local == stages_.end() ? "" : output_shapes(*local, inputs);
     });
-    shapes.push_back(
-        shape_in(texts[static_cast<std::size_t>(schedule.rank_of[static_cast<std::size_t>(s)])]));
+    const Rank owner = schedule.rank_of[static_cast<std::size_t>(s)];
+    std::istringstream lines(texts[static_cast<std::size_t>(owner)]);
+    for (const auto& [edge, values] : edges_.values()) {
+      if (edge.first != s) continue;
+      std::string line;
+      for (std::size_t v = 0; v < values.size() && std::getline(lines, line); ++v) {
+        shapes_[edge].push_back(shape_in(line));
+      }
+    }
   }
-  boundaries_ = std::move(shapes);
   check_codecs();
+}
+
+/// What a stage returns for two samples of zeros, or the first of the batch: a line for each value
+/// of each edge.
+std::string Pipeline::output_shapes(const LocalStage& stage, const torch::Tensor& inputs) const {
+  StageValues received;
+  if (stage.stage == 0) {
+    const torch::Tensor first = inputs.narrow(0, 0, 1);
+    received[kPassing] = torch::cat({first, first});
+  }
+  for (const auto& [edge, values] : edges_.values()) {
+    if (edge.second != stage.stage) continue;
+    for (std::size_t v = 0; v < values.size(); ++v) {
+      received[values[v]] = shapes_.at(edge)[v].empty(kExampleSamples).zero_();
+    }
+  }
+  const StageValues outputs = work_->forward(stage, received, 0, 0);
+  std::string text;
+  for (const auto& [edge, values] : edges_.values()) {
+    if (edge.first != stage.stage) continue;
+    const torch::ScalarType type = outputs.at(values.front()).scalar_type();
+    for (const StageValue value : values) {
+      const BoundaryShape shape = shape_of(outputs.at(value), kExampleSamples, stage.stage);
+      if (shape.type != type) {
+        refuse(
+            "stage {} sends {} and {} to stage {}: skip connections need the type of what passes",
+            edge.first, c10::toString(type), c10::toString(shape.type), edge.second);
+      }
+      text += text_of(shape) + "\n";
+    }
+  }
+  return text;
 }
 
 void Pipeline::check_codecs() const {
   const auto& [forward, backward] = options_.activation_codec;
   if (forward == "none" && backward == "none") return;
-  for (std::size_t stage = 1; stage < boundaries_.size(); ++stage) {
-    const torch::ScalarType type = boundaries_[stage].type;
+  for (const auto& [edge, shapes] : shapes_) {
+    const torch::ScalarType type = shapes.front().type;
     if (type == torch::kFloat32) continue;
     refuse(
         "activation_codec {}, {}: codecs encode Float, but stage {} receives {}; cut elsewhere, or "
         "use none",
-        forward, backward, stage, c10::toString(type));
+        forward, backward, edge.second, c10::toString(type));
   }
 }
 

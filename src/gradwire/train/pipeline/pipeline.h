@@ -166,7 +166,8 @@ class Pipeline final : public Checkpointable {
                                              const torch::Tensor& targets, std::int64_t samples);
   void finish_last_run();
   void check_codecs() const;
-  void find_boundaries(const torch::Tensor& inputs);
+  void find_shapes(const torch::Tensor& inputs);
+  std::string output_shapes(const LocalStage& stage, const torch::Tensor& inputs) const;
   void step_together(const BeforeStep& before);
   void clip_and_step(const BeforeStep& before);
 
@@ -179,7 +180,8 @@ class Pipeline final : public Checkpointable {
   std::vector<std::size_t> first_parameter_;  ///< By local stage: index in the whole model.
   std::size_t all_parameters_ = 0;
   std::optional<TiedParameters> ties_;
-  std::vector<BoundaryShape> boundaries_;  ///< By stage; empty before the first batch.
+  StageEdges edges_;
+  EdgeShapes shapes_;  ///< Empty before the first batch.
   std::unique_ptr<PipelineStages> work_;
   std::map<std::pair<int, bool>, Run> runs_;  ///< By micro-batches, and if it trains.
   Run* last_run_ = nullptr;

@@ -59,13 +59,23 @@ class KeepBuffers {
   std::vector<torch::Tensor> before_;
 };
 
-}  // namespace
-
-torch::Tensor BoundaryShape::empty(std::int64_t samples) const {
-  std::vector<std::int64_t> all{samples};
-  all.insert(all.end(), sizes.begin(), sizes.end());
-  return torch::empty(all, type);
+std::vector<torch::Tensor> tensors_of(const StageValues& values) {
+  std::vector<torch::Tensor> tensors;
+  for (const auto& [value, tensor] : values) tensors.push_back(tensor);
+  return tensors;
 }
+
+void require_gradients(const StageValues& values) {
+  for (const auto& [value, tensor] : values) tensor.requires_grad_();
+}
+
+std::vector<std::int64_t> versions_of(const StageValues& values) {
+  std::vector<std::int64_t> versions;
+  for (const auto& [value, tensor] : values) versions.push_back(tensor._version());
+  return versions;
+}
+
+}  // namespace
 
 MicroBatches micro_batches_of(std::int64_t samples, int parts, const torch::Tensor& inputs,
                               const torch::Tensor& targets) {
@@ -94,11 +104,11 @@ std::vector<MicroBatches> one_by_one(const MicroBatches& batch) {
   return all;
 }
 
-PipelineStages::PipelineStages(const std::vector<LocalStage>& stages,
-                               const std::vector<BoundaryShape>& boundaries, int all_stages,
-                               Options options)
+PipelineStages::PipelineStages(const std::vector<LocalStage>& stages, const StageEdges& edges,
+                               const EdgeShapes& shapes, int all_stages, Options options)
     : stages_(stages),
-      boundaries_(boundaries),
+      edges_(edges),
+      shapes_(shapes),
       all_stages_(all_stages),
       options_(std::move(options)),
       forward_codec_(options_.codecs.forward),
@@ -133,24 +143,24 @@ const LocalStage& PipelineStages::local(pipeline::Stage stage) const {
   return *std::ranges::find(stages_, stage, &LocalStage::stage);
 }
 
-torch::Tensor PipelineStages::forward(const LocalStage& stage, const torch::Tensor& input,
-                                      std::int64_t first_sample, std::int64_t number) const {
+StageValues PipelineStages::forward(const LocalStage& stage, StageValues inputs,
+                                    std::int64_t first_sample, std::int64_t number) const {
   const KeepRandomState keep;
   stage.update->before_forward();
   const BlockScope scope(stage.update->observer());
-  torch::Tensor output = stage.module->forward(input, [&](std::size_t layer) {
+  StageValues outputs = stage.module->forward(std::move(inputs), [&](std::size_t layer) {
     set_random_seed(seed_of(options_.seed, number, first_sample, stage.first_layer + layer));
   });
-  stage.update->after_forward(output);
-  return output;
+  stage.update->after_forward(tensors_of(outputs));
+  return outputs;
 }
 
 std::optional<LentSpan> PipelineStages::receive_buffer(const Message& message, std::int64_t step) {
   if (!steps_.contains(step)) return std::nullopt;  // The size of its batch is not known.
-  const torch::Tensor plain = empty_for(message, step);
-  const ActivationCodec* const codec = codec_of(message);
-  const torch::Tensor& tensor = put(message, step, codec ? codec->buffer(plain.numel()) : plain);
-  return lend_bytes(tensor, {.operation = "pipeline", .argument = "activation"});
+  torch::Tensor buffer = empty_packed(shapes_of(message), samples_of(message, step));
+  if (const auto* codec = codec_of(message)) buffer = codec->buffer(buffer.numel());
+  tensors_[{message, step}] = {buffer};
+  return lend_bytes(buffer, {.operation = "pipeline", .argument = "activation"});
 }
 
 void PipelineStages::compute(const pipeline::Task& task, std::int64_t step) {
@@ -164,48 +174,73 @@ void PipelineStages::compute(const pipeline::Task& task, std::int64_t step) {
   if (weights) weights->end(task, step);
 }
 
-void PipelineStages::compute_forward(const pipeline::Task& task, std::int64_t step) {
+/// What a forward needs, from earlier stages; of the first stage, the batch.
+StageValues PipelineStages::inputs_of(const pipeline::Task& task, std::int64_t step) {
   const auto i = static_cast<std::size_t>(task.micro_batch);
-  const Step& current = steps_.at(step);
-  const bool first = task.stage == 0;
-  torch::Tensor input =
-      first ? current.batch.inputs[i] : take({task.stage - 1, task.stage, task.micro_batch}, step);
-  const bool trains = schedule_->trains;
-  const bool records = trains && !options_.recompute;
-  if (records && !first) input.requires_grad_();
-  const c10::AutoGradMode grad_mode(records);
-  const std::int64_t version = input._version();
-  const torch::Tensor output = forward(task, input, current, /*counts=*/true);
-  if (!is_last(task.stage)) {
-    put({task.stage, task.stage + 1, task.micro_batch}, step, output.detach());
-  } else if (!trains) {
-    outputs_.push_back(output);
+  if (task.stage == 0) return {{kPassing, steps_.at(step).batch.inputs[i]}};
+  StageValues inputs;
+  for (const auto& [edge, values] : edges_.values()) {
+    if (edge.second != task.stage) continue;
+    const auto tensors = take({edge.first, edge.second, task.micro_batch}, step);
+    for (std::size_t v = 0; v < values.size(); ++v) inputs[values[v]] = tensors[v];
   }
-  const Place place{step, task.stage, task.micro_batch};
-  if (records) backwards_.emplace(place, SplitBackward(output, first ? torch::Tensor() : input));
-  if (trains && !records) keep_input(place, input, version);
+  return inputs;
 }
 
-/// `version`: of the input before the forward.
-void PipelineStages::keep_input(const Place& place, const torch::Tensor& input,
-                                std::int64_t version) {
-  if (input._version() != version) {
+void PipelineStages::send_on(const pipeline::Task& task, std::int64_t step,
+                             const StageValues& outputs) {
+  for (const auto& [edge, values] : edges_.values()) {
+    if (edge.first != task.stage) continue;
+    std::vector<torch::Tensor> tensors;
+    for (const StageValue value : values) tensors.push_back(outputs.at(value).detach());
+    put({edge.first, edge.second, task.micro_batch}, step, tensors);
+  }
+}
+
+void PipelineStages::compute_forward(const pipeline::Task& task, std::int64_t step) {
+  const Step& current = steps_.at(step);
+  const StageValues inputs = inputs_of(task, step);
+  const bool trains = schedule_->trains;
+  const bool records = trains && !options_.recompute;
+  if (records && task.stage > 0) require_gradients(inputs);
+  const c10::AutoGradMode grad_mode(records);
+  const std::vector<std::int64_t> versions = versions_of(inputs);
+  const StageValues outputs = forward(task, inputs, current, /*counts=*/true);
+  if (is_last(task.stage) && !trains) outputs_.push_back(outputs.at(kPassing));
+  send_on(task, step, outputs);
+  const Place place{step, task.stage, task.micro_batch};
+  if (records) start_backward(place, inputs, outputs);
+  if (trains && !records) keep_inputs(place, inputs, versions);
+}
+
+void PipelineStages::start_backward(const Place& place, const StageValues& inputs,
+                                    const StageValues& outputs) {
+  const bool first = std::get<1>(place) == 0;
+  backwards_.emplace(place, SplitBackward(tensors_of(outputs), first ? std::vector<torch::Tensor>()
+                                                                     : tensors_of(inputs)));
+}
+
+/// `versions`: of the inputs before the forward.
+void PipelineStages::keep_inputs(const Place& place, const StageValues& inputs,
+                                 const std::vector<std::int64_t>& versions) {
+  if (versions_of(inputs) != versions) {
     refuse(
         "the first layer of stage {} changes its input in place, from which the stage is "
         "recomputed: use a layer that does not",
         std::get<1>(place));
   }
-  inputs_[place] = input;
+  inputs_[place] = inputs;
 }
 
-/// Returns the output of the task's stage; of the last stage in training, the micro-batch's part of
-/// the mean loss over the batch. `counts`: adds to loss().
-torch::Tensor PipelineStages::forward(const pipeline::Task& task, const torch::Tensor& input,
-                                      const Step& step, bool counts) {
+/// Returns the outputs of the task's stage; of the last stage in training, the micro-batch's part
+/// of the mean loss over the batch. `counts`: adds to loss().
+StageValues PipelineStages::forward(const pipeline::Task& task, const StageValues& inputs,
+                                    const Step& step, bool counts) {
   const auto i = static_cast<std::size_t>(task.micro_batch);
-  const torch::Tensor output = forward(local(task.stage), input, step.batch.first[i], step.number);
-  if (!is_last(task.stage) || !schedule_->trains) return output;
+  StageValues outputs = forward(local(task.stage), inputs, step.batch.first[i], step.number);
+  if (!is_last(task.stage) || !schedule_->trains) return outputs;
   const torch::Tensor& target = step.batch.targets[i];
+  torch::Tensor& output = outputs.at(kPassing);
   const torch::Tensor sum = options_.loss.sum(output, target);
   if (sum.dim() != 0)
     refuse("the loss must return a scalar, the sum; it has {} dimensions", sum.dim());
@@ -213,22 +248,58 @@ torch::Tensor PipelineStages::forward(const pipeline::Task& task, const torch::T
     loss_.sum += sum.item<double>();
     loss_.count += options_.loss.count(target);
   }
-  return sum / step.count();
+  output = sum / step.count();
+  return outputs;
 }
 
-/// The backward of the task's forward, which is computed again if only its input was kept.
+/// The backward of the task's forward, which is computed again if only its inputs were kept.
 SplitBackward& PipelineStages::backward_of(const pipeline::Task& task, std::int64_t step) {
   const Place place{step, task.stage, task.micro_batch};
   const auto kept = inputs_.extract(place);
   if (!kept) return backwards_.at(place);
-  torch::Tensor input = kept.mapped();
-  const bool first = task.stage == 0;
-  if (!first) input.requires_grad_();
+  const StageValues& inputs = kept.mapped();
+  if (task.stage > 0) require_gradients(inputs);
   const KeepBuffers buffers(*local(task.stage).module);
   const c10::AutoGradMode grad_mode(true);
-  const torch::Tensor output = forward(task, input, steps_.at(step), /*counts=*/false);
-  return backwards_.emplace(place, SplitBackward(output, first ? torch::Tensor() : input))
-      .first->second;
+  start_backward(place, inputs, forward(task, inputs, steps_.at(step), /*counts=*/false));
+  return backwards_.at(place);
+}
+
+/// Of each output of the stage, in the order of StageValues.
+std::vector<torch::Tensor> PipelineStages::output_gradients(const pipeline::Task& task,
+                                                            std::int64_t step) {
+  if (is_last(task.stage)) return {torch::ones({})};
+  StageValues gradients;
+  for (const auto& [edge, values] : edges_.values()) {
+    if (edge.first != task.stage) continue;
+    const auto tensors = take({edge.second, edge.first, task.micro_batch}, step);
+    for (std::size_t v = 0; v < values.size(); ++v) gradients[values[v]] = tensors[v];
+  }
+  return tensors_of(gradients);
+}
+
+/// `gradients`: of each input of the stage, in the order of StageValues.
+void PipelineStages::send_back(const pipeline::Task& task, std::int64_t step,
+                               const std::vector<torch::Tensor>& gradients) {
+  std::map<StageValue, std::size_t> place_of;
+  for (const auto& [edge, values] : edges_.values()) {
+    if (edge.second != task.stage) continue;
+    for (const StageValue value : values) place_of[value] = 0;
+  }
+  std::size_t place = 0;
+  for (auto& [value, at] : place_of) at = place++;
+  for (const auto& [edge, values] : edges_.values()) {
+    if (edge.second != task.stage) continue;
+    const Message back{edge.second, edge.first, task.micro_batch};
+    std::vector<torch::Tensor> tensors;
+    for (std::size_t v = 0; v < values.size(); ++v) {
+      const torch::Tensor& gradient = gradients[place_of.at(values[v])];
+      const BoundaryShape& shape = shapes_of(back)[v];
+      tensors.push_back(gradient.defined() ? gradient
+                                           : shape.empty(samples_of(back, step)).zero_());
+    }
+    put(back, step, tensors);
+  }
 }
 
 void PipelineStages::compute_backward(const pipeline::Task& task, std::int64_t step) {
@@ -240,67 +311,84 @@ void PipelineStages::compute_backward(const pipeline::Task& task, std::int64_t s
     backwards_.erase({step, task.stage, task.micro_batch});
     return;
   }
-  const torch::Tensor gradient = is_last(task.stage)
-                                     ? torch::ones({})
-                                     : take({task.stage + 1, task.stage, task.micro_batch}, step);
+  const auto gradients = output_gradients(task, step);
   const bool whole = task.compute == Compute::backward;
-  const torch::Tensor result =
-      whole || !update.splits_backward() ? backward.all(gradient) : backward.inputs(gradient);
+  const auto results =
+      whole || !update.splits_backward() ? backward.all(gradients) : backward.inputs(gradients);
   if (whole) backwards_.erase({step, task.stage, task.micro_batch});
-  if (task.stage == 0) return;
-  const Message back{task.stage, task.stage - 1, task.micro_batch};
-  put(back, step, result.defined() ? result : empty_for(back, step).zero_());
+  if (task.stage > 0) send_back(task, step, results);
 }
 
-torch::Tensor& PipelineStages::put(const Message& message, std::int64_t step,
-                                   const torch::Tensor& tensor) {
-  return tensors_[{message, step}] = tensor.contiguous();
+/// Returns true if both stages are on this rank.
+bool PipelineStages::stays(const Message& message) const {
+  const auto rank_of = [&](pipeline::Stage s) {
+    return schedule_->rank_of[static_cast<std::size_t>(s)];
+  };
+  return rank_of(message.from) == rank_of(message.to);
 }
 
 const ActivationCodec* PipelineStages::codec_of(const Message& message) const {
   const ActivationCodec& codec = message.is_gradient() ? backward_codec_ : forward_codec_;
-  const auto rank_of = [&](pipeline::Stage s) {
-    return schedule_->rank_of[static_cast<std::size_t>(s)];
-  };
-  const bool stays = rank_of(message.from) == rank_of(message.to);
-  return schedule_->trains && codec.encodes() && !stays ? &codec : nullptr;
+  return schedule_->trains && codec.encodes() && !stays(message) ? &codec : nullptr;
 }
 
 /// As a layer's seed, for layers that no model has.
 std::uint64_t PipelineStages::codec_seed(const Message& message, std::int64_t step) const {
   constexpr std::size_t kFirst = std::size_t{1} << 32;
   const Step& current = steps_.at(step);
+  const auto edge = static_cast<std::size_t>(message.from * all_stages_ + message.to);
   return seed_of(options_.seed, current.number,
-                 current.batch.first[static_cast<std::size_t>(message.micro_batch)],
-                 kFirst + static_cast<std::size_t>(2 * message.to + message.is_gradient()));
+                 current.batch.first[static_cast<std::size_t>(message.micro_batch)], kFirst + edge);
 }
 
-/// Memory for what a message carries. A gradient has the shape of the activation.
-torch::Tensor PipelineStages::empty_for(const Message& message, std::int64_t step) const {
-  const auto boundary = static_cast<std::size_t>(std::max(message.from, message.to));
-  const MicroBatches& batch = steps_.at(step).batch;
-  return boundaries_[boundary].empty(batch.samples[static_cast<std::size_t>(message.micro_batch)]);
+/// A gradient has the shape of the activation.
+const std::vector<BoundaryShape>& PipelineStages::shapes_of(const Message& message) const {
+  return shapes_.at(std::minmax(message.from, message.to));
 }
 
-torch::Tensor PipelineStages::take(const Message& message, std::int64_t step) {
-  torch::Tensor tensor = std::move(tensors_.extract({message, step}).mapped());
-  const ActivationCodec* const codec = codec_of(message);
-  if (!codec) return tensor;
-  torch::Tensor decoded = empty_for(message, step);
-  codec->decode(tensor, codec_seed(message, step), decoded);
-  return decoded;
+std::int64_t PipelineStages::samples_of(const Message& message, std::int64_t step) const {
+  return steps_.at(step).batch.samples[static_cast<std::size_t>(message.micro_batch)];
 }
 
-LentConstSpan PipelineStages::output(const Message& message, std::int64_t step) {
-  torch::Tensor& tensor = tensors_.at({message, step});
-  const auto boundary = static_cast<std::size_t>(std::max(message.from, message.to));
-  const BoundaryShape& shape = boundaries_[boundary];
-  if (tensor.sizes().slice(1) != shape.sizes || tensor.scalar_type() != shape.type) {
+void PipelineStages::check_shapes(const Message& message,
+                                  const std::vector<torch::Tensor>& tensors) const {
+  const std::vector<BoundaryShape>& shapes = shapes_of(message);
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const auto sizes = tensors[i].sizes().slice(1);
+    if (sizes == shapes[i].sizes && tensors[i].scalar_type() == shapes[i].type) continue;
     refuse(
         "stage {} sends [{}] per sample, but [{}] at first: what passes between stages must "
         "have the same shape and type in every step",
-        message.from, fmt::join(tensor.sizes().slice(1), ", "), fmt::join(shape.sizes, ", "));
+        message.from, fmt::join(sizes, ", "), fmt::join(shapes[i].sizes, ", "));
   }
+}
+
+void PipelineStages::put(const Message& message, std::int64_t step,
+                         const std::vector<torch::Tensor>& tensors) {
+  std::vector<torch::Tensor>& stored = tensors_[{message, step}];
+  stored.clear();
+  if (stays(message)) {
+    for (const torch::Tensor& tensor : tensors) stored.push_back(tensor.contiguous());
+    return;
+  }
+  check_shapes(message, tensors);
+  stored.push_back(packed(tensors));
+}
+
+std::vector<torch::Tensor> PipelineStages::take(const Message& message, std::int64_t step) {
+  std::vector<torch::Tensor> tensors = std::move(tensors_.extract({message, step}).mapped());
+  if (stays(message)) return tensors;
+  torch::Tensor tensor = tensors.front();
+  if (const auto* codec = codec_of(message)) {
+    torch::Tensor decoded = empty_packed(shapes_of(message), samples_of(message, step));
+    codec->decode(tensor, codec_seed(message, step), decoded);
+    tensor = decoded;
+  }
+  return unpacked(tensor, shapes_of(message), samples_of(message, step));
+}
+
+LentConstSpan PipelineStages::output(const Message& message, std::int64_t step) {
+  torch::Tensor& tensor = tensors_.at({message, step}).front();
   if (const auto* codec = codec_of(message)) {
     tensor = codec->encode(tensor, codec_seed(message, step));
   }

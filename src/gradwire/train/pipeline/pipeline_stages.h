@@ -18,6 +18,7 @@
 #include "gradwire/train/pipeline/layers.h"
 #include "gradwire/train/pipeline/pipeline_loss.h"
 #include "gradwire/train/pipeline/split_backward.h"
+#include "gradwire/train/pipeline/stage_edges.h"
 #include "gradwire/train/pipeline/stage_update.h"
 
 namespace gradwire {
@@ -29,14 +30,6 @@ struct LocalStage {
   std::shared_ptr<StageModule> module;
   std::unique_ptr<StageUpdate> update;
   bool is_tied = false;  ///< Its gradients are complete with those of other stages (Layers::tie).
-};
-
-/// Shape and type of what passes from one stage to the next; the first dimension is the samples.
-struct BoundaryShape {
-  std::vector<std::int64_t> sizes;  ///< Of one sample.
-  torch::ScalarType type = torch::kFloat32;
-
-  torch::Tensor empty(std::int64_t samples) const;
 };
 
 /// A batch in parts. Only the first stage uses inputs, only the last one targets.
@@ -79,9 +72,9 @@ class PipelineStages final : public pipeline::StageWork {
     std::function<double()> count;
     BeforeStep before;
   };
-  /// `boundaries[s]` is what stage s receives. All references must outlive it.
-  PipelineStages(const std::vector<LocalStage>& stages,
-                 const std::vector<BoundaryShape>& boundaries, int all_stages, Options options);
+  /// All references must outlive it. `shapes` has those of `edges` before the first step.
+  PipelineStages(const std::vector<LocalStage>& stages, const StageEdges& edges,
+                 const EdgeShapes& shapes, int all_stages, Options options);
 
   /// Called before the next steps of `runner`, which has run all before. With a schedule that does
   /// not train, gradients are not computed. `next_samples`: of the step after these, whose receives
@@ -94,9 +87,9 @@ class PipelineStages final : public pipeline::StageWork {
   /// By micro-batch: outputs of the last stage, after a forward-only step.
   std::vector<torch::Tensor> outputs() { return std::move(outputs_); }
 
-  /// Runs one stage on `input`, with the random numbers of that micro-batch.
-  torch::Tensor forward(const LocalStage& stage, const torch::Tensor& input,
-                        std::int64_t first_sample, std::int64_t number) const;
+  /// Runs one stage on what it receives, with the random numbers of that micro-batch.
+  StageValues forward(const LocalStage& stage, StageValues inputs, std::int64_t first_sample,
+                      std::int64_t number) const;
 
   std::optional<LentSpan> receive_buffer(const pipeline::Message& message,
                                          std::int64_t step) override;
@@ -114,20 +107,32 @@ class PipelineStages final : public pipeline::StageWork {
   void keep_promise(const pipeline::PipelineRunner& runner, const std::vector<Step>& steps);
   void compute_forward(const pipeline::Task& task, std::int64_t step);
   void compute_backward(const pipeline::Task& task, std::int64_t step);
-  torch::Tensor forward(const pipeline::Task& task, const torch::Tensor& input, const Step& step,
-                        bool counts);
+  StageValues forward(const pipeline::Task& task, const StageValues& inputs, const Step& step,
+                      bool counts);
+  StageValues inputs_of(const pipeline::Task& task, std::int64_t step);
+  void send_on(const pipeline::Task& task, std::int64_t step, const StageValues& outputs);
+  std::vector<torch::Tensor> output_gradients(const pipeline::Task& task, std::int64_t step);
+  void send_back(const pipeline::Task& task, std::int64_t step,
+                 const std::vector<torch::Tensor>& gradients);
+  void start_backward(const Place& place, const StageValues& inputs, const StageValues& outputs);
   SplitBackward& backward_of(const pipeline::Task& task, std::int64_t step);
-  void keep_input(const Place& place, const torch::Tensor& input, std::int64_t version);
+  void keep_inputs(const Place& place, const StageValues& inputs,
+                   const std::vector<std::int64_t>& versions);
   /// The codec of a message; null if it is sent as it is.
   const ActivationCodec* codec_of(const pipeline::Message& message) const;
   std::uint64_t codec_seed(const pipeline::Message& message, std::int64_t step) const;
-  torch::Tensor empty_for(const pipeline::Message& message, std::int64_t step) const;
-  torch::Tensor take(const pipeline::Message& message, std::int64_t step);
-  torch::Tensor& put(const pipeline::Message& message, std::int64_t step,
-                     const torch::Tensor& tensor);
+  bool stays(const pipeline::Message& message) const;
+  const std::vector<BoundaryShape>& shapes_of(const pipeline::Message& message) const;
+  std::int64_t samples_of(const pipeline::Message& message, std::int64_t step) const;
+  void check_shapes(const pipeline::Message& message,
+                    const std::vector<torch::Tensor>& tensors) const;
+  std::vector<torch::Tensor> take(const pipeline::Message& message, std::int64_t step);
+  void put(const pipeline::Message& message, std::int64_t step,
+           const std::vector<torch::Tensor>& tensors);
 
   const std::vector<LocalStage>& stages_;
-  const std::vector<BoundaryShape>& boundaries_;
+  const StageEdges& edges_;
+  const EdgeShapes& shapes_;
   int all_stages_;
   Options options_;
   ActivationCodec forward_codec_, backward_codec_;
@@ -137,8 +142,9 @@ class PipelineStages final : public pipeline::StageWork {
   LossSum loss_;
   std::vector<torch::Tensor> outputs_;
   std::map<Place, SplitBackward> backwards_;
-  std::map<Place, torch::Tensor> inputs_;  ///< With recompute: from forward to backward.
-  std::map<Key, torch::Tensor> tensors_;   ///< That arrive, are being sent, or go to a local stage.
+  std::map<Place, StageValues> inputs_;  ///< With recompute: from forward to backward.
+  /// That arrive or are being sent, packed and encoded; or that go to a local stage, as they are.
+  std::map<Key, std::vector<torch::Tensor>> tensors_;
 };
 
 }  // namespace gradwire

@@ -35,10 +35,9 @@ class Capture final : public torch::autograd::FunctionPreHook {
   std::shared_ptr<variable_list> place_;
 };
 
-/// The nodes below `root`, each after those that it leads to.
-std::vector<Node*> nodes_below(Node* root) {
-  std::vector<Node*> sorted;
-  std::unordered_set<Node*> seen{root};
+/// Appends `root` and the nodes below that were not seen, each after those that it leads to.
+void add_nodes_below(Node* root, std::unordered_set<Node*>& seen, std::vector<Node*>& sorted) {
+  if (!seen.insert(root).second) return;
   std::vector<std::pair<Node*, std::size_t>> path{{root, 0}};
   while (!path.empty()) {
     auto& [node, next] = path.back();
@@ -50,7 +49,6 @@ std::vector<Node*> nodes_below(Node* root) {
     Node* const below = node->next_edge(next++).function.get();
     if (below && seen.insert(below).second) path.emplace_back(below, 0);
   }
-  return sorted;
 }
 
 /// Where to pass gradients to a node, and which: it receives none of outputs that nothing uses, such
@@ -68,19 +66,43 @@ std::pair<edge_list, variable_list> roots_of(Node& node, const variable_list& re
 
 }  // namespace
 
-SplitBackward::SplitBackward(const torch::Tensor& output, torch::Tensor input)
-    : root_(output.requires_grad() ? torch::autograd::impl::gradient_edge(output) : Edge()),
-      input_(std::move(input)) {}
+SplitBackward::SplitBackward(std::vector<torch::Tensor> outputs, std::vector<torch::Tensor> inputs)
+    : inputs_(std::move(inputs)) {
+  for (const torch::Tensor& output : outputs) {
+    has_graph_.push_back(output.requires_grad());
+    if (has_graph_.back()) roots_.push_back(torch::autograd::impl::gradient_edge(output));
+  }
+}
 
-/// Finds the nodes at which paths to parameters leave those to the input. Returns false if two of
+edge_list SplitBackward::input_edges() const {
+  edge_list edges;
+  for (const torch::Tensor& input : inputs_) {
+    edges.push_back(torch::autograd::impl::gradient_edge(input));
+  }
+  return edges;
+}
+
+variable_list SplitBackward::at_roots(const std::vector<torch::Tensor>& gradients) const {
+  variable_list of_roots;
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    if (has_graph_[i]) of_roots.push_back(gradients[i]);
+  }
+  return of_roots;
+}
+
+/// Finds the nodes at which paths to parameters leave those to the inputs. Returns false if two of
 /// them lead to one parameter.
 bool SplitBackward::find_branches() {
-  Node* const leaf = torch::autograd::impl::gradient_edge(input_).function.get();
-  std::unordered_set<Node*> leads_to_input{leaf};
-  std::unordered_map<Node*, edge_list> parameters;  // By node that does not lead to the input.
+  std::unordered_set<Node*> leads_to_input;
+  for (const Edge& edge : input_edges()) leads_to_input.insert(edge.function.get());
+  const std::unordered_set<Node*> leaves = leads_to_input;
+  std::unordered_map<Node*, edge_list> parameters;  // By node that does not lead to an input.
   std::unordered_set<Node*> taken;
-  for (Node* const node : nodes_below(root_.function.get())) {
-    if (node == leaf) continue;
+  std::unordered_set<Node*> seen;
+  std::vector<Node*> sorted;
+  for (const Edge& root : roots_) add_nodes_below(root.function.get(), seen, sorted);
+  for (Node* const node : sorted) {
+    if (leaves.contains(node)) continue;
     edge_list found;
     bool on_path = false;
     for (const Edge& edge : node->next_edges()) {
@@ -104,25 +126,24 @@ bool SplitBackward::find_branches() {
   return true;
 }
 
-torch::Tensor SplitBackward::inputs(const torch::Tensor& gradient) {
-  if (!root_.function || !input_.defined()) {
-    gradient_ = gradient;
-    return {};
+std::vector<torch::Tensor> SplitBackward::inputs(const std::vector<torch::Tensor>& gradients) {
+  if (roots_.empty() || inputs_.empty()) {
+    gradients_ = gradients;
+    return std::vector<torch::Tensor>(inputs_.size());
   }
-  if (!find_branches()) return all(gradient);
+  if (!find_branches()) return all(gradients);
   for (const Branch& branch : branches_) {
     branch.node->add_pre_hook(std::make_unique<Capture>(branch.received));
   }
-  return autograd_engine()
-      .execute({root_}, {gradient}, /*keep_graph=*/true, /*create_graph=*/false,
-               /*accumulate_grad=*/false, {torch::autograd::impl::gradient_edge(input_)})
-      .front();
+  return autograd_engine().execute(roots_, at_roots(gradients), /*keep_graph=*/true,
+                                   /*create_graph=*/false, /*accumulate_grad=*/false,
+                                   input_edges());
 }
 
 void SplitBackward::weights() {
-  if (done_ || !root_.function) return;
-  if (!input_.defined()) {
-    all(gradient_);
+  if (done_ || roots_.empty()) return;
+  if (inputs_.empty()) {
+    all(gradients_);
     return;
   }
   for (const Branch& branch : branches_) {
@@ -134,19 +155,21 @@ void SplitBackward::weights() {
                               /*create_graph=*/false, /*accumulate_grad=*/true, branch.parameters);
   }
   branches_.clear();
-  root_ = {};
+  roots_.clear();
   done_ = true;
 }
 
-torch::Tensor SplitBackward::all(const torch::Tensor& gradient) {
-  if (!root_.function) return {};
-  autograd_engine().execute({root_}, {gradient}, /*keep_graph=*/false, /*create_graph=*/false,
-                            /*accumulate_grad=*/true);
-  root_ = {};
+std::vector<torch::Tensor> SplitBackward::all(const std::vector<torch::Tensor>& gradients) {
+  std::vector<torch::Tensor> results(inputs_.size());
+  if (roots_.empty()) return results;
+  autograd_engine().execute(roots_, at_roots(gradients), /*keep_graph=*/false,
+                            /*create_graph=*/false, /*accumulate_grad=*/true);
+  roots_.clear();
   branches_.clear();
-  gradient_ = torch::Tensor();
+  gradients_.clear();
   done_ = true;
-  return input_.defined() ? input_.grad() : torch::Tensor();
+  for (std::size_t i = 0; i < inputs_.size(); ++i) results[i] = inputs_[i].grad();
+  return results;
 }
 
 }  // namespace gradwire

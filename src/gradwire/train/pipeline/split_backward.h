@@ -18,16 +18,16 @@ namespace gradwire {
 /// added in another order. Not thread-safe.
 class SplitBackward {
  public:
-  /// `output`: a result of the forward, `input`: the leaf that it was computed from; undefined if
-  /// no gradient of it is needed, as in the first stage.
-  SplitBackward(const torch::Tensor& output, torch::Tensor input);
+  /// `outputs`: results of the forward, `inputs`: the leaves that they were computed from; none if
+  /// no gradients of them are needed, as in the first stage.
+  SplitBackward(std::vector<torch::Tensor> outputs, std::vector<torch::Tensor> inputs);
 
-  /// Returns the gradient of the input, undefined if there is none. `gradient`: of the output.
-  torch::Tensor inputs(const torch::Tensor& gradient);
+  /// Returns the gradient of each input, undefined if there is none. `gradients`: of each output.
+  std::vector<torch::Tensor> inputs(const std::vector<torch::Tensor>& gradients);
   /// Adds to the gradients of the parameters. Called once, after inputs(); frees the graph.
   void weights();
   /// Both at once.
-  torch::Tensor all(const torch::Tensor& gradient);
+  std::vector<torch::Tensor> all(const std::vector<torch::Tensor>& gradients);
 
  private:
   /// A node that passes gradients on to parameters and to the input.
@@ -38,10 +38,15 @@ class SplitBackward {
   };
 
   bool find_branches();
+  torch::autograd::edge_list input_edges() const;
+  /// Of the outputs that have a graph.
+  torch::autograd::variable_list at_roots(const std::vector<torch::Tensor>& gradients) const;
 
-  torch::autograd::Edge root_;
-  torch::Tensor input_;
-  torch::Tensor gradient_;  ///< Of the output, until weights() if nothing leads to the input.
+  std::vector<bool> has_graph_;  ///< By output.
+  torch::autograd::edge_list roots_;
+  std::vector<torch::Tensor> inputs_;
+  /// Of the outputs, until weights() if there are no inputs.
+  std::vector<torch::Tensor> gradients_;
   std::vector<Branch> branches_;
   bool done_ = false;  ///< inputs() computed everything.
 };

@@ -38,7 +38,7 @@ class ReplicatedUpdate final : public StageUpdate {
         state_(module, optimizers()) {}
 
   void before_forward() override {}
-  void after_forward(const torch::Tensor& /*output*/) override {}
+  void after_forward(const std::vector<torch::Tensor>& /*outputs*/) override {}
   BlockObserver* observer() override { return &core_.replicated(); }
   bool splits_backward() const override { return true; }
   void before_backward(bool last) override { core_.replicated().prepare({}, last); }
@@ -103,7 +103,9 @@ class ShardedUpdate final : public StageUpdate {
               /*sequential=*/false) {}
 
   void before_forward() override { core_.before_forward(module_); }
-  void after_forward(const torch::Tensor& output) override { core_.after_forward({output}); }
+  void after_forward(const std::vector<torch::Tensor>& outputs) override {
+    core_.after_forward(outputs);
+  }
   BlockObserver* observer() override { return &core_; }
   // The core counts the end of an execution of the graph as the end of backward.
   bool splits_backward() const override { return false; }
@@ -155,7 +157,7 @@ class AsynchronousUpdate final : public StageUpdate {
                                   : std::vector<torch::optim::Optimizer*>{}) {}
 
   void before_forward() override {}
-  void after_forward(const torch::Tensor& /*output*/) override {}
+  void after_forward(const std::vector<torch::Tensor>& /*outputs*/) override {}
   BlockObserver* observer() override { return nullptr; }
   bool splits_backward() const override { return true; }
   void before_backward(bool /*last*/) override {}

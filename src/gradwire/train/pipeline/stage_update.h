@@ -44,7 +44,7 @@ class StageUpdate {
 
   /// Wrap each forward; layers are reported to observer() in between.
   virtual void before_forward() = 0;
-  virtual void after_forward(const torch::Tensor& output) = 0;
+  virtual void after_forward(const std::vector<torch::Tensor>& outputs) = 0;
   virtual BlockObserver* observer() = 0;
 
   /// Returns true if gradients of weights may be computed apart from those of inputs.

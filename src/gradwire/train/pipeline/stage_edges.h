@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include "gradwire/pipeline/pipeline_schedule.h"
+#include "gradwire/train/pipeline/layers.h"
+
+namespace gradwire {
+
+/// From an earlier stage to a later one.
+using StagePair = std::pair<pipeline::Stage, pipeline::Stage>;
+
+/// Shape and type of a tensor that passes between two stages; the first dimension is the samples.
+struct BoundaryShape {
+  std::vector<std::int64_t> sizes;  ///< Of one sample.
+  torch::ScalarType type = torch::kFloat32;
+
+  torch::Tensor empty(std::int64_t samples) const;
+};
+
+/// By edge: the shapes of what passes, in the order of StageEdges::values().
+using EdgeShapes = std::map<StagePair, std::vector<BoundaryShape>>;
+
+/// Which values pass between which stages: the output of a stage to the next one, and the values of
+/// skip connections from the stage of their source to that of their target, without a stop between.
+class StageEdges {
+ public:
+  /// One stage.
+  StageEdges() = default;
+  /// `cut`: number of layers of each stage.
+  StageEdges(const Layers& layers, const std::vector<std::size_t>& cut);
+
+  /// By edge, ascending: the values that pass, ascending.
+  const std::map<StagePair, std::vector<StageValue>>& values() const { return values_; }
+  /// Edges that skip a stage.
+  std::vector<pipeline::Edge> skips() const;
+
+ private:
+  std::map<StagePair, std::vector<StageValue>> values_;
+};
+
+/// One tensor as it is, several as one of one dimension.
+torch::Tensor packed(const std::vector<torch::Tensor>& tensors);
+
+/// The reverse: views of `tensor`.
+std::vector<torch::Tensor> unpacked(const torch::Tensor& tensor,
+                                    const std::vector<BoundaryShape>& shapes, std::int64_t samples);
+
+/// Memory for packed() tensors of so many samples.
+torch::Tensor empty_packed(const std::vector<BoundaryShape>& shapes, std::int64_t samples);
+
+}  // namespace gradwire
