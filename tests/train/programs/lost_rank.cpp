@@ -2,12 +2,13 @@
 //
 //     lost_rank RANK RANKS FOLDER SCHEDULE REPLICAS ZERO_STAGE LOST PHASE SIGNAL
 //
-// Rank LOST sends itself the signal at a task of the phase: warm-up, steady, drain; in the optimizer's
-// step: update; at the last task before the norm of all gradients: clip. The others print their
-// error, and exit with status 1. FOLDER is empty, and the same for all.
+// Rank LOST sends itself the signal at a task of the phase: warm-up, steady, drain; in the
+// optimizer's step: update; at the last task before the norm of all gradients: clip. The others
+// print their error, and exit with status 1. FOLDER is empty, and the same for all.
 #include <csignal>
-#include <cstdlib>
 #include <iostream>
+#include <map>
+#include <memory>
 #include <string>
 
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
@@ -90,19 +91,18 @@ void set_place(Fuse& fuse, const std::string& phase, const std::string& schedule
   if (phase == "drain" || phase == "clip") place(order.size() - 1);
 }
 
-void train(const ProcessGroup& world, int argc, char** argv) {
-  if (argc != 10) throw std::runtime_error("lost_rank needs nine arguments");
+void train(const ProcessGroup& world, char** argv) {
   const std::string schedule = argv[4], phase = argv[8];
-  const int replicas = std::atoi(argv[5]);
+  const int replicas = std::stoi(argv[5]);
   const ParallelMesh mesh(world, {.data = replicas, .pipeline = world->getSize() / replicas});
   const int stages = mesh.pipeline()->getSize();
   const auto fuse = std::make_shared<Fuse>();
-  fuse->signal = std::atoi(argv[9]);
-  if (world->getRank() == std::atoi(argv[7])) {
+  fuse->signal = std::stoi(argv[9]);
+  if (world->getRank() == std::stoi(argv[7])) {
     set_place(*fuse, phase, schedule, stages, mesh.pipeline()->getRank());
   }
   auto options = pipeline_options(mesh.pipeline(), schedule, kMicroBatches);
-  options.data = {.process_group = mesh.data(), .zero_stage = std::atoi(argv[6])};
+  options.data = {.process_group = mesh.data(), .zero_stage = std::stoi(argv[6])};
   if (phase == "clip") options.clip_norm = 1;
   Pipeline model(fused_layers(stages, fuse), options);
   for (int step = 0; step < kSteps; ++step) {
@@ -115,19 +115,19 @@ void train(const ProcessGroup& world, int argc, char** argv) {
   model.finish();
 }
 
-int run(int argc, char** argv) {
+int run(char** argv) {
   at::set_num_threads(1);
   torch::manual_seed(11);
   bootstrap::Job job;
-  job.rank = job.local_rank = std::atoi(argv[1]);
-  job.world_size = job.local_world_size = std::atoi(argv[2]);
+  job.rank = job.local_rank = std::stoi(argv[1]);
+  job.world_size = job.local_world_size = std::stoi(argv[2]);
   job.secret = "for this test only";
   const auto store =
       c10::make_intrusive<c10d::FileStore>(std::string(argv[3]) + "/store", job.world_size);
   const auto world =
       make_process_group(Communicator::connect(job, {}, std::make_shared<C10dStore>(store)), store);
   try {
-    train(world, argc, argv);
+    train(world, argv);
   } catch (const std::exception& e) {
     std::cout << e.what() << std::endl;
     return 1;
@@ -140,5 +140,5 @@ int run(int argc, char** argv) {
 }  // namespace gradwire::test
 
 int main(int argc, char** argv) {
-  return argc < 4 ? 2 : gradwire::test::run(argc, argv);
+  return argc == 10 ? gradwire::test::run(argv) : 2;
 }
