@@ -78,7 +78,7 @@ struct SkipCase {
   std::string weights = "";
 };
 
-NamedValues train(const SkipCase& what) {
+NamedValues train_with_skips(const SkipCase& what) {
   TrainedParts trained;
   on_ranks(what.ranks * what.data, [&](const ProcessGroup& world) {
     const ParallelMesh mesh(world, {.data = what.data, .pipeline = what.ranks});
@@ -137,45 +137,45 @@ NamedValues train_plain() {
 }
 
 TEST(PipelineSkips, TrainAsPlainTorch) {
-  const NamedValues actual = train({});
+  const NamedValues actual = train_with_skips({});
   for (const auto& [name, value] : train_plain()) {
     EXPECT_TRUE(torch::allclose(actual.at(name), value, 1e-4, 1e-5)) << name;
   }
 }
 
 TEST(PipelineSkips, EveryScheduleAndCutHasTheBitsOfOneStage) {
-  const NamedValues expected = train({});
+  const NamedValues expected = train_with_skips({});
   for (const std::string schedule :
        {"gpipe", "1f1b", "zero_bubble", "zero_bubble_h1", "auto", "interleaved", "zero_bubble_v"}) {
     for (const int ranks : {2, 3, 4}) {
       const bool several = schedule == "interleaved" || schedule == "zero_bubble_v";
       if (several && ranks == 3) continue;  // Six stages need no other code than four and eight.
-      expect_same(train({.ranks = ranks, .schedule = schedule}), expected,
+      expect_same(train_with_skips({.ranks = ranks, .schedule = schedule}), expected,
                   schedule + " on " + std::to_string(ranks));
     }
   }
   for (const std::vector<std::size_t>& cut :
        {std::vector<std::size_t>{2, 4, 2}, {1, 5, 2}, {4, 2, 2}}) {
-    expect_same(train({.ranks = 3, .cut = cut}), expected, std::to_string(cut[0]));
+    expect_same(train_with_skips({.ranks = 3, .cut = cut}), expected, std::to_string(cut[0]));
   }
 }
 
 TEST(PipelineSkips, AreRecomputed) {
-  expect_same(train({.ranks = 3, .schedule = "zero_bubble", .recompute = true}), train({}),
-              "recompute");
+  expect_same(train_with_skips({.ranks = 3, .schedule = "zero_bubble", .recompute = true}),
+              train_with_skips({}), "recompute");
 }
 
 TEST(PipelineSkips, WorkWithReplicasAndZero) {
-  const torch::Tensor expected = train({}).at("outputs");
+  const torch::Tensor expected = train_with_skips({}).at("outputs");
   for (const int zero : {0, 1, 2, 3}) {
     const auto actual =
-        train({.ranks = 2, .schedule = "zero_bubble", .data = 2, .zero_stage = zero});
+        train_with_skips({.ranks = 2, .schedule = "zero_bubble", .data = 2, .zero_stage = zero});
     EXPECT_TRUE(torch::allclose(actual.at("outputs"), expected, 1e-3, 1e-4)) << zero;
   }
 }
 
 TEST(PipelineSkips, AsynchronousPipelinesHaveThem) {
-  const auto values = train({.ranks = 3, .schedule = "pipedream", .weights = "stash"});
+  const auto values = train_with_skips({.ranks = 3, .schedule = "pipedream", .weights = "stash"});
   EXPECT_TRUE(torch::isfinite(values.at("outputs")).all().item<bool>());
 }
 
@@ -193,7 +193,7 @@ TEST(PipelineSkips, PassDirectlyBetweenTheirStages) {
     group->barrier()->wait();
     sent[static_cast<std::size_t>(group->getRank())] = communicator->payload_bytes_sent() - before;
   });
-  // Of ten samples with eight floats: input to stages 1 and 3, down0 to 2 and 3, and gradients back.
+  // Ten samples of eight floats: input to stages 1 and 3, down0 to 2 and 3, and gradients back.
   constexpr std::size_t kTensor = 10 * 8 * 4;
   EXPECT_EQ(sent[0], 2 * kTensor);                  // Passing; input to up0.
   EXPECT_EQ(sent[1], (2 + 1) * kTensor + kTensor);  // Passing with down0, down0 to up0; back.

@@ -73,7 +73,8 @@ SpatialConfig read_spatial(JsonFields json, const TrainConfig& config) {
   SpatialConfig spatial;
   const std::int64_t smallest = smallest_side(config.model);
   spatial.width = static_cast<int>(json.integer_or("width", 1, 1, smallest));
-  spatial.height = static_cast<int>(json.integer_or("height", ranks / spatial.width, 1, kMostRanks));
+  spatial.height =
+      static_cast<int>(json.integer_or("height", ranks / spatial.width, 1, kMostRanks));
   json.refuse_others();
   if (spatial.height * spatial.width != ranks) {
     refuse("spatial.height {} times spatial.width {} is not mesh.spatial {}", spatial.height,

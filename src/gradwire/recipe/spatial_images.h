@@ -9,7 +9,7 @@
 
 namespace gradwire::recipe {
 
-/// Square images whose space is divided over ranks, as what passes between layers: this rank's part.
+/// Square images whose space is divided over ranks: what passes between layers is this rank's part.
 struct SpatialImage {
   std::int64_t side = 0;  ///< Height and width of the whole image.
   SpatialParts parts;

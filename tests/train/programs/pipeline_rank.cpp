@@ -1,4 +1,5 @@
-// One process of a pipeline with dropout: pipeline_rank SCHEDULE FOLDER [tied] [clipped] [recompute].
+// One process of a pipeline with dropout:
+// pipeline_rank SCHEDULE FOLDER [tied] [clipped] [recompute]
 #include <algorithm>
 #include <filesystem>
 #include <string>

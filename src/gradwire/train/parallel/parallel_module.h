@@ -22,8 +22,9 @@ struct ParameterBox {
   bool operator==(const ParameterBox&) const = default;
 };
 
-/// Base of layers whose parameters are split over the ranks of a group. Null: this rank alone. Parameters that a layer
-/// does not split are replicated: equal on every rank of its group, as are their gradients.
+/// Base of layers whose parameters are split over the ranks of a group. Null: this rank alone.
+/// Parameters that a layer does not split are replicated: equal on every rank of its group, as are
+/// their gradients.
 class ParallelModule : public torch::nn::Module {
  public:
   explicit ParallelModule(ProcessGroup group) : group_(std::move(group)) {}

@@ -107,8 +107,8 @@ LayerSkips skips_of(const Layers& layers, std::size_t layer);
 /// Exception(invalid_argument) if there are fewer layers than stages.
 std::vector<std::size_t> balanced_cut(const std::vector<double>& weights, int stages);
 
-/// Returns the number of parameters of each layer, of divided layers as if they were not. Makes one layer at a time, and leaves torch's
-/// random numbers as they were.
+/// Returns the number of parameters of each layer, of divided layers as if they were not. Makes one
+/// layer at a time, and leaves torch's random numbers as they were.
 std::vector<double> parameter_counts(const Layers& layers);
 
 /// Throws Exception(invalid_argument) if `cut`, unless it is empty, does not have the number of

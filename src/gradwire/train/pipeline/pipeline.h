@@ -118,7 +118,7 @@ class Pipeline final : public Checkpointable {
   void finish();
 
   /// Returns the outputs, in evaluation mode, on the rank with the last stage; undefined elsewhere.
-  /// The inputs pass through the stages in as many micro-batches as there are ranks in the pipeline.
+  /// The inputs pass through the stages in as many micro-batches as the pipeline has ranks.
   /// Each replica evaluates its own inputs, with the buffers of the first.
   torch::Tensor evaluate(const torch::Tensor& inputs, std::int64_t samples = -1);
 

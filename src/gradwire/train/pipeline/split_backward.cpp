@@ -51,8 +51,8 @@ void add_nodes_below(Node* root, std::unordered_set<Node*>& seen, std::vector<No
   }
 }
 
-/// Where to pass gradients to a node, and which: it receives none of outputs that nothing uses, such
-/// as the statistics of group norm.
+/// Where to pass gradients to a node, and which: it receives none of outputs that nothing uses,
+/// such as the statistics of group norm.
 std::pair<edge_list, variable_list> roots_of(Node& node, const variable_list& received) {
   edge_list edges;
   variable_list gradients;
