@@ -221,7 +221,7 @@ class AllVersions {
       inputs.push_back(s == 0 ? x : x.detach().requires_grad_());
       Stage& stage = stages_[static_cast<std::size_t>(s)];
       stage.use(forward_weights(s));
-      x = stage.module->forward(inputs.back(), [](std::size_t) {});
+      x = stage.module->forward({{kPassing, inputs.back()}}, [](std::size_t) {}).at(kPassing);
       outputs.push_back(x);
     }
     const torch::Tensor sum = cross_entropy_sum().sum(x, target);

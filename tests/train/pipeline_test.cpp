@@ -58,7 +58,7 @@ NamedValues train_plainly(const Case& what) {
     const auto sizes = batch.inputs.tensor_split(what.micro_batches);
     const auto targets = batch.targets.tensor_split(what.micro_batches);
     for (std::size_t i = 0; i < sizes.size(); ++i) {
-      const auto output = model.forward(sizes[i], [](std::size_t) {});
+      const auto output = model.forward({{kPassing, sizes[i]}}, [](std::size_t) {}).at(kPassing);
       (loss.sum(output, targets[i]) / static_cast<double>(what.samples)).backward();
     }
     if (what.clip) {
