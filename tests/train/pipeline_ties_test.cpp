@@ -86,6 +86,8 @@ TEST(TiedParameters, ProcessesWithDropoutHaveTheBitsOfOne) {
   expect_ties_hold(alone);
   expect_same(train_in_processes(3, "1f1b", {"tied", "clipped"}), alone, "1f1b");
   expect_same(train_in_processes(4, "zero_bubble", {"tied", "clipped"}), alone, "zero_bubble");
+  expect_same(train_in_processes(2, "interleaved", {"tied", "clipped", "recompute"}), alone,
+              "recomputed");
 }
 
 constexpr int kTokens = 11;
