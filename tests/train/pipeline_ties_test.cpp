@@ -210,6 +210,23 @@ TEST(TiedParameters, NamesWhatCannotBeTiedBeforeTraining) {
   EXPECT_THROW(Layers().tie("a.weight", "b.weight").tie("b.weight", "c.weight"), Exception);
 }
 
+/// A layer with a parameter of its caller.
+struct BorrowedImpl : torch::nn::Module {
+  explicit BorrowedImpl(const torch::Tensor& tensor)
+      : weight(register_parameter("weight", tensor)) {}
+  torch::Tensor forward(const torch::Tensor& x) { return x * weight; }
+  torch::Tensor weight;
+};
+TORCH_MODULE(Borrowed);
+
+TEST(TiedParameters, OneTensorInTwoStagesIsRefused) {
+  const torch::Tensor shared = torch::ones({5});
+  Layers layers;
+  for (const std::string name : {"a", "b"}) layers.add(name, [=] { return Borrowed(shared); });
+  EXPECT_THAT(refusal_of_ties(layers),
+              HasSubstr("a.weight and b.weight are one tensor, in stages 0 and 1"));
+}
+
 TEST(TiedParameters, FrozenOnesShareTheirFirstValues) {
   TrainedParts trained;
   on_ranks(2, [&](const ProcessGroup& group) {

@@ -31,18 +31,31 @@ TiedParameters::TiedParameters(const Layers& layers, Rank rank) : rank_(rank) {
 
 void TiedParameters::add_layer(const std::string& layer, const torch::nn::Module& module,
                                pipeline::Stage stage, Rank owner, std::size_t first_parameter) {
-  if (ties_.empty()) return;
   std::size_t place = first_parameter;
   for (const auto& [own_name, parameter] : all_parameters(module)) {
-    const std::string& name = names_.emplace_back(layer + "." + own_name);
+    const std::string name = layer + "." + own_name;
+    Seen seen{name, stage, c10::weak_intrusive_ptr<c10::TensorImpl>(parameter.getIntrusivePtr())};
+    check_apart(seen);
+    seen_.push_back(std::move(seen));
     const auto tie = std::ranges::find_if(
         ties_, [&](const Tie& each) { return std::ranges::count(each.names, name) > 0; });
     if (tie != ties_.end()) {
       if (parameter.requires_grad() && !tie->holders.empty()) repeated_.push_back(place);
-      const int tag = kFirstTag + static_cast<int>(names_.size());
+      const int tag = kFirstTag + static_cast<int>(seen_.size());
       add_holder(*tie, {.name = name, .stage = stage, .rank = owner, .tag = tag}, parameter);
     }
     if (parameter.requires_grad()) ++place;
+  }
+}
+
+/// Each stage would step its own copy of a tensor that modules share.
+void TiedParameters::check_apart(const Seen& parameter) const {
+  for (const Seen& other : seen_) {
+    if (other.stage == parameter.stage || other.tensor != parameter.tensor) continue;
+    refuse(
+        "{} and {} are one tensor, in stages {} and {}: make one of each, and tie them by "
+        "Layers::tie",
+        other.name, parameter.name, other.stage, parameter.stage);
   }
 }
 
@@ -62,16 +75,18 @@ void TiedParameters::add_holder(Tie& tie, Holder holder, const torch::Tensor& pa
 }
 
 void TiedParameters::complete() {
-  const std::vector<std::string_view> known(names_.begin(), names_.end());
+  std::vector<std::string_view> known;
+  for (const Seen& each : seen_) known.push_back(each.name);
   for (Tie& tie : ties_) {
     for (const std::string& name : tie.names) {
-      if (std::ranges::count(names_, name) > 0) continue;
+      if (std::ranges::count(known, name) > 0) continue;
       const auto nearest = nearest_name(name, known);
       refuse("the tie of {}: no layer has a parameter {}{}", fmt::join(tie.names, " and "), name,
              nearest ? fmt::format(" (did you mean {}?)", *nearest) : "");
     }
     tie.first = torch::Tensor();
   }
+  seen_.clear();
 }
 
 bool TiedParameters::has(pipeline::Stage stage) const {

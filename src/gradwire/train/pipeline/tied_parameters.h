@@ -26,7 +26,7 @@ class TiedParameters {
   /// Called for each layer of the model, in order, on every rank: gives holders the initial values
   /// of the first. `first_parameter`: the place in the model of the layer's first trainable
   /// parameter. Throws Exception(invalid_argument) that names two holders which differ in shape,
-  /// type, or in being trained.
+  /// type, or in being trained; or two parameters of different stages that are one tensor.
   void add_layer(const std::string& layer, const torch::nn::Module& module, pipeline::Stage stage,
                  Rank owner, std::size_t first_parameter);
   /// Called after the last layer. Throws Exception(invalid_argument) for a name that no layer has.
@@ -58,15 +58,22 @@ class TiedParameters {
     torch::Tensor first;          ///< The first holder's initial values.
     bool trains = true;
   };
+  /// The weak pointer keeps the address from being used again.
+  struct Seen {
+    std::string name;
+    pipeline::Stage stage = 0;
+    c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
+  };
   using TensorOf = std::function<torch::Tensor(const torch::Tensor& parameter)>;
 
+  void check_apart(const Seen& parameter) const;
   void add_holder(Tie& tie, Holder holder, const torch::Tensor& parameter) const;
   std::vector<torch::Tensor> exchange(c10d::ProcessGroup& group, const Tie& tie,
                                       const TensorOf& own) const;
 
   Rank rank_;
   std::vector<Tie> ties_;
-  std::vector<std::string> names_;  ///< Of all parameters.
+  std::vector<Seen> seen_;  ///< All parameters, until complete().
   std::vector<std::size_t> repeated_;
 };
 
