@@ -28,7 +28,7 @@ struct MeshCommand : ::testing::Test {
     write_file(folder / "text", text);
     write_file(folder / "gpt.json", R"({
       "data": {"name": "text", "context": 8}, "batch_size": 16, "epochs": 1,
-      "model": {"name": "gpt", "layers": 2, "width": 16, "heads": 4, "vocabulary": 127},
+      "model": {"name": "gpt", "layers": 2, "width": 16, "heads": 4, "vocabulary": 257},
       "optimizer": {"name": "adam", "learning_rate": 0.001},
       "gradient_clipping": 0.5, "checkpoint_every": 4})");
     write_file(folder / "resnet.json", R"({

@@ -65,6 +65,13 @@ std::vector<torch::Tensor> tensors_of(const StageValues& values) {
   return tensors;
 }
 
+std::vector<torch::Tensor> in_order(const StageValues& values,
+                                    const std::vector<StageValue>& order) {
+  std::vector<torch::Tensor> tensors;
+  for (const StageValue value : order) tensors.push_back(values.at(value));
+  return tensors;
+}
+
 void require_gradients(const StageValues& values) {
   for (const auto& [value, tensor] : values) tensor.requires_grad_();
 }
@@ -215,9 +222,10 @@ void PipelineStages::compute_forward(const pipeline::Task& task, std::int64_t st
 
 void PipelineStages::start_backward(const Place& place, const StageValues& inputs,
                                     const StageValues& outputs) {
-  const bool first = std::get<1>(place) == 0;
-  backwards_.emplace(place, SplitBackward(tensors_of(outputs), first ? std::vector<torch::Tensor>()
-                                                                     : tensors_of(inputs)));
+  const pipeline::Stage stage = std::get<1>(place);
+  backwards_.emplace(place,
+                     SplitBackward(in_order(outputs, edges_.outputs_of(stage)),
+                                   stage == 0 ? std::vector<torch::Tensor>() : tensors_of(inputs)));
 }
 
 /// `versions`: of the inputs before the forward.
@@ -265,7 +273,7 @@ SplitBackward& PipelineStages::backward_of(const pipeline::Task& task, std::int6
   return backwards_.at(place);
 }
 
-/// Of each output of the stage, in the order of StageValues.
+/// Of each output of the stage, in the order of StageEdges::outputs_of().
 std::vector<torch::Tensor> PipelineStages::output_gradients(const pipeline::Task& task,
                                                             std::int64_t step) {
   if (is_last(task.stage)) return {torch::ones({})};
@@ -275,7 +283,7 @@ std::vector<torch::Tensor> PipelineStages::output_gradients(const pipeline::Task
     const auto tensors = take({edge.second, edge.first, task.micro_batch}, step);
     for (std::size_t v = 0; v < values.size(); ++v) gradients[values[v]] = tensors[v];
   }
-  return tensors_of(gradients);
+  return in_order(gradients, edges_.outputs_of(task.stage));
 }
 
 /// `gradients`: of each input of the stage, in the order of StageValues.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <numeric>
 
 namespace gradwire {
@@ -35,10 +36,25 @@ StageEdges::StageEdges(const Layers& layers, const std::vector<std::size_t>& cut
   const auto stages = stages_of(cut);
   StageValue value = 0;
   for (const Layers::Skip& skip : layers.skips()) {
+    targets_.push_back(skip.to);
     const StagePair edge{stages[skip.from], stages[skip.to]};
     if (edge.first != edge.second) values_[edge].push_back(value);
     ++value;
   }
+}
+
+std::vector<StageValue> StageEdges::outputs_of(pipeline::Stage stage) const {
+  std::vector<StageValue> skipped;
+  for (const auto& [edge, values] : values_) {
+    if (edge.first != stage) continue;
+    std::ranges::copy_if(values, std::back_inserter(skipped),
+                         [](StageValue value) { return value != kPassing; });
+  }
+  std::ranges::stable_sort(skipped, std::greater(), [this](StageValue value) {
+    return targets_[static_cast<std::size_t>(value)];
+  });
+  skipped.push_back(kPassing);  // The next layer takes it.
+  return skipped;
 }
 
 std::vector<pipeline::Edge> StageEdges::skips() const {

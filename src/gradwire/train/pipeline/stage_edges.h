@@ -38,11 +38,15 @@ class StageEdges {
 
   /// By edge, ascending: the values that pass, ascending.
   const std::map<StagePair, std::vector<StageValue>>& values() const { return values_; }
+  /// What a stage sends, the value of the last target first: one process adds the gradients of a
+  /// tensor with several uses in this order. Of the last stage, what it returns.
+  std::vector<StageValue> outputs_of(pipeline::Stage stage) const;
   /// Edges that skip a stage.
   std::vector<pipeline::Edge> skips() const;
 
  private:
   std::map<StagePair, std::vector<StageValue>> values_;
+  std::vector<std::size_t> targets_;  ///< By skip connection: the layer that takes it.
 };
 
 /// One tensor as it is, several as one of one dimension.
