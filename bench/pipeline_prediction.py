@@ -24,7 +24,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests/h
 from harness import RSH, Hosts  # noqa: E402
 
 RATES = {"1gbit": "1Gb/s", "500mbit": "500Mb/s"}
-SCHEDULES = ["gpipe", "1f1b", "1f1b:4", "zero_bubble_h1", "zero_bubble", "zero_bubble:12"]
+SCHEDULES = ["gpipe", "1f1b", "zero_bubble", "zero_bubble:12"]
 IDEAL_MS = 960
 # Sums of a stage's gradients after each step, and after each micro-batch.
 SUMS = {"each step, 32 MiB": ["--gradient-bytes", "32M"],
@@ -90,7 +90,7 @@ def gains(gradwire, hosts, rounds):
             for priority in ("with", "without"):
                 flag = [] if priority == "with" else ["--equal-priority"]
                 for row in bench(gradwire, hosts, "--replicas", "2", "--schedule",
-                                 "1f1b,1f1b:2,zero_bubble", *options, *flag):
+                                 "1f1b:2,zero_bubble", *options, *flag):
                     key = (name, row["schedule"])
                     found.setdefault(key, {}).setdefault(priority, []).append(row["step_ms"])
         print(f"# round {number + 1} of {rounds}: load {os.getloadavg()[0]:.1f}", file=sys.stderr,
