@@ -3,9 +3,9 @@
 
 usage: pipeline_prediction.py GRADWIRE [--rounds K] [--gain] [--json FILE]
 
-Hosts are four network namespaces on shaped links (tests/hosts/hosts.sh), which requires root. Compute
-is emulated, messages are sent. Each rate and schedule is measured in each round; the table has the
-medians, beside what `gradwire schedule` predicts from the name of the network alone (planned), and
+Hosts are four network namespaces on shaped links (tests/hosts/hosts.sh), which requires root.
+Compute is emulated, messages are sent. Each rate and schedule is measured in each round; the table
+has the medians, beside what `gradwire schedule` predicts from the name of the network alone (planned), and
 from the transfer times measured before the run (simulated). With --gain it measures two replicas of
 two stages instead, with and without priority of messages between stages over sums of gradients.
 """
@@ -69,8 +69,8 @@ def predictions(gradwire, hosts, rounds):
 
 
 def prediction_table(gradwire, found):
-    print("| rate | schedule | run | least to greatest | planned | error | simulated | error | idle: "
-          "run, simulated |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    print("| rate | schedule | run | least to greatest | planned | error | simulated | error | "
+          "idle: run, simulated |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for (rate, schedule), rows in found.items():
         steps = [row["step_ms"] for row in rows]
         run = statistics.median(steps)
@@ -99,7 +99,8 @@ def gains(gradwire, hosts, rounds):
           "| --- | --- | --- | --- | --- |")
     for (name, schedule), steps in found.items():
         equal, first = (statistics.median(steps[p]) for p in ("without", "with"))
-        print(f"| {name} | `{schedule}` | {equal:,.0f} ms | {first:,.0f} ms | {first / equal:.3f} |")
+        print(f"| {name} | `{schedule}` | {equal:,.0f} ms | {first:,.0f} ms | "
+              f"{first / equal:.3f} |")
     return found
 
 

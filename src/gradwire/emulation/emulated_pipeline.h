@@ -16,7 +16,8 @@
 
 namespace gradwire::emulation {
 
-/// Replicas of an emulated pipeline, which sum the gradients of each stage as data parallelism does.
+/// Replicas of an emulated pipeline, which sum the gradients of each stage as data parallelism
+/// does.
 struct EmulatedReplicas {
   std::shared_ptr<Communicator> group;  ///< The ranks with the same stages; null: one replica.
   std::size_t gradient_bytes = 0;       ///< Of a stage.
@@ -100,7 +101,8 @@ struct PipelineFigures {
   double step = 0;    ///< Seconds: median of the steps, of the slowest rank.
   double ideal = 0;   ///< Seconds of the computations of the rank that has most.
   double bubble = 0;  ///< 1 - ideal / step.
-  /// Seconds of a step in simulation, with the transfer time as measured, without sums of gradients.
+  /// Seconds of a step in simulation, with the transfer time as measured, without sums of
+  /// gradients.
   double predicted = 0;
   int kept = 0;  ///< Micro-batches that a rank kept at most, of all ranks.
 };

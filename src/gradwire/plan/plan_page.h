@@ -23,8 +23,8 @@ PlanGrid default_grid(const PlanInput& input);
 
 /// Returns a page with sliders for nodes, network, batch and codec. It contains a table with one
 /// plan per point of the grid, and interpolates between them linearly in the logarithms of nodes
-/// and batch. Below, compare_ways() of `input`, with the drawing of the pipeline's schedule. Errors as
-/// html_page().
+/// and batch. Below, compare_ways() of `input`, with the drawing of the pipeline's schedule. Errors
+/// as html_page().
 Result<std::string> plan_page(const PlanInput& input, const PlanGrid& grid);
 
 }  // namespace gradwire::plan

@@ -31,8 +31,8 @@ struct PipelineSettings {
   pipeline::PipelineCosts costs;  ///< Written if `stages` is not empty.
 };
 
-/// Returns the strategy as a configuration of `gradwire train` (docs/training.md). Pipelines compute
-/// in fp32, as `gradwire train` does.
+/// Returns the strategy as a configuration of `gradwire train` (docs/training.md). Pipelines
+/// compute in fp32, as `gradwire train` does.
 std::string train_config(const PlanInput& input, const PipelineSettings& pipeline = {});
 
 /// Returns a time in whole nanoseconds, as train_config() writes it.

@@ -42,9 +42,9 @@ struct PlacedHosts {
 /// Returns the fastest pipeline of the global batch over two or more of the hosts, one replica: the
 /// hosts, their order and the cut by place_on_hosts(), for each number of stages (above kExactHosts
 /// hosts only one stage on each), up to 1, 2 and 4 micro-batches per stage (as many as divide the
-/// batch; or the input's, if above 1) and each schedule, whose simulated steps decide. `schedules`: names of pipeline/catalogue.h;
-/// empty: 1f1b, zero_bubble, zero_bubble_h1 and auto, also with less memory. Returns nullopt if none
-/// fits. Throws what make_pipeline() throws.
+/// batch; or the input's, if above 1) and each schedule, whose simulated steps decide.
+/// `schedules`: names of pipeline/catalogue.h; empty: 1f1b, zero_bubble, zero_bubble_h1 and auto,
+/// also with less memory. Returns nullopt if none fits. Throws what make_pipeline() throws.
 std::optional<PlacedHosts> place_over_hosts(const PlanInput& input, const HostLinks& links,
                                             const std::vector<std::string>& schedules = {});
 
