@@ -36,8 +36,9 @@ class Pipeline(unittest.TestCase):
         for row in rows.values():
             self.assertAlmostEqual(row["ideal_ms"], 960)
             self.assertAlmostEqual(row["bubble"], 1 - 960 / row["step_ms"], places=6)
-            # A sleep never ends early, but may end late on a busy machine.
-            self.assertGreater(row["step_ms"], 0.98 * row["predicted_ms"], output)
+            # A sleep never ends early, but may end late on a busy machine, where a transfer also
+            # takes longer when it is measured.
+            self.assertGreater(row["step_ms"], 0.95 * row["predicted_ms"], output)
             self.assertLess(row["step_ms"], 1.2 * row["predicted_ms"], output)
         kept = {name: row["kept"] for name, row in rows.items()}
         self.assertEqual(kept, {"gpipe": 16, "1f1b": 7, "1f1b:4": 4, "zero_bubble:12": 12})
