@@ -50,6 +50,23 @@ TEST(Plan, ClimbsTheLadder) {
   EXPECT_DOUBLE_EQ(eta(), 94.5);
 }
 
+TEST(Plan, PlacesAPipelineOverHostsThatDiffer) {
+  const std::vector<std::string> hosts{
+      "place",       "--model", "gpt2",    "--batch",         "8", "--speeds", "1,0.5,1",
+      "--precision", "fp32",    "--rates", "10gbe,10gbe,1gbe"};
+  const Outcome shown = plan(hosts);
+  ASSERT_EQ(shown.status, 0) << shown.err;
+  EXPECT_THAT(shown.out, HasSubstr("gradwire train pipeline.json --hosts host"));
+  const nlohmann::json placed = planned(hosts)["over_hosts"];
+  EXPECT_EQ(placed["hosts"].size() + placed["unused"].size(), 3u);
+  EXPECT_EQ(placed["config"]["pipeline"]["cut"], placed["cut"]);
+  EXPECT_EQ(placed["memory_bytes"].size(), placed["hosts"].size());
+  EXPECT_LT(placed["step_ms"], placed["even_step_ms"]);
+  const Outcome wrong = plan({"place", "--nodes", "4", "--speeds", "1,0.5"});
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("--speeds has 2 values for 4 hosts"));
+}
+
 TEST(Plan, ExplainsAndKeepsItsNumbers) {
   const TemporaryFolder folder;
   const std::string json = folder.path() + "/plan.json";
