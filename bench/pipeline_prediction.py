@@ -4,10 +4,11 @@
 usage: pipeline_prediction.py GRADWIRE [--rounds K] [--gain] [--json FILE]
 
 Hosts are four network namespaces on shaped links (tests/hosts/hosts.sh), which requires root.
-Compute is emulated, messages are sent. Each rate and schedule is measured in each round; the table
-has the medians, beside what `gradwire schedule` predicts from the name of the network alone (planned), and
-from the transfer times measured before the run (simulated). With --gain it measures two replicas of
-two stages instead, with and without priority of messages between stages over sums of gradients.
+Compute is emulated, messages are sent. Each rate and schedule is measured in each round. The table
+has the medians, beside what `gradwire schedule` predicts from the name of the network alone
+(planned), and from the transfer times measured before the run (simulated). With --gain it measures
+two replicas of two stages instead, with and without priority of messages between stages over sums
+of gradients. On a busy machine, start it with real-time priority: chrt -r 1.
 """
 
 import argparse
