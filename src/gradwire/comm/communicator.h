@@ -52,7 +52,7 @@ struct LentConstSpan {
 };
 
 struct OperationOptions {
-  /// Operations of higher priority overtake those of lower priority on the wire. Default: 0.
+  /// Operations of higher priority overtake those of lower priority to the same peer. Default: 0.
   int priority = 0;
   /// Lane of a collective. All ranks must call the collectives of one lane in the same order; lanes
   /// are independent of each other. Default: 0; reserve_lanes() returns others.

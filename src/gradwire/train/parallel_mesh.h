@@ -21,7 +21,7 @@ struct MeshPosition {
 
 /// The ranks of a job as a grid for hybrids of data, pipeline, tensor and spatial parallelism. Each
 /// axis has a process group: the ranks that differ from this one along that axis alone. Groups are
-/// views of one communicator: they share its connections, and activations overtake gradients.
+/// views of one communicator: they share its connections.
 ///
 ///     gradwire::ParallelMesh mesh(gradwire::init(), {.data = 2, .pipeline = 4});
 ///     gradwire::Pipeline model(layers, {.process_group = mesh.pipeline(),
