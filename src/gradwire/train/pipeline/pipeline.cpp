@@ -323,7 +323,7 @@ bool Pipeline::has_last_stage() const {
 }
 
 Pipeline::Run& Pipeline::run_for(std::int64_t samples, bool trains) {
-  int parts = parts_of(samples, trains);
+  int parts = parts_of(samples);
   if (trains && updates_each_micro_batch(rule_of(method_))) parts = 1;
   Run& run = runs_[{parts, trains}];
   if (!run.runner) {
@@ -374,7 +374,7 @@ std::function<double()> Pipeline::count_of(const MicroBatches& batch) {
 std::vector<PipelineStages::Step> Pipeline::steps_of(const Run& run, const torch::Tensor& inputs,
                                                      const torch::Tensor& targets,
                                                      std::int64_t samples) {
-  const int parts = parts_of(samples, run.schedule.trains);
+  const int parts = parts_of(samples);
   MicroBatches batch = micro_batches_of(samples, parts, inputs, targets);
   std::vector<PipelineStages::Step> steps;
   if (parts == run.schedule.micro_batches) {
@@ -401,8 +401,7 @@ LossSum Pipeline::train_step(const torch::Tensor& inputs, const torch::Tensor& t
       each.count = count_of(each.batch);
       each.before = step.before;
     }
-    const bool is_alike =
-        count == 1 && parts_of(step.next_samples, /*trains=*/true) == run.schedule.micro_batches;
+    const bool is_alike = count == 1 && parts_of(step.next_samples) == run.schedule.micro_batches;
     work_->begin(*run.runner, std::move(steps), is_alike ? step.next_samples : -1);
     for (std::size_t i = 0; i < count; ++i) run.runner->step();
     step_together(step.before);

@@ -118,8 +118,8 @@ class Pipeline final : public Checkpointable {
   void finish();
 
   /// Returns the outputs, in evaluation mode, on the rank with the last stage; undefined elsewhere.
-  /// The inputs pass through the stages in as many micro-batches as the pipeline has ranks.
-  /// Each replica evaluates its own inputs, with the buffers of the first.
+  /// The inputs pass in micro-batches, as in training, so that bits depend on neither stages nor
+  /// cut. Each replica evaluates its own inputs, with the buffers of the first.
   torch::Tensor evaluate(const torch::Tensor& inputs, std::int64_t samples = -1);
 
   /// This rank's stages.
@@ -156,10 +156,9 @@ class Pipeline final : public Checkpointable {
   void check_ties(const Layers& layers) const;
   void check_agreement(const Layers& layers) const;
   Run& run_for(std::int64_t samples, bool trains);
-  /// The number of micro-batches. Evaluation needs no more than fill the pipeline.
-  int parts_of(std::int64_t samples, bool trains) const {
-    const int most = trains ? options_.micro_batches : ranks_;
-    return static_cast<int>(std::min<std::int64_t>(most, samples));
+  /// The number of micro-batches.
+  int parts_of(std::int64_t samples) const {
+    return static_cast<int>(std::min<std::int64_t>(options_.micro_batches, samples));
   }
   std::function<double()> count_of(const MicroBatches& batch);
   std::vector<PipelineStages::Step> steps_of(const Run& run, const torch::Tensor& inputs,
