@@ -174,7 +174,7 @@ class DamagedManifests(Case):
                              (file({"crc32c": "z"}), "crc32c"), (file({"bytes": -1}), "bytes"),
                              ({"step": "63"}, "step"), ({"run": 3}, "run"),
                              ({"model": json.loads("[" * 900 + "]" * 900)}, "nested"),
-                             ({"rank_tensors": []}, "rank_tensors"), ({"version": 2}, "version 2")):
+                             ({"rank_tensors": []}, "rank_tensors"), ({"version": 3}, "version 3")):
             self.manifest.write_text(sealed({**whole, **change}))
             self.refused(str(self.manifest), word, manifest=True)
 

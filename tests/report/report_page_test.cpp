@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "gradwire/base/markup.h"
 #include "gradwire/report/report_data.h"
 
 namespace gradwire::report {
@@ -118,7 +119,7 @@ TEST(ReportData, HasEachRunsFigures) {
 }
 
 TEST(HtmlPage, TextOfUsersStaysText) {
-  EXPECT_EQ(html_escaped("<a href=\"x\">'&"), "&lt;a href=&quot;x&quot;&gt;&#39;&amp;");
+  EXPECT_EQ(markup_escaped("<a href=\"x\">'&"), "&lt;a href=&quot;x&quot;&gt;&#39;&amp;");
   const std::string nasty = "</script><script>alert(1)</script><!--";
   const auto safe = json_for_script(nlohmann::json(nasty).dump());
   EXPECT_THAT(safe, Not(HasSubstr("<")));

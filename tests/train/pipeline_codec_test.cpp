@@ -149,6 +149,31 @@ TEST(PipelineCodec, SendsTheEncodedBytes) {
   }
 }
 
+TEST(PipelineCodec, EachBoundaryHasItsOwn) {
+  std::vector<std::size_t> sent(3);
+  on_ranks(3, [&](const ProcessGroup& group) {
+    Pipeline model(shared_layers(), coded_options(group, {"int8,none", "none,bf16"}));
+    const auto batch = pipeline_batch(8, 0);
+    model.train_step(batch.inputs, batch.targets);
+    const auto communicator = communicator_of(*group);
+    const auto sent_with_barrier = [&] {
+      communicator->barrier().wait();
+      return communicator->payload_bytes_sent();
+    };
+    const std::size_t begin = sent_with_barrier();
+    const std::size_t barrier = sent_with_barrier() - begin;
+    model.train_step(batch.inputs, batch.targets);
+    sent[static_cast<std::size_t>(group->getRank())] = sent_with_barrier() - begin - 2 * barrier;
+  });
+  constexpr std::size_t kValues = 2 * 8;  // Of a micro-batch; there are four.
+  const auto bytes_of = [](const std::string& codec) {
+    return value_or_throw(codec::make_codec(codec))->encoded_bytes(kValues);
+  };
+  EXPECT_EQ(sent[0], 4 * bytes_of("int8"));
+  EXPECT_EQ(sent[1], 4 * (4 * kValues + 4 * kValues));
+  EXPECT_EQ(sent[2], 4 * bytes_of("bf16"));
+}
+
 TEST(PipelineCodec, LearnsAsWithout) {
   const auto losses_of = [](const ActivationCodecs& codecs) {
     std::vector<double> losses;
@@ -199,6 +224,7 @@ std::string refusal_of_codecs(const ActivationCodecs& codecs,
 TEST(PipelineCodec, NamesWhatItCannotEncode) {
   EXPECT_THAT(refusal_of_codecs({"int9", "none"}), HasSubstr("did you mean \"int8\""));
   EXPECT_THAT(refusal_of_codecs({"none", "power_sgd"}), HasSubstr("not a codec of single values"));
+  EXPECT_THAT(refusal_of_codecs({"int8,none", "none"}), HasSubstr("one for each of 1 boundaries"));
   Layers doubles;
   doubles.add("input", [] {
     return torch::nn::Functional([](const torch::Tensor& x) { return x.to(torch::kFloat64); });

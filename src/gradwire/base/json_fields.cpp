@@ -163,6 +163,12 @@ std::string JsonFields::text_or(std::string_view key, std::string fallback) {
   return request(key) ? text(key) : std::move(fallback);
 }
 
+std::vector<std::string> JsonFields::texts_or(std::string_view key, const std::string& fallback) {
+  if (!request(key)) return {fallback};
+  if (value_.find(key)->is_array()) return texts(key);
+  return {text(key)};
+}
+
 std::string JsonFields::choice_or(std::string_view key, std::string fallback,
                                   const std::vector<std::string_view>& choices) {
   auto chosen = text_or(key, std::move(fallback));

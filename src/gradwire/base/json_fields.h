@@ -54,6 +54,8 @@ class JsonFields {
                           std::int64_t max = std::numeric_limits<std::int64_t>::max());
   bool flag_or(std::string_view key, bool fallback);
   std::string text_or(std::string_view key, std::string fallback);
+  /// A string, or a list of strings; one string is a list of it.
+  std::vector<std::string> texts_or(std::string_view key, const std::string& fallback);
   /// A string that must be one of `choices`.
   std::string choice_or(std::string_view key, std::string fallback,
                         const std::vector<std::string_view>& choices);

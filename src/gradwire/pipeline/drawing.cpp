@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "gradwire/base/markup.h"
+
 namespace gradwire::pipeline {
 namespace {
 
@@ -45,21 +47,6 @@ void add_legend(std::string& svg, const Timeline& timeline) {
         x, style.color, x + 16, style.name);
     x += 40 + kDigit * static_cast<double>(style.name.size());
   }
-}
-
-/// Replaces characters with a meaning in XML: a name may be that of a file.
-std::string escaped(std::string_view text) {
-  std::string result;
-  for (const char each : text) {
-    if (each == '&') {
-      result += "&amp;";
-    } else if (each == '<') {
-      result += "&lt;";
-    } else {
-      result += each;
-    }
-  }
-  return result;
 }
 
 std::string box_of(const TimedTask& each, bool one_stage, double scale) {
@@ -127,8 +114,9 @@ std::string draw_svg(const PipelineSchedule& schedule, const Timeline& timeline)
       "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
       "<text x=\"{2:.0f}\" y=\"22\" font-size=\"15\">{3}: {4} micro-batches, {5:.4g} ms, {6:.1f} % "
       "idle</text>\n",
-      kLeft + kWidth + 20, kTop + kRow * schedule.ranks() + 10, kLeft, escaped(schedule.name),
-      schedule.micro_batches, 1e3 * timeline.step_seconds, 100 * timeline.bubble);
+      kLeft + kWidth + 20, kTop + kRow * schedule.ranks() + 10, kLeft,
+      markup_escaped(schedule.name), schedule.micro_batches, 1e3 * timeline.step_seconds,
+      100 * timeline.bubble);
   add_legend(svg, timeline);
   for (Rank rank = 0; rank < schedule.ranks(); ++rank) {
     svg +=

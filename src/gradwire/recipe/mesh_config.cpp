@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "gradwire/base/refuse.h"
 #include "gradwire/codec/catalogue.h"
@@ -117,13 +121,26 @@ pipeline::PipelineCosts read_pipeline_costs(JsonFields json) {
   return costs;
 }
 
-/// "none", or a codec of single values.
+/// "none" or a codec of single values, or a list of them. Returns them separated by commas.
 std::string read_activation_codec(JsonFields& json, std::string_view key) {
-  std::string name = json.text_or(key, "none");
-  if (name == "none") return name;
-  const auto known = codec::make_codec(name);
-  if (!known) refuse("pipeline.codec.{}: {}", key, known.error().message);
-  return name;
+  const auto names = json.texts_or(key, "none");
+  for (const std::string& name : names) {
+    if (name == "none") continue;
+    const auto known = codec::make_codec(name);
+    if (!known) refuse("pipeline.codec.{}: {}", key, known.error().message);
+  }
+  return fmt::format("{}", fmt::join(names, ","));
+}
+
+/// One codec, or one for each boundary between stages.
+void check_codecs(const PipelineConfig& pipeline, int stages) {
+  for (const auto& [key, names] :
+       {std::pair("forward", &pipeline.forward_codec), {"backward", &pipeline.backward_codec}}) {
+    const auto count = std::ranges::count(*names, ',') + 1;
+    if (count == 1 || count == stages - 1) continue;
+    refuse("pipeline.codec.{} has {} codecs; expected one, or one for each of {} boundaries", key,
+           count, stages - 1);
+  }
 }
 
 PipelineConfig read_pipeline(JsonFields json, const MeshDegrees& mesh) {
@@ -164,6 +181,7 @@ PipelineConfig read_pipeline(JsonFields json, const MeshDegrees& mesh) {
   if (!schedule->trains) {
     refuse("pipeline.schedule {} does not train; use 1f1b, zero_bubble, ...", pipeline.schedule);
   }
+  check_codecs(pipeline, schedule->stages());
   return pipeline;
 }
 

@@ -114,7 +114,7 @@ struct PipelineConfig {
   /// What the schedule is made for; empty: stages of equal times, and an ideal network.
   pipeline::PipelineCosts costs;
   bool recompute = false;  ///< As Pipeline::Options::recompute.
-  /// Of activations between ranks, and of their gradients.
+  /// Of activations between ranks, and of their gradients, as ActivationCodecs.
   std::string forward_codec = "none", backward_codec = "none";
 };
 

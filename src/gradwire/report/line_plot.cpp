@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "gradwire/base/markup.h"
 #include "gradwire/base/units.h"
 
 namespace gradwire::report {
@@ -19,20 +20,6 @@ constexpr double kPlotWidth = kWidth - kLeft - kRight, kPlotHeight = kHeight - k
 /// Distinguishable with color blindness (Okabe and Ito, "Color universal design", 2008).
 constexpr std::array<const char*, 6> kColors{"#0072b2", "#d55e00", "#009e73",
                                              "#cc79a7", "#e69f00", "#56b4e9"};
-
-std::string escaped(const std::string& text) {
-  std::string result;
-  for (char c : text) {
-    if (c == '&') {
-      result += "&amp;";
-    } else if (c == '<') {
-      result += "&lt;";
-    } else {
-      result += c;
-    }
-  }
-  return result;
-}
 
 /// Returns 1, 2 or 5 times a power of ten, such that `total` has 4 to 10 ticks.
 double tick_step(double total) {
@@ -99,7 +86,7 @@ class Picture {
         R"(viewBox="0 0 {0} {1}" font-family="sans-serif" font-size="12">)",
         kWidth, kHeight);
     add(R"(<rect width="100%" height="100%" fill="white"/>)");
-    add(R"(<text x="{}" y="26" font-size="16">{}</text>)", kLeft, escaped(plot_.title));
+    add(R"(<text x="{}" y="26" font-size="16">{}</text>)", kLeft, markup_escaped(plot_.title));
     values();
     sizes();
     limit();
@@ -123,7 +110,7 @@ class Picture {
       add(R"(<text x="{}" y="{:.1f}" text-anchor="end">{:.4g}</text>)", kLeft - 8, y + 4, i * step);
     }
     add(R"svg(<text transform="translate(18 {}) rotate(-90)" text-anchor="middle">{}</text>)svg",
-        kTop + kPlotHeight / 2, escaped(plot_.y_title));
+        kTop + kPlotHeight / 2, markup_escaped(plot_.y_title));
   }
 
   /// Labels every power of two, or every n-th, so that labels do not overlap.
@@ -141,7 +128,8 @@ class Picture {
     add(R"(<path d="M{} {}h{}" stroke="black"/>)", kLeft, bottom, kPlotWidth);
     add(R"(<text x="{}" y="{}" text-anchor="middle">{}</text>)", kLeft + kPlotWidth / 2,
         bottom + 40,
-        plot_.x_title.empty() ? "bytes; K, M and G are powers of two" : escaped(plot_.x_title));
+        plot_.x_title.empty() ? "bytes; K, M and G are powers of two"
+                              : markup_escaped(plot_.x_title));
   }
 
   void limit() {
@@ -149,7 +137,7 @@ class Picture {
     const double y = scale_.y(plot_.limit);
     add(R"(<path d="M{} {:.1f}h{}" stroke="#444" stroke-dasharray="6 4"/>)", kLeft, y, kPlotWidth);
     add(R"(<text x="{}" y="{:.1f}" text-anchor="end" fill="#444">{}</text>)", kLeft + kPlotWidth,
-        y - 6, escaped(plot_.limit_name));
+        y - 6, markup_escaped(plot_.limit_name));
   }
 
   void line(std::size_t index) {
@@ -169,7 +157,7 @@ class Picture {
     for (std::size_t i = 0; i < plot_.lines.size(); ++i) {
       const double y = kTop + 16 + 18 * static_cast<double>(i);
       add(R"({}<text x="{}" y="{}">{}</text>)", marker(i, kLeft + 18, y - 4), kLeft + 30, y,
-          escaped(plot_.lines[i].name));
+          markup_escaped(plot_.lines[i].name));
     }
   }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "gradwire/base/markup.h"
 #include "gradwire/report/report_data.h"
 
 /// Files that the build compiles in (cmake/GradwireEmbed.cmake). Empty if missing at build time.
@@ -41,32 +42,6 @@ std::string element(std::string_view tag, std::string_view attributes, std::stri
 
 }  // namespace
 
-std::string html_escaped(std::string_view text) {
-  std::string escaped;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        escaped += "&amp;";
-        break;
-      case '<':
-        escaped += "&lt;";
-        break;
-      case '>':
-        escaped += "&gt;";
-        break;
-      case '"':
-        escaped += "&quot;";
-        break;
-      case '\'':
-        escaped += "&#39;";
-        break;
-      default:
-        escaped += c;
-    }
-  }
-  return escaped;
-}
-
 std::string json_for_script(std::string_view json) {
   std::string safe;
   for (const char c : json) {
@@ -88,7 +63,7 @@ Result<std::string> html_page(const HtmlPage& page) {
         "scripts/setup.sh build where npm's registry is reachable, and rebuild gradwire");
   }
   std::string html{kHead};
-  html += element("title", "", html_escaped(page.title));
+  html += element("title", "", markup_escaped(page.title));
   html += element("style", "", embedded::charts_css());
   for (const auto style : page.styles) html += element("style", "", style);
   html += kBody;

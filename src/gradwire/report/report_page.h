@@ -23,9 +23,6 @@ struct HtmlPage {
 /// the remedy, if gradwire was built without the library.
 Result<std::string> html_page(const HtmlPage& page);
 
-/// Escapes text for HTML.
-std::string html_escaped(std::string_view text);
-
 /// Returns JSON of the same value without "<", safe inside a <script> element.
 std::string json_for_script(std::string_view json);
 

@@ -10,6 +10,7 @@
 #include "gradwire/train/parallel/parallel_module.h"
 #include "gradwire/train/parallel_mesh.h"
 #include "tests/data/temporary_folder.h"
+#include "tests/torch/error_of.h"
 #include "tests/torch/loopback.h"
 #include "tests/train/pipeline_model.h"
 
@@ -324,6 +325,24 @@ TEST_F(DividedModel, EvaluatesOnEveryRankWithTheLastStage) {
     ASSERT_EQ(output.defined(), mesh.position().pipeline == 1);
     EXPECT_TRUE(!output.defined() || torch::allclose(output, expected, 1e-9, 1e-9));
   });
+}
+
+TEST_F(DividedModel, CodecsNeedPartsOfEqualSize) {
+  const auto train_with = [](std::int64_t vocabulary) {
+    recipe::ModelConfig config = gpt();
+    config.vocabulary = vocabulary;
+    on_ranks(4, [&](const ProcessGroup& world) {
+      const ParallelMesh mesh(world, {.data = 2, .tensor = 2});
+      const recipe::LayerGroups groups{.tensor = mesh.tensor()};
+      Pipeline::Options options = pipeline_options(mesh.pipeline(), "1f1b", 1);
+      options.data = {.process_group = mesh.data(), .codec = "qsgd"};
+      options.tensor = mesh.tensor();
+      options.loss = recipe::likelihood_sum(config, groups);
+      Pipeline model(recipe::make_layers(config, groups), options);
+    });
+  };
+  EXPECT_THAT(error_of([&] { train_with(31); }), HasSubstr("embedding.character.weight [16, 16]"));
+  EXPECT_EQ(error_of([&] { train_with(30); }), "no error");
 }
 
 TEST_F(DividedModel, NeedsTheGroupThatDividesItsLayers) {

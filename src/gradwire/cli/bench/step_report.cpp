@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "gradwire/base/markup.h"
 #include "gradwire/base/units.h"
 
 namespace gradwire::cli {
@@ -180,16 +181,6 @@ constexpr double kScale = kWidth - kLeft - kRight;
 constexpr const char* kOurs = "#0072b2";
 constexpr const char* kTheirs = "#e69f00";
 
-std::string escaped(const std::string& text) {
-  std::string result;
-  for (const char c : text) {
-    if (c == '&') result += "&amp;";
-    if (c == '<') result += "&lt;";
-    if (c != '&' && c != '<') result += c;
-  }
-  return result;
-}
-
 std::string axis(double bottom) {
   std::string svg;
   for (int percent = 0; percent <= 100; percent += 20) {
@@ -209,8 +200,9 @@ std::string bar(const StepRow& row, double top, double limit) {
       "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>\n"
       "<rect x=\"{}\" y=\"{}\" width=\"{:.1f}\" height=\"{}\" fill=\"{}\"/>\n"
       "<text x=\"{:.1f}\" y=\"{}\">{:.1f} %</text>\n",
-      kLeft - 8, middle, escaped((ours ? "" : row.system + ": ") + label_of(row.what)), kLeft, top,
-      kScale * eta, kBar, ours ? kOurs : kTheirs, kLeft + kScale * eta + 5, middle, 100 * eta);
+      kLeft - 8, middle, markup_escaped((ours ? "" : row.system + ": ") + label_of(row.what)),
+      kLeft, top, kScale * eta, kBar, ours ? kOurs : kTheirs, kLeft + kScale * eta + 5, middle,
+      100 * eta);
   if (limit > 0) {
     const double bound = emulation::efficiency_bound(row.what, row.figures, limit);
     svg += fmt::format("<path d=\"M{:.1f} {}v{}\" stroke=\"#444\" stroke-width=\"2\"/>\n",
@@ -229,7 +221,7 @@ std::string step_svg(std::span<const StepRow> rows, const std::string& title, do
       "{1}\" font-family=\"sans-serif\" font-size=\"12\">\n"
       "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
       "<text x=\"12\" y=\"26\" font-size=\"16\">{2}</text>\n",
-      kWidth, height, escaped(title));
+      kWidth, height, markup_escaped(title));
   svg += axis(bottom);
   for (std::size_t i = 0; i < rows.size(); ++i)
     svg += bar(rows[i], kTop + kRow * static_cast<double>(i), limit);

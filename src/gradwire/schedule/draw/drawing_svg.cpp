@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "gradwire/base/markup.h"
 #include "gradwire/base/units.h"
 #include "gradwire/schedule/describe.h"
 #include "gradwire/schedule/draw/drawing.h"
@@ -25,29 +26,6 @@ struct Point {
   double x = 0;
   double y = 0;
 };
-
-std::string escaped(std::string_view text) {
-  std::string result;
-  for (char c : text) {
-    switch (c) {
-      case '&':
-        result += "&amp;";
-        break;
-      case '<':
-        result += "&lt;";
-        break;
-      case '>':
-        result += "&gt;";
-        break;
-      case '"':
-        result += "&quot;";
-        break;
-      default:
-        result += c;
-    }
-  }
-  return result;
-}
 
 /// Chunks are spaced evenly on the color wheel, at equal lightness (HSL with S = 0.65, L = 0.42).
 std::string color_of(std::uint32_t chunk, std::uint32_t chunks) {
@@ -116,7 +94,7 @@ class Picture {
         R"(viewBox="0 0 {0:.0f} {1:.0f}" font-family="sans-serif" font-size="12">)",
         std::max(width, 420.0), full);
     add(R"(<rect width="100%" height="100%" fill="white"/>)");
-    add(R"(<text x="16" y="24" font-size="16">{}</text>)", escaped(drawing_.title));
+    add(R"(<text x="16" y="24" font-size="16">{}</text>)", markup_escaped(drawing_.title));
     legend();
     time_axis();
     rank_lines();
@@ -185,7 +163,7 @@ class Picture {
     add(R"(<rect x="{:.1f}" y="{:.1f}" width="{}" height="{:.1f}" fill="{}" fill-opacity="{}">)"
         R"(<title>{}</title></rect>)",
         from.x + (sends ? 1 : -1 - kBar), from.y, kBar, height, color(event),
-        event.critical ? 1.0 : 0.45, escaped(event.label));
+        event.critical ? 1.0 : 0.45, markup_escaped(event.label));
   }
 
   /// Path of the message's first byte.
@@ -204,9 +182,9 @@ class Picture {
     const Point to = at(message.receive->rank, message.receive->end);
     const bool critical = message.send->critical && message.receive->critical;
     add(R"(<g stroke="{0}" fill="{0}"><title>{1}</title>)", color(*message.send),
-        escaped(fmt::format("{}: {} to {}", message.receive->label,
-                            format_duration(message.send->begin),
-                            format_duration(message.receive->end))));
+        markup_escaped(fmt::format("{}: {} to {}", message.receive->label,
+                                   format_duration(message.send->begin),
+                                   format_duration(message.receive->end))));
     add(R"(<line x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}" stroke-width="{}"/>)", from.x,
         from.y, to.x, to.y, critical ? 3 : 1.4);
     const std::array<Point, 2> head = head_of(from, to);
@@ -233,7 +211,7 @@ class Picture {
         std::string_view(message.send->label).substr(0, message.send->label.find('>'));
     add(R"(<text x="{:.1f}" y="{:.1f}" font-size="10" text-anchor="middle" fill="{}">{}</text>)",
         from.x + part * (to.x - from.x), from.y + part * (to.y - from.y) - 4, color(*message.send),
-        escaped(text));
+        markup_escaped(text));
   }
 
   void local(const TimedEvent& event) {
@@ -242,7 +220,7 @@ class Picture {
     const double height = std::max(2.0, at(event.rank, event.end).y - from.y);
     add(R"(<rect x="{:.1f}" y="{:.1f}" width="{}" height="{:.1f}" fill="#333">)"
         R"(<title>{}</title></rect>)",
-        from.x - kBar / 4, from.y, kBar / 2, height, escaped(event.label));
+        from.x - kBar / 4, from.y, kBar / 2, height, markup_escaped(event.label));
   }
 
   const Drawing& drawing_;

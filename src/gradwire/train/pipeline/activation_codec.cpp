@@ -1,9 +1,12 @@
 #include "gradwire/train/pipeline/activation_codec.h"
 
 #include <cstddef>
+#include <iterator>
 #include <span>
+#include <sstream>
 
 #include "gradwire/base/error.h"
+#include "gradwire/base/refuse.h"
 #include "gradwire/codec/catalogue.h"
 
 namespace gradwire {
@@ -18,6 +21,21 @@ std::span<float> values_of(const torch::Tensor& tensor) {
 }
 
 }  // namespace
+
+std::vector<ActivationCodec> codecs_of(const std::string& names, int boundaries) {
+  std::vector<std::string> given;
+  std::istringstream parts(names);
+  for (std::string name; std::getline(parts, name, ',');) given.push_back(name);
+  const bool is_one = given.size() == 1;
+  if (!is_one && std::ssize(given) != boundaries) {
+    refuse("activation codecs {}: expected one name, or one for each of {} boundaries", names,
+           boundaries);
+  }
+  std::vector<ActivationCodec> codecs;
+  for (const std::string& name : given) codecs.emplace_back(name);
+  while (is_one && std::ssize(codecs) < boundaries) codecs.emplace_back(given.front());
+  return codecs;
+}
 
 ActivationCodec::ActivationCodec(const std::string& name)
     : codec_(name == "none" ? nullptr : value_or_throw(codec::make_codec(name))) {}

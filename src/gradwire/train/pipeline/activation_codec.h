@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <torch/torch.h>
 
@@ -11,8 +12,10 @@
 namespace gradwire {
 
 /// Codecs of what passes between two ranks of a pipeline, each way: names of codecs of single
-/// values (docs/compression.md), or "none". There is no error feedback: the error of one sample's
-/// activation says nothing about the next sample's.
+/// values (docs/compression.md), or "none". One name is that of all boundaries between stages;
+/// "int8,none,bf16" has one for each. What a skip connection brings has the codec of the boundary
+/// before its stage. There is no error feedback: the error of one sample's activation says nothing
+/// about the next sample's.
 struct ActivationCodecs {
   std::string forward = "none";   ///< Of activations.
   std::string backward = "none";  ///< Of their gradients.
@@ -37,5 +40,9 @@ class ActivationCodec {
  private:
   std::unique_ptr<codec::Codec> codec_;
 };
+
+/// The codec of each boundary. Throws Exception(invalid_argument) for names as ActivationCodec's
+/// constructor, and if there are neither one name nor as many as boundaries.
+std::vector<ActivationCodec> codecs_of(const std::string& names, int boundaries);
 
 }  // namespace gradwire

@@ -132,9 +132,6 @@ Pipeline::Pipeline(const Layers& layers, Options options) : options_(std::move(o
   for (ProcessGroup* group : {&options_.data.process_group, &options_.tensor, &options_.spatial}) {
     if (!*group) *group = group_of_one();
   }
-  for (const auto& name : {options_.activation_codec.forward, options_.activation_codec.backward}) {
-    const ActivationCodec known(name);
-  }
   method_ = find_method();
   rank_ = options_.process_group->getRank();
   ranks_ = options_.process_group->getSize();
@@ -213,6 +210,10 @@ void Pipeline::check_agreement(const Layers& layers) const {
   const auto text = [&] {
     const pipeline::PipelineSchedule schedule = schedule_for(options_.micro_batches, true);
     check_cut(layers, options_.cut, schedule.stages());
+    for (const auto& names :
+         {options_.activation_codec.forward, options_.activation_codec.backward}) {
+      codecs_of(names, schedule.stages() - 1);
+    }
     return fmt::format(
         "layers {}; skip connections {}; ties {}; schedule {} {}; {} micro-batches; cut {}; seed "
         "{}; clip {}; "
@@ -280,6 +281,7 @@ void Pipeline::make_stages(const Layers& layers) {
     description_ += fmt::format("stage {} on rank {}: {} to {}, {:.0f} parameters\n", s, owner,
                                 layers.name(stage.first_layer), layers.name(layer - 1), elements);
     if (owner != rank_) continue;
+    check_gradient_codec(stage);
     make_equal(stage);
     if (is_asynchronous()) {
       const int staleness = schedule.weight_bounds[static_cast<std::size_t>(s)].staleness;
@@ -292,6 +294,26 @@ void Pipeline::make_stages(const Layers& layers) {
   }
   ties_->complete();
   for (LocalStage& stage : stages_) stage.is_tied = ties_->has(stage.stage);
+}
+
+/// Codecs draw random numbers by bucket. Parts of equal sizes have the same buckets on all ranks
+/// that share a layer, so that replicated parameters stay equal there.
+void Pipeline::check_gradient_codec(const LocalStage& stage) const {
+  if (options_.data.codec == "none" || options_.tensor->getSize() == 1) return;
+  std::string sizes;
+  for (const auto& [name, tensor] : all_parameters(*stage.module)) {
+    sizes += fmt::format("{} [{}]\n", name, fmt::join(tensor.sizes(), ", "));
+  }
+  const auto all = gather_texts(*options_.tensor, sizes);
+  const auto other = std::ranges::find_if(all, [&](const auto& each) { return each != all[0]; });
+  if (other == all.end()) return;
+  const auto at = std::ranges::mismatch(all[0], *other).in1 - all[0].begin();
+  const auto begin = all[0].rfind('\n', static_cast<std::size_t>(at)) + 1;
+  refuse(
+      "codec {} needs parts of equal size, but other ranks have another part than {}; replicate "
+      "that "
+      "layer, choose sizes that divide, or use no codec",
+      options_.data.codec, all[0].substr(begin, all[0].find('\n', begin) - begin));
 }
 
 /// Gives the ranks that share layers the same values of what is not divided.
@@ -493,12 +515,16 @@ std::string Pipeline::output_shapes(const LocalStage& stage, const torch::Tensor
   return text;
 }
 
+/// Codecs encode float32 only.
 void Pipeline::check_codecs() const {
   const auto& [forward, backward] = options_.activation_codec;
-  if (forward == "none" && backward == "none") return;
+  const int boundaries = static_cast<int>(cut_.size()) - 1;
+  const auto there = codecs_of(forward, boundaries), back = codecs_of(backward, boundaries);
   for (const auto& [edge, shapes] : shapes_) {
+    const auto boundary = static_cast<std::size_t>(edge.second - 1);
     const torch::ScalarType type = shapes.front().type;
     if (type == torch::kFloat32) continue;
+    if (!there[boundary].encodes() && !back[boundary].encodes()) continue;
     refuse(
         "activation_codec {}, {}: codecs encode Float, but stage {} receives {}; cut elsewhere, or "
         "use none",

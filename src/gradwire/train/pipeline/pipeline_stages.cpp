@@ -118,8 +118,8 @@ PipelineStages::PipelineStages(const std::vector<LocalStage>& stages, const Stag
       shapes_(shapes),
       all_stages_(all_stages),
       options_(std::move(options)),
-      forward_codec_(options_.codecs.forward),
-      backward_codec_(options_.codecs.backward) {}
+      forward_codecs_(codecs_of(options_.codecs.forward, all_stages - 1)),
+      backward_codecs_(codecs_of(options_.codecs.backward, all_stages - 1)) {}
 
 void PipelineStages::begin(const pipeline::PipelineRunner& runner, std::vector<Step> steps,
                            std::int64_t next_samples) {
@@ -336,7 +336,9 @@ bool PipelineStages::stays(const Message& message) const {
 }
 
 const ActivationCodec* PipelineStages::codec_of(const Message& message) const {
-  const ActivationCodec& codec = message.is_gradient() ? backward_codec_ : forward_codec_;
+  const auto boundary = static_cast<std::size_t>(std::max(message.from, message.to) - 1);
+  const auto& codecs = message.is_gradient() ? backward_codecs_ : forward_codecs_;
+  const ActivationCodec& codec = codecs[boundary];
   return schedule_->trains && codec.encodes() && !stays(message) ? &codec : nullptr;
 }
 

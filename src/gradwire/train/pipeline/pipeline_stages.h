@@ -135,7 +135,7 @@ class PipelineStages final : public pipeline::StageWork {
   const EdgeShapes& shapes_;
   int all_stages_;
   Options options_;
-  ActivationCodec forward_codec_, backward_codec_;
+  std::vector<ActivationCodec> forward_codecs_, backward_codecs_;  ///< By boundary.
   const pipeline::PipelineSchedule* schedule_ = nullptr;
   std::map<std::int64_t, Step> steps_;  ///< By the runner's number: those with tasks left.
   std::int64_t promised_ = -1;          ///< Samples of the next step; -1: unknown.
