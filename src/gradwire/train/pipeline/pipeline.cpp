@@ -210,18 +210,16 @@ void Pipeline::check_agreement(const Layers& layers) const {
   const auto text = [&] {
     const pipeline::PipelineSchedule schedule = schedule_for(options_.micro_batches, true);
     check_cut(layers, options_.cut, schedule.stages());
-    for (const auto& names :
-         {options_.activation_codec.forward, options_.activation_codec.backward}) {
-      codecs_of(names, schedule.stages() - 1);
-    }
+    const auto& [forward, backward] = options_.activation_codec;
+    codecs_of(forward, schedule.stages() - 1);
+    codecs_of(backward, schedule.stages() - 1);
     return fmt::format(
-        "layers {}; skip connections {}; ties {}; schedule {} {}; {} micro-batches; cut {}; seed "
-        "{}; clip {}; "
-        "recompute {}; codecs {}, {}; ZeRO stage {}\n{}",
+        "layers {}; skip connections {}; ties {}; schedule {} {}; {} micro-batches; cut {}; "
+        "seed {}; clip {}; recompute {}; codecs {}, {}; ZeRO stage {}\n{}",
         fmt::join(names, " "), fmt::join(skips, ", "), layers.ties(), options_.schedule,
         name_of(method_), options_.micro_batches, fmt::join(options_.cut, " "), options_.seed,
-        options_.clip_norm.value_or(0), options_.recompute, options_.activation_codec.forward,
-        options_.activation_codec.backward, options_.data.zero_stage, to_csv(schedule));
+        options_.clip_norm.value_or(0), options_.recompute, forward, backward,
+        options_.data.zero_stage, to_csv(schedule));
   };
   for (const ProcessGroup& group : groups()) {
     const auto texts = collective_try(*group, text);
