@@ -131,7 +131,7 @@ TEST(PipelineSimulation, DrawsABoxPerComputation) {
   EXPECT_THAT(svg, ::testing::Not(::testing::HasSubstr(">backward<")));
   schedule.name = "<a&b>.csv";
   EXPECT_THAT(draw_svg(schedule, simulate(schedule, options.costs)),
-              ::testing::HasSubstr(">&lt;a&amp;b>.csv: 3 micro-batches"));
+              ::testing::HasSubstr(">&lt;a&amp;b&gt;.csv: 3 micro-batches"));
 }
 
 /// Seconds of a micro-batch of a schedule that never drains.
