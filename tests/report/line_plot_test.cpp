@@ -45,8 +45,8 @@ std::vector<std::vector<Point>> curves(const std::string& svg) {
 TEST(LinePlot, NamesEverythingAndEscapesIt) {
   const std::string svg = to_svg(two_lines());
   EXPECT_THAT(svg, AllOf(StartsWith("<svg "), EndsWith("</svg>\n"), HasSubstr(">gradwire<"),
-                         HasSubstr(">gloo<"), HasSubstr("on &lt;4&gt; ranks"), HasSubstr(">10 Gb/s<"),
-                         HasSubstr(">busbw (Gb/s)<"), HasSubstr(">1 M<")));
+                         HasSubstr(">gloo<"), HasSubstr("on &lt;4&gt; ranks"),
+                         HasSubstr(">10 Gb/s<"), HasSubstr(">busbw (Gb/s)<"), HasSubstr(">1 M<")));
 }
 
 TEST(LinePlot, PutsPointsWhereTheyBelong) {
