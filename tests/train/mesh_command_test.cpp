@@ -102,6 +102,9 @@ TEST_F(MeshCommand, TrainsAGptInEveryMesh) {
 }
 
 TEST_F(MeshCommand, TrainsAResnetInEveryMesh) {
+  expect_trains_alike(
+      "resnet", "d2p2", 4,
+      {"mesh.pipeline=2", "pipeline.micro_batches=2", "pipeline.schedule=zero_bubble"});
   expect_trains_alike("resnet", "d2t2", 4, {"mesh.tensor=2"});
   expect_trains_alike("resnet", "t2p2", 4,
                       {"mesh.tensor=2", "mesh.pipeline=2", "pipeline.micro_batches=2"});
