@@ -64,7 +64,7 @@ class TimedTask(NamedTuple):
 
 
 class ScheduleFault(ValueError):
-    """What is wrong with a schedule; the message names rank, task and cause."""
+    """A fault of a schedule; the message names rank, task and cause."""
 
     def __init__(self, fault: str, message: str) -> None:
         super().__init__(fault, message)

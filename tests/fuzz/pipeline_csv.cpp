@@ -29,7 +29,7 @@ void test(std::string_view input) {
              read->stages() >= 1 && read->stages() <= kMaxRanks,
          "sizes are in range");
   const auto again = pipeline::from_csv(to_csv(*read), "input");
-  expect(again.has_value(), "what has been read can be written and read again");
+  expect(again.has_value(), "a parsed value can be written and parsed again");
   expect(again->order == read->order && again->rank_of == read->rank_of &&
              again->micro_batches == read->micro_batches && again->trains == read->trains,
          "and is the same");

@@ -91,7 +91,7 @@ void test(std::string_view input) {
            "paths are between hosts");
   }
   const Result<topology::Cluster> same = topology::parse_cluster(to_json(*read));
-  expect(same.has_value(), "what has been read can be written and read again");
+  expect(same.has_value(), "a parsed value can be written and parsed again");
   expect(same_meaning(*read, *same), "and means the same");
 }
 

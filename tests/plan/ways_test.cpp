@@ -47,7 +47,7 @@ TEST(CompareWays, ASmallModelOnAFastNetworkIsDataParallel) {
   EXPECT_TRUE(named(ways, "data parallelism").fits);
 }
 
-/// A search finds what no name has, and the rest says what it was compared with.
+/// The search finds a schedule that is faster than the named ones; the others are listed.
 TEST(CompareWays, SearchesForASchedule) {
   PlanInput input = input_of("gpt2", "2.5gbe");
   input.device.memory_bytes = 6e9;
@@ -67,6 +67,20 @@ TEST(CompareWays, SearchesForASchedule) {
   EXPECT_EQ(pipeline.memory_by_stage.size(), pipeline.cut.size());
   const double passes = pipeline.step - pipeline.time.exposed - pipeline.time.phases.update;
   EXPECT_NEAR(simulate(made.schedule, made.costs, 4).step_seconds, passes, 1e-6 * passes);
+}
+
+TEST(CompareWays, SaysWhatACodecOfActivationsSaves) {
+  const auto pipeline_in = [](ComputeType compute, const char* network) {
+    PlanInput input = input_of("gpt2", network);
+    input.strategy.compute = compute;
+    return named(compare_ways(input), "pipeline");
+  };
+  const Way limited = pipeline_in(ComputeType::fp32, "1gbe");
+  EXPECT_GT(limited.step_in_int8, 0);
+  EXPECT_LT(limited.step_in_int8, 0.98 * limited.step);
+  EXPECT_THAT(reason_of(limited), ::testing::HasSubstr("int8 activations (pipeline.codec)"));
+  EXPECT_EQ(pipeline_in(ComputeType::fp32, "400gbe").step_in_int8, 0) << "no boundary limits";
+  EXPECT_EQ(pipeline_in(ComputeType::bf16, "1gbe").step_in_int8, 0) << "codecs take float32";
 }
 
 TEST(CompareWays, OneDeviceHasNone) {

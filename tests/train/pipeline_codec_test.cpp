@@ -134,15 +134,9 @@ TEST(PipelineCodec, SendsTheEncodedBytes) {
       Pipeline model(shared_layers(), coded_options(group, codecs));
       const auto batch = pipeline_batch(7, 0);
       model.train_step(batch.inputs, batch.targets);
-      const auto communicator = communicator_of(*group);
-      const auto sent_with_barrier = [&] {
-        communicator->barrier().wait();
-        return communicator->payload_bytes_sent();
-      };
-      const std::size_t begin = sent_with_barrier();
-      const std::size_t barrier = sent_with_barrier() - begin;
-      for (std::size_t i = 0; i < kSteps; ++i) model.train_step(batch.inputs, batch.targets);
-      const std::size_t sent = sent_with_barrier() - begin - 2 * barrier;
+      const std::size_t sent = payload_of(group, [&] {
+        for (std::size_t i = 0; i < kSteps; ++i) model.train_step(batch.inputs, batch.targets);
+      });
       const std::string& own = group->getRank() == 0 ? codecs.forward : codecs.backward;
       EXPECT_EQ(sent, kSteps * bytes_of_step(own)) << group->getRank() << ": " << own;
     });
@@ -155,15 +149,8 @@ TEST(PipelineCodec, EachBoundaryHasItsOwn) {
     Pipeline model(shared_layers(), coded_options(group, {"int8,none", "none,bf16"}));
     const auto batch = pipeline_batch(8, 0);
     model.train_step(batch.inputs, batch.targets);
-    const auto communicator = communicator_of(*group);
-    const auto sent_with_barrier = [&] {
-      communicator->barrier().wait();
-      return communicator->payload_bytes_sent();
-    };
-    const std::size_t begin = sent_with_barrier();
-    const std::size_t barrier = sent_with_barrier() - begin;
-    model.train_step(batch.inputs, batch.targets);
-    sent[static_cast<std::size_t>(group->getRank())] = sent_with_barrier() - begin - 2 * barrier;
+    sent[static_cast<std::size_t>(group->getRank())] =
+        payload_of(group, [&] { model.train_step(batch.inputs, batch.targets); });
   });
   constexpr std::size_t kValues = 2 * 8;  // Of a micro-batch; there are four.
   const auto bytes_of = [](const std::string& codec) {

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "gradwire/torch/process_group.h"
 #include "gradwire/train/named_tensor.h"
 #include "gradwire/train/pipeline/pipeline.h"
 #include "tests/torch/loopback.h"
@@ -66,6 +67,19 @@ inline Pipeline::Options pipeline_options(const ProcessGroup& group, const std::
           .optimizer = pipeline_adam,
           .loss = cross_entropy_sum(),
           .seed = 3};
+}
+
+/// Bytes of payload that this rank sends in `body`. Every rank of the group must call it.
+inline std::size_t payload_of(const ProcessGroup& group, const std::function<void()>& body) {
+  const auto communicator = communicator_of(*group);
+  const auto sent = [&] {
+    communicator->barrier().wait();  // All messages before are sent.
+    return communicator->payload_bytes_sent();
+  };
+  const std::size_t begin = sent();
+  const std::size_t barrier = sent() - begin;
+  body();
+  return sent() - begin - 2 * barrier;
 }
 
 using NamedValues = std::map<std::string, torch::Tensor>;

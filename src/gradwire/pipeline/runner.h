@@ -96,12 +96,12 @@ class PipelineRunner {
   void send_outputs(const Task& task, std::int64_t step);
   void complete_oldest_send(Channel& channel);
   void reap_sends();
-  /// Does what may throw, and adds to the error the step and what `text` returns.
+  /// Runs `action`; puts the step and text() in front of the message of an Exception.
   template <class Text, class Action>
   void explain(const Text& text, const Action& action);
   void compute(const Task& task, std::int64_t step);
   void update(Stage stage, std::int64_t step);
-  /// Does what may throw, and adds to the error what this rank does with which message.
+  /// Runs `action`; puts the verb and the message in front of the message of an Exception.
   template <class Action>
   void communicate(const char* verb, const Message& message, const Action& action);
   std::vector<Message> remote(std::vector<Message> messages) const;

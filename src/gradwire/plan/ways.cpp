@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "gradwire/base/units.h"
+#include "gradwire/codec/catalogue.h"
 #include "gradwire/pipeline/catalogue.h"
 #include "gradwire/plan/search.h"
 
@@ -89,6 +90,12 @@ std::vector<double> memory_by_stage(const Way& way, const pipeline::PipelineSche
   return memory;
 }
 
+pipeline::PipelineSchedule schedule_of(const Way& way, const pipeline::PipelineCosts& costs) {
+  const Strategy& s = way.input.strategy;
+  return value_or_throw(pipeline::make_pipeline(
+      s.schedule, {.ranks = s.pipeline, .micro_batches = s.micro_batches, .costs = costs}));
+}
+
 /// Tries pipelines, and remembers all of them.
 class PipelineWays {
  public:
@@ -105,7 +112,10 @@ class PipelineWays {
       }
     }
     search();
-    if (best_) best_->others = others();
+    if (best_) {
+      best_->others = others();
+      best_->step_in_int8 = step_in_int8(*best_);
+    }
     return std::move(best_);
   }
 
@@ -148,10 +158,30 @@ class PipelineWays {
     if (std::ranges::max(way.memory_by_stage) > way.input.device.memory_bytes) return std::nullopt;
     const Strategy& s = way.input.strategy;
     if (s.pipeline > kSearchedStages) return way;
-    const StepTime& time = placed.time;
-    const double passes = s.accumulate * simulate(made.schedule, made.costs, 4).step_seconds;
-    way.step = passes + time.phases.update + time.exposed + time.waiting_for_data;
+    way.step = step_of(way, made);
     return way;
+  }
+
+  static double step_of(const Way& way, const WayPipeline& made) {
+    const StepTime& time = way.time;
+    const double passes =
+        way.input.strategy.accumulate * simulate(made.schedule, made.costs, 4).step_seconds;
+    return passes + time.phases.update + time.exposed + time.waiting_for_data;
+  }
+
+  /// As Way::step_in_int8.
+  static double step_in_int8(const Way& way) {
+    const Strategy& s = way.input.strategy;
+    if (bytes_of(s.compute) != sizeof(float) || s.pipeline > kSearchedStages) return 0;
+    constexpr std::size_t kElements = 1 << 16;
+    const auto codec = value_or_throw(codec::make_codec("int8"));
+    const double ratio = static_cast<double>(codec->encoded_bytes(kElements)) /
+                         static_cast<double>(kElements * sizeof(float));
+    WayPipeline made = pipeline_of(way);
+    for (double& seconds : made.costs.transfers) seconds *= ratio;
+    made.schedule = schedule_of(way, made.costs);
+    const double step = step_of(way, made);
+    return step < 0.98 * way.step ? step : 0;
   }
 
   /// Searches where a schedule without any loss would be faster than the best so far, the most
@@ -244,6 +274,10 @@ std::string reason_of(const Way& way) {
     }
   }
   if (!too_large.empty()) parts.push_back(fmt::format("too large: {}", fmt::join(too_large, ", ")));
+  if (way.step_in_int8 > 0) {
+    parts.push_back(fmt::format("int8 activations (pipeline.codec): {} before the time to encode",
+                                seconds_text(way.step_in_int8)));
+  }
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
@@ -270,8 +304,7 @@ WayPipeline pipeline_of(const Way& way) {
         layers[layer - 1].outputs * s.batch / s.micro_batches * bytes_of(s.compute);
     made.costs.transfers.push_back(configured_seconds(bytes / way.input.network.goodput()));
   }
-  made.schedule = value_or_throw(pipeline::make_pipeline(
-      s.schedule, {.ranks = s.pipeline, .micro_batches = s.micro_batches, .costs = made.costs}));
+  made.schedule = schedule_of(way, made.costs);
   return made;
 }
 

@@ -71,8 +71,7 @@ std::string tensor_text(const TrainConfig& config) {
 /// The largest exchange of a text model's block: an all-reduce of its output, four times.
 std::string block_traffic_text(const TrainConfig& config, std::int64_t samples) {
   if (config.data.name != "text") return "";
-  const std::int64_t parts =
-      config.mesh.pipeline > 1 ? config.pipeline.micro_batches : config.accumulation_steps;
+  const std::int64_t parts = config.micro_batches();
   const std::int64_t rows = (samples + parts - 1) / parts;
   const double bytes = 4.0 * static_cast<double>(rows * config.model.context * config.model.width);
   const int ranks = config.mesh.tensor;

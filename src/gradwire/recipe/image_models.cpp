@@ -1,7 +1,5 @@
-#include "gradwire/recipe/image_models.h"
-
 #include "gradwire/data/fashion_mnist.h"
-#include "gradwire/recipe/add_block.h"
+#include "gradwire/recipe/model_layers.h"
 #include "gradwire/recipe/spatial_images.h"
 #include "gradwire/train/parallel/parallel_conv.h"
 #include "gradwire/train/parallel/parallel_linear.h"

@@ -1,7 +1,6 @@
 #include "gradwire/recipe/models.h"
 
-#include "gradwire/recipe/image_models.h"
-#include "gradwire/recipe/text_model.h"
+#include "gradwire/recipe/model_layers.h"
 #include "gradwire/torch/init.h"
 #include "gradwire/train/parallel/parallel_cross_entropy.h"
 

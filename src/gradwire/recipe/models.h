@@ -1,13 +1,30 @@
 #pragma once
 
+#include <string>
+
 #include <torch/torch.h>
 
-#include "gradwire/recipe/layer_groups.h"
+#include "gradwire/recipe/tensor_plan.h"
 #include "gradwire/recipe/train_config.h"
+#include "gradwire/train/group.h"
+#include "gradwire/train/parallel/window.h"
 #include "gradwire/train/pipeline/layers.h"
 #include "gradwire/train/pipeline/pipeline_loss.h"
 
 namespace gradwire::recipe {
+
+/// The ranks over which the layers of a model are divided.
+struct LayerGroups {
+  ProcessGroup tensor;  ///< Null: not divided.
+  TensorPlan plan;
+  ProcessGroup spatial;  ///< Null: not divided.
+  SpatialParts parts;    ///< Of the images, over `spatial`.
+
+  /// The ranks over which that layer is divided, of divisible_layers(); null: it is not.
+  ProcessGroup of(const std::string& layer) const {
+    return plan.divides(layer) ? tensor : ProcessGroup();
+  }
+};
 
 /// Returns the layers of the model that a configuration names. The model returns log-probabilities
 /// of classes along dimension 1: N x 10 for N x 1 x 28 x 28 images, N x vocabulary x T for N x T

@@ -16,14 +16,11 @@ std::vector<std::string> divisible_layers(const ModelConfig& model) {
   if (model.name == "convnet") return {"convolutions", "hidden"};
   std::vector<std::string> names;
   if (model.name == "resnet") {
-    constexpr std::int64_t kStages = 4;
-    for (std::int64_t i = 0; i < kStages * model.blocks; ++i) {
-      names.push_back(fmt::format("block{}", i));
-    }
+    for (std::int64_t i = 0; i < blocks_of(model); ++i) names.push_back(fmt::format("block{}", i));
     return names;
   }
   names.emplace_back("embedding");
-  for (std::int64_t i = 0; i < model.layers; ++i) {
+  for (std::int64_t i = 0; i < blocks_of(model); ++i) {
     names.push_back(fmt::format("block{}.attention", i));
     names.push_back(fmt::format("block{}.mlp", i));
   }

@@ -1,8 +1,6 @@
-#include "gradwire/recipe/text_model.h"
-
 #include <cmath>
 
-#include "gradwire/recipe/add_block.h"
+#include "gradwire/recipe/model_layers.h"
 #include "gradwire/train/parallel/parallel_embedding.h"
 #include "gradwire/train/parallel/parallel_linear.h"
 #include "gradwire/train/parallel/rank_functions.h"

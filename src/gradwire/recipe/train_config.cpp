@@ -213,12 +213,6 @@ void read_resnet(JsonFields& json, ModelConfig& model) {
   refuse("model.channels {} is not divisible by model.groups {}", model.channels, model.groups);
 }
 
-/// Number of blocks that can be checkpointed.
-std::int64_t blocks_of(const ModelConfig& model) {
-  if (model.name == "resnet") return 4 * model.blocks;
-  return model.name == "transformer" || model.name == "gpt" ? model.layers : 0;
-}
-
 void read_activation_checkpointing(JsonFields json, ModelConfig& model) {
   model.checkpoints = json.integer_or("number_checkpoints", 0, 0, kMany);
   if (json.flag_or("partition_activations", false)) {
@@ -537,6 +531,11 @@ TrainConfig load_train_config(const std::filesystem::path& path,
 std::string configuration_text(const std::filesystem::path& path,
                                const std::vector<std::string>& settings) {
   return text_of(read_settled(path, settings));
+}
+
+std::int64_t blocks_of(const ModelConfig& model) {
+  if (model.name == "resnet") return 4 * model.blocks;
+  return model.name == "transformer" || model.name == "gpt" ? model.layers : 0;
 }
 
 int replicas_of(const TrainConfig& config, int ranks) {

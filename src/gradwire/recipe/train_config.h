@@ -156,6 +156,10 @@ struct TrainConfig {
   std::string model_text = "{}";  ///< The configuration's "model" object, as JSON.
   std::string trace;              ///< Trace file in the output folder; empty: none is recorded.
 
+  /// Parts of a replica's batch, of a model that is divided.
+  std::int64_t micro_batches() const {
+    return mesh.pipeline > 1 ? pipeline.micro_batches : accumulation_steps;
+  }
   /// Returns true if no rank has the whole model.
   bool divides_model() const { return mesh.pipeline > 1 || mesh.tensor > 1 || mesh.spatial > 1; }
 };
@@ -177,6 +181,9 @@ TrainConfig load_train_config(const std::filesystem::path& path,
 /// Returns the JSON that load_train_config() parses, with the settings applied, for a run's record.
 std::string configuration_text(const std::filesystem::path& path,
                                const std::vector<std::string>& settings);
+
+/// Number of blocks "blockN" of the model.
+std::int64_t blocks_of(const ModelConfig& model);
 
 /// Replicas of the model on `ranks` ranks. Throws Exception(invalid_argument) if the mesh does not
 /// fit.

@@ -163,10 +163,6 @@ LayerGroups layer_groups(const TrainConfig& config, const ParallelMesh& mesh) {
   return groups;
 }
 
-std::int64_t micro_batches_of(const TrainConfig& config) {
-  return config.mesh.pipeline > 1 ? config.pipeline.micro_batches : config.accumulation_steps;
-}
-
 Pipeline::Options pipeline_options(const TrainConfig& config, const ParallelMesh& mesh) {
   Pipeline::Options options{
       .process_group = mesh.pipeline(),
@@ -176,7 +172,7 @@ Pipeline::Options pipeline_options(const TrainConfig& config, const ParallelMesh
                .bucket_cap_mb = config.parallel.bucket_cap_mb},
       .tensor = mesh.tensor(),
       .spatial = mesh.spatial(),
-      .micro_batches = static_cast<int>(micro_batches_of(config)),
+      .micro_batches = static_cast<int>(config.micro_batches()),
       .schedule = config.pipeline.schedule,
       .weights = config.pipeline.weights,
       .costs = config.pipeline.costs,

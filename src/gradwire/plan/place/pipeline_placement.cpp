@@ -59,7 +59,7 @@ double transfer(const PipelineProblem& problem, std::size_t end) {
 /// best[layer][devices]: for the layers from there on, on exactly that many devices.
 using Table = std::vector<std::vector<Choice>>;
 
-/// What is minimized.
+/// The cost that the placement minimizes.
 struct Aim {
   /// All placements not slower are equal; of those, the one with the fewest stages is taken.
   double enough = 0;

@@ -15,12 +15,6 @@
 namespace gradwire {
 namespace {
 
-/// Returns the parameter of a state: "optimizer.STATE.PARAMETER".
-std::string parameter_of(const std::string& name) {
-  const auto dot = name.find('.', std::string_view(checkpoint::kOptimizerPrefix).size());
-  return dot == std::string::npos ? "" : name.substr(dot + 1);
-}
-
 std::string state_of(const std::string& name) {
   const auto begin = std::string_view(checkpoint::kOptimizerPrefix).size();
   return name.substr(begin, name.find('.', begin) - begin);

@@ -30,6 +30,10 @@ struct TensorPiece {
   BoxRange range() const { return {part.value_or(whole_part(shape)), begin, data.numel()}; }
 };
 
+/// Returns the parameter that a piece belongs to: "head.weight" of "optimizer.exp_avg.head.weight",
+/// or of itself. Empty for an optimizer's name without a parameter.
+std::string parameter_of(const std::string& piece);
+
 /// Copies the elements that are in both ranges of one tensor. `from` and `to` have the elements of
 /// their ranges, 1-D; converts between types.
 void copy_shared(const BoxRange& from_range, const torch::Tensor& from, const BoxRange& to_range,

@@ -69,6 +69,14 @@ struct ColumnLinear : torch::autograd::Function<ColumnLinear> {
   }
 };
 
+/// `initial`, or a new layer with these options.
+template <class Options>
+torch::nn::Linear whole_linear(const Options& options, torch::nn::Linear initial) {
+  if (initial) return initial;
+  return torch::nn::Linear(
+      torch::nn::LinearOptions(options.in_features(), options.out_features()).bias(options.bias()));
+}
+
 }  // namespace
 
 ColumnParallelLinearImpl::ColumnParallelLinearImpl(const ColumnParallelLinearOptions& options_,
@@ -84,9 +92,7 @@ ColumnParallelLinearImpl::ColumnParallelLinearImpl(const ColumnParallelLinearOpt
         "and go without gather_output",
         blocks, out, options.gather_output() ? ", gathered" : "");
   }
-  if (!initial) {
-    initial = torch::nn::Linear(torch::nn::LinearOptions(in, out).bias(options.bias()));
-  }
+  initial = whole_linear(options, std::move(initial));
   const auto own = blocks * (part_begin(out / blocks, ranks(), rank() + 1) -
                              part_begin(out / blocks, ranks(), rank()));
   const Division rows = blocks == 1 ? divided({out, in}, 0, ranks())
@@ -117,9 +123,7 @@ RowParallelLinearImpl::RowParallelLinearImpl(const RowParallelLinearOptions& opt
     : ParallelModule(group), options(options_) {
   const auto in = options.in_features();
   const auto out = options.out_features();
-  if (!initial) {
-    initial = torch::nn::Linear(torch::nn::LinearOptions(in, out).bias(options.bias()));
-  }
+  initial = whole_linear(options, std::move(initial));
   weight = register_part("weight", initial->weight, divided({out, in}, 1, ranks()));
   bias = register_parameter("bias", initial->bias, options.bias());
 }

@@ -30,7 +30,7 @@ class ActivationCodec {
 
   /// False for "none", for which the functions below must not be called.
   bool encodes() const { return codec_ != nullptr; }
-  /// Memory for a tensor of so many elements: encoded bytes, a 1-D tensor of uint8.
+  /// Returns memory for the encoded bytes of `elements` values: a 1-D tensor of uint8.
   torch::Tensor buffer(std::int64_t elements) const;
   /// `seed`: of codecs with random numbers; the same at both ends.
   torch::Tensor encode(const torch::Tensor& tensor, std::uint64_t seed) const;

@@ -10,7 +10,6 @@
 #include <fmt/ranges.h>
 
 #include "gradwire/base/refuse.h"
-#include "gradwire/checkpoint/consolidate.h"
 #include "gradwire/pipeline/weight_rules.h"
 #include "gradwire/train/activation/activation_checkpoint.h"
 #include "gradwire/train/checkpoint/replicated.h"
@@ -90,26 +89,19 @@ BoundaryShape shape_of(const torch::Tensor& output, std::int64_t samples, pipeli
   return {output.sizes().slice(1).vec(), output.scalar_type()};
 }
 
-/// The parameter of a piece: "optimizer.exp_avg.head.weight" is of "head.weight".
-std::string parameter_name(const std::string& piece) {
-  if (!piece.starts_with(checkpoint::kOptimizerPrefix)) return piece;
-  const auto dot = piece.find('.', std::string_view(checkpoint::kOptimizerPrefix).size());
-  return piece.substr(dot + 1);
-}
-
 /// Pieces of divided parameters, and of their optimizer states, are of boxes.
 void place_in_boxes(std::vector<TensorPiece>& pieces, const StageModule& module) {
   const auto boxes = parameter_boxes(module);
   if (boxes.empty()) return;
   for (TensorPiece& piece : pieces) {
-    const auto box = boxes.find(parameter_name(piece.name));
+    const auto box = boxes.find(parameter_of(piece.name));
     if (box == boxes.end() || piece.shape.empty()) continue;
     piece.shape = box->second.shape;
     piece.part = box->second.part;
   }
 }
 
-/// Does what may throw, and adds to an Exception what it was about.
+/// Runs `action`; puts `what` in front of the message of an Exception.
 template <class Action>
 void about(const std::string& what, const Action& action) {
   try {
@@ -314,18 +306,12 @@ void Pipeline::check_gradient_codec(const LocalStage& stage) const {
       options_.data.codec, all[0].substr(begin, all[0].find('\n', begin) - begin));
 }
 
-/// Gives the ranks that share layers the same values of what is not divided.
+/// Broadcasts the replicated parameters and buffers of a stage to the ranks that share its layers.
 void Pipeline::make_equal(const LocalStage& stage) const {
   const auto boxes = parameter_boxes(*stage.module);
   if (!boxes.empty() && options_.tensor->getSize() == 1) {
-    const auto is_divided = [](const auto& box) {
-      return box.second.part.box != whole_box(box.second.part.view);
-    };
-    const auto divided = std::ranges::find_if(boxes, is_divided);
-    if (divided != boxes.end()) {
-      refuse("{} is divided over ranks: give the pipeline their group, .tensor = mesh.tensor()",
-             divided->first);
-    }
+    refuse("{} is divided over ranks: give the pipeline their group, .tensor = mesh.tensor()",
+           boxes.begin()->first);
   }
   std::vector<NamedTensor> replicated;
   for (const auto& tensors : {all_parameters(*stage.module), all_buffers(*stage.module)}) {
@@ -470,8 +456,7 @@ void Pipeline::find_shapes(const torch::Tensor& inputs) {
     });
     const Rank owner = schedule.rank_of[static_cast<std::size_t>(s)];
     std::istringstream lines(texts[static_cast<std::size_t>(owner)]);
-    for (const auto& [edge, values] : edges_.values()) {
-      if (edge.first != s) continue;
+    for (const auto& [edge, values] : edges_.out_of(s)) {
       std::string line;
       for (std::size_t v = 0; v < values.size() && std::getline(lines, line); ++v) {
         shapes_[edge].push_back(shape_in(line));
@@ -489,16 +474,14 @@ std::string Pipeline::output_shapes(const LocalStage& stage, const torch::Tensor
     const torch::Tensor first = inputs.narrow(0, 0, 1);
     received[kPassing] = torch::cat({first, first});
   }
-  for (const auto& [edge, values] : edges_.values()) {
-    if (edge.second != stage.stage) continue;
+  for (const auto& [edge, values] : edges_.into(stage.stage)) {
     for (std::size_t v = 0; v < values.size(); ++v) {
       received[values[v]] = shapes_.at(edge)[v].empty(kExampleSamples).zero_();
     }
   }
   const StageValues outputs = work_->forward(stage, received, 0, 0);
   std::string text;
-  for (const auto& [edge, values] : edges_.values()) {
-    if (edge.first != stage.stage) continue;
+  for (const auto& [edge, values] : edges_.out_of(stage.stage)) {
     const torch::ScalarType type = outputs.at(values.front()).scalar_type();
     for (const StageValue value : values) {
       const BoundaryShape shape = shape_of(outputs.at(value), kExampleSamples, stage.stage);

@@ -186,8 +186,7 @@ StageValues PipelineStages::inputs_of(const pipeline::Task& task, std::int64_t s
   const auto i = static_cast<std::size_t>(task.micro_batch);
   if (task.stage == 0) return {{kPassing, steps_.at(step).batch.inputs[i]}};
   StageValues inputs;
-  for (const auto& [edge, values] : edges_.values()) {
-    if (edge.second != task.stage) continue;
+  for (const auto& [edge, values] : edges_.into(task.stage)) {
     const auto tensors = take({edge.first, edge.second, task.micro_batch}, step);
     for (std::size_t v = 0; v < values.size(); ++v) inputs[values[v]] = tensors[v];
   }
@@ -196,8 +195,7 @@ StageValues PipelineStages::inputs_of(const pipeline::Task& task, std::int64_t s
 
 void PipelineStages::send_on(const pipeline::Task& task, std::int64_t step,
                              const StageValues& outputs) {
-  for (const auto& [edge, values] : edges_.values()) {
-    if (edge.first != task.stage) continue;
+  for (const auto& [edge, values] : edges_.out_of(task.stage)) {
     std::vector<torch::Tensor> tensors;
     for (const StageValue value : values) tensors.push_back(outputs.at(value).detach());
     put({edge.first, edge.second, task.micro_batch}, step, tensors);
@@ -278,8 +276,7 @@ std::vector<torch::Tensor> PipelineStages::output_gradients(const pipeline::Task
                                                             std::int64_t step) {
   if (is_last(task.stage)) return {torch::ones({})};
   StageValues gradients;
-  for (const auto& [edge, values] : edges_.values()) {
-    if (edge.first != task.stage) continue;
+  for (const auto& [edge, values] : edges_.out_of(task.stage)) {
     const auto tensors = take({edge.second, edge.first, task.micro_batch}, step);
     for (std::size_t v = 0; v < values.size(); ++v) gradients[values[v]] = tensors[v];
   }
@@ -289,20 +286,19 @@ std::vector<torch::Tensor> PipelineStages::output_gradients(const pipeline::Task
 /// `gradients`: of each input of the stage, in the order of StageValues.
 void PipelineStages::send_back(const pipeline::Task& task, std::int64_t step,
                                const std::vector<torch::Tensor>& gradients) {
-  std::map<StageValue, std::size_t> place_of;
-  for (const auto& [edge, values] : edges_.values()) {
-    if (edge.second != task.stage) continue;
-    for (const StageValue value : values) place_of[value] = 0;
+  const std::vector<StageEdge> edges = edges_.into(task.stage);
+  StageValues by_value;
+  for (const StageEdge& edge : edges) {
+    for (const StageValue value : edge.values) by_value[value];
   }
-  std::size_t place = 0;
-  for (auto& [value, at] : place_of) at = place++;
-  for (const auto& [edge, values] : edges_.values()) {
-    if (edge.second != task.stage) continue;
+  auto next = gradients.begin();
+  for (auto& [value, gradient] : by_value) gradient = *next++;
+  for (const auto& [edge, values] : edges) {
     const Message back{edge.second, edge.first, task.micro_batch};
     std::vector<torch::Tensor> tensors;
-    for (std::size_t v = 0; v < values.size(); ++v) {
-      const torch::Tensor& gradient = gradients[place_of.at(values[v])];
-      const BoundaryShape& shape = shapes_of(back)[v];
+    for (const StageValue value : values) {
+      const torch::Tensor& gradient = by_value.at(value);
+      const BoundaryShape& shape = shapes_of(back)[tensors.size()];
       tensors.push_back(gradient.defined() ? gradient
                                            : shape.empty(samples_of(back, step)).zero_());
     }

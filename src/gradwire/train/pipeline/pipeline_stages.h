@@ -87,7 +87,7 @@ class PipelineStages final : public pipeline::StageWork {
   /// By micro-batch: outputs of the last stage, after a forward-only step.
   std::vector<torch::Tensor> outputs() { return std::move(outputs_); }
 
-  /// Runs one stage on what it receives, with the random numbers of that micro-batch.
+  /// Runs the forward of one stage on its inputs, with the random numbers of that micro-batch.
   StageValues forward(const LocalStage& stage, StageValues inputs, std::int64_t first_sample,
                       std::int64_t number) const;
 

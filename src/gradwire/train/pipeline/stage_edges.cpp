@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
+#include <map>
 #include <numeric>
+#include <utility>
 
 namespace gradwire {
 namespace {
@@ -30,24 +32,39 @@ torch::Tensor BoundaryShape::empty(std::int64_t samples) const {
 }
 
 StageEdges::StageEdges(const Layers& layers, const std::vector<std::size_t>& cut) {
+  std::map<StagePair, std::vector<StageValue>> values;
   for (pipeline::Stage s = 1; s < static_cast<pipeline::Stage>(cut.size()); ++s) {
-    values_[{s - 1, s}].push_back(kPassing);
+    values[{s - 1, s}].push_back(kPassing);
   }
   const auto stages = stages_of(cut);
   StageValue value = 0;
   for (const Layers::Skip& skip : layers.skips()) {
     targets_.push_back(skip.to);
     const StagePair edge{stages[skip.from], stages[skip.to]};
-    if (edge.first != edge.second) values_[edge].push_back(value);
+    if (edge.first != edge.second) values[edge].push_back(value);
     ++value;
   }
+  for (auto& [edge, passing] : values) edges_.push_back({edge, std::move(passing)});
+}
+
+std::vector<StageEdge> StageEdges::into(pipeline::Stage stage) const {
+  std::vector<StageEdge> found;
+  std::ranges::copy_if(edges_, std::back_inserter(found),
+                       [&](const StageEdge& edge) { return edge.stages.second == stage; });
+  return found;
+}
+
+std::vector<StageEdge> StageEdges::out_of(pipeline::Stage stage) const {
+  std::vector<StageEdge> found;
+  std::ranges::copy_if(edges_, std::back_inserter(found),
+                       [&](const StageEdge& edge) { return edge.stages.first == stage; });
+  return found;
 }
 
 std::vector<StageValue> StageEdges::outputs_of(pipeline::Stage stage) const {
   std::vector<StageValue> skipped;
-  for (const auto& [edge, values] : values_) {
-    if (edge.first != stage) continue;
-    std::ranges::copy_if(values, std::back_inserter(skipped),
+  for (const StageEdge& edge : out_of(stage)) {
+    std::ranges::copy_if(edge.values, std::back_inserter(skipped),
                          [](StageValue value) { return value != kPassing; });
   }
   std::ranges::stable_sort(skipped, std::greater(), [this](StageValue value) {
@@ -59,8 +76,8 @@ std::vector<StageValue> StageEdges::outputs_of(pipeline::Stage stage) const {
 
 std::vector<pipeline::Edge> StageEdges::skips() const {
   std::vector<pipeline::Edge> edges;
-  for (const auto& [edge, values] : values_) {
-    if (edge.second > edge.first + 1) edges.push_back({edge.first, edge.second});
+  for (const auto& [stages, values] : edges_) {
+    if (stages.second > stages.first + 1) edges.push_back({stages.first, stages.second});
   }
   return edges;
 }

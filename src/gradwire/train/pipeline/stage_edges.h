@@ -27,6 +27,12 @@ struct BoundaryShape {
 /// By edge: the shapes of what passes, in the order of StageEdges::values().
 using EdgeShapes = std::map<StagePair, std::vector<BoundaryShape>>;
 
+/// The values that pass from one stage to a later one, ascending.
+struct StageEdge {
+  StagePair stages;
+  std::vector<StageValue> values;
+};
+
 /// Which values pass between which stages: the output of a stage to the next one, and the values of
 /// skip connections from the stage of their source to that of their target, without a stop between.
 class StageEdges {
@@ -36,16 +42,17 @@ class StageEdges {
   /// `cut`: number of layers of each stage.
   StageEdges(const Layers& layers, const std::vector<std::size_t>& cut);
 
-  /// By edge, ascending: the values that pass, ascending.
-  const std::map<StagePair, std::vector<StageValue>>& values() const { return values_; }
-  /// What a stage sends, the value of the last target first: one process adds the gradients of a
-  /// tensor with several uses in this order. Of the last stage, what it returns.
+  /// In ascending order.
+  std::vector<StageEdge> into(pipeline::Stage stage) const;
+  std::vector<StageEdge> out_of(pipeline::Stage stage) const;
+  /// The values that a stage sends, that of the last target first: one process adds the gradients
+  /// of a tensor with several uses in this order. The last stage returns kPassing.
   std::vector<StageValue> outputs_of(pipeline::Stage stage) const;
   /// Edges that skip a stage.
   std::vector<pipeline::Edge> skips() const;
 
  private:
-  std::map<StagePair, std::vector<StageValue>> values_;
+  std::vector<StageEdge> edges_;
   std::vector<std::size_t> targets_;  ///< By skip connection: the layer that takes it.
 };
 
@@ -56,7 +63,7 @@ torch::Tensor packed(const std::vector<torch::Tensor>& tensors);
 std::vector<torch::Tensor> unpacked(const torch::Tensor& tensor,
                                     const std::vector<BoundaryShape>& shapes, std::int64_t samples);
 
-/// Memory for packed() tensors of so many samples.
+/// Returns memory for the packed() tensors of `samples` samples.
 torch::Tensor empty_packed(const std::vector<BoundaryShape>& shapes, std::int64_t samples);
 
 }  // namespace gradwire

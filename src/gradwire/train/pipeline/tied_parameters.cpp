@@ -147,7 +147,7 @@ void TiedParameters::check_equal(c10d::ProcessGroup& group) const {
     for (std::size_t i = 1; i < values.size(); ++i) {
       if (torch::equal(values[i].detach(), values.front().detach())) continue;
       refuse(
-          "{} and {} are tied, but what was loaded has different values for them: it is of a model "
+          "{} and {} are tied, but the loaded values of the two differ: they are of a model "
           "without this tie",
           tie.holders.front().name, tie.holders[i].name);
     }
