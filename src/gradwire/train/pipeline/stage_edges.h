@@ -24,7 +24,7 @@ struct BoundaryShape {
   torch::Tensor empty(std::int64_t samples) const;
 };
 
-/// By edge: the shapes of what passes, in the order of StageEdges::values().
+/// By edge: the shapes of its values, in the order of StageEdge::values.
 using EdgeShapes = std::map<StagePair, std::vector<BoundaryShape>>;
 
 /// The values that pass from one stage to a later one, ascending.
@@ -33,7 +33,7 @@ struct StageEdge {
   std::vector<StageValue> values;
 };
 
-/// Which values pass between which stages: the output of a stage to the next one, and the values of
+/// The values that pass between stages: the output of a stage to the next one, and the values of
 /// skip connections from the stage of their source to that of their target, without a stop between.
 class StageEdges {
  public:
