@@ -23,8 +23,9 @@ struct HostArguments {
 /// Adds the options to a command line parser; `given` must outlive it.
 void declare(CLI::App& app, HostArguments& given);
 
-/// Returns the hosts of `input` with the given speeds, memories and rates. A link is as fast as the slower of its
-/// two hosts. Throws Exception(invalid_argument) for lists of another length, and bad values.
+/// Returns the hosts of `input` with the given speeds, memories and rates. A link is as fast as the
+/// slower of its two hosts. Throws Exception(invalid_argument) for lists of another length, and bad
+/// values.
 plan::HostLinks links_of(const HostArguments& given, const plan::PlanInput& input);
 
 /// Stages, memory, step time, configuration, and the order of hosts for the launcher.
