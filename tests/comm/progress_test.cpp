@@ -44,8 +44,12 @@ class SharedSleep final : public net::PollingTransport {
     if (mine.gets_wakes) pending_ = false;
     changed_.notify_all();
     if (!mine.gets_events) return;
-    lock.unlock();
-    while (events.empty()) inner_->poll(timeout, events);
+    // At the end, close() wakes the inner transport without an event.
+    while (events.empty() && !over_) {
+      lock.unlock();
+      inner_->poll(timeout, events);
+      lock.lock();
+    }
   }
 
   void wake() override {
