@@ -365,14 +365,27 @@ TEST(PipelineErrors, RanksThatDisagreeSayHow) {
   EXPECT_THAT(error, HasSubstr("8 micro-batches"));
 }
 
+/// Fails when it is called after `calls` others.
+PipelineLoss loss_that_fails_after(int calls) {
+  PipelineLoss loss = cross_entropy_sum();
+  loss.sum = [sum = loss.sum, left = calls](const torch::Tensor& output,
+                                                  const torch::Tensor& targets) mutable {
+    if (left-- == 0) throw std::runtime_error("the loss is lost");
+    return sum(output, targets);
+  };
+  return loss;
+}
+
 TEST(PipelineErrors, OfAnyBackendNameStageAndMicroBatch) {
   const auto errors = errors_on_threads(3, [](const ProcessGroup& group) {
-    Pipeline model(shared_layers(), pipeline_options(group, "1f1b", 4));
+    auto options = pipeline_options(group, "gpipe", 4);
+    // Rank 2 fails in its last forward of step 1, when GPipe's other ranks wait for gradients only.
+    options.loss = loss_that_fails_after(4 + 3);
+    Pipeline model(shared_layers(), options);
     const auto batch = pipeline_batch(8, 0);
-    model.train_step(batch.inputs, batch.targets);
-    if (group->getRank() == 2) throw std::runtime_error("its data set is gone");
-    model.train_step(batch.inputs, batch.targets);
+    for (int step = 0; step < 2; ++step) model.train_step(batch.inputs, batch.targets);
   });
+  EXPECT_THAT(errors[2], HasSubstr("the loss is lost"));
   for (const std::size_t rank : {0, 1}) {
     EXPECT_THAT(errors[rank],
                 ::testing::ContainsRegex(fmt::format(
