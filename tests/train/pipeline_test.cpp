@@ -395,6 +395,20 @@ TEST(PipelineErrors, OfAnyBackendNameStageAndMicroBatch) {
   }
 }
 
+TEST(PipelineErrors, CountTheStepsOfTheTraining) {
+  const auto errors = errors_on_threads(2, [](const ProcessGroup& group) {
+    auto options = pipeline_options(group, "gpipe", 4);
+    options.loss = loss_that_fails_after(4 + 1);
+    Pipeline model(shared_layers(), options);
+    model.resume_at(500);
+    for (const int samples : {8, 2}) {  // The second batch has a schedule of two micro-batches.
+      const auto batch = pipeline_batch(samples, 0);
+      model.train_step(batch.inputs, batch.targets);
+    }
+  });
+  EXPECT_THAT(errors[0], HasSubstr("step 501, 0B0: rank 0 of the pipeline waits for"));
+}
+
 TEST(PipelineErrors, ABatchOfAnotherSizeOnOneRankEndsAll) {
   const std::string error = error_of(2, [](const ProcessGroup& group) {
     Pipeline model(shared_layers(), pipeline_options(group, "1f1b", 2));

@@ -31,6 +31,8 @@ class StageWork {
   /// The gradients of the stage's weights are complete: those of the step, or under rules that
   /// update after each micro-batch, those of one of its micro-batches.
   virtual void update(Stage /*stage*/, std::int64_t /*step*/) {}
+  /// Returns the number of a step in the messages of errors.
+  virtual std::int64_t number_of(std::int64_t step) const { return step; }
 };
 
 /// Returns the schedule with receives_ahead limited to what can be useful: no more inputs of a

@@ -170,6 +170,11 @@ std::optional<LentSpan> PipelineStages::receive_buffer(const Message& message, s
   return lend_bytes(buffer, {.operation = "pipeline", .argument = "activation"});
 }
 
+std::int64_t PipelineStages::number_of(std::int64_t step) const {
+  const auto found = steps_.find(step);
+  return found == steps_.end() ? step : found->second.number;
+}
+
 void PipelineStages::compute(const pipeline::Task& task, std::int64_t step) {
   StageWeights* const weights = schedule_->trains ? local(task.stage).update->weights() : nullptr;
   if (weights) weights->begin(task, step);

@@ -67,7 +67,7 @@ class PipelineStages final : public pipeline::StageWork {
   /// A step of the runner.
   struct Step {
     MicroBatches batch;
-    std::int64_t number = 0;  ///< Of the training step, for random numbers.
+    std::int64_t number = 0;  ///< Of the training step, for random numbers and errors.
     /// Waits for the number of losses of all replicas, and returns the mean's divisor.
     std::function<double()> count;
     BeforeStep before;
@@ -97,6 +97,8 @@ class PipelineStages final : public pipeline::StageWork {
   LentConstSpan output(const pipeline::Message& message, std::int64_t step) override;
   void sent(const pipeline::Message& message, std::int64_t step) override;
   void update(pipeline::Stage stage, std::int64_t step) override;
+  /// That of the training step, which counts all schedules' steps and those before a checkpoint.
+  std::int64_t number_of(std::int64_t step) const override;
 
  private:
   using Place = std::tuple<std::int64_t, pipeline::Stage, pipeline::MicroBatch>;
