@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -124,8 +125,15 @@ TEST_F(TrainCommand, TrainsTiedEmbeddings) {
   EXPECT_TRUE(same_model("2", "3"));
   const auto model = load_safetensors(folder / "2" / "model.safetensors").tensors;
   EXPECT_TRUE(model.at("embedding.character.weight").equal(model.at("head.output.weight")));
-  EXPECT_THAT(train_gpt({"-n", "2"}).output,
-              HasSubstr("model.tie_word_embeddings needs mesh.pipeline or mesh.tensor above 1"));
+  for (const std::string ranks : {"1", "2"}) {  // One stage, and two replicas of it.
+    const auto finished = train_gpt({"-n", ranks, "--output", folder / ("whole" + ranks), "--set",
+                                     fmt::format("accumulation_steps={}", ranks == "1" ? 8 : 4)});
+    ASSERT_EQ(finished.status, 0) << finished.output;
+  }
+  EXPECT_TRUE(same_model("2", "whole1"));
+  EXPECT_EQ(nlohmann::json::parse(content("whole2/run.json"))["strategy"], "DDP x2");
+  EXPECT_THAT(train_gpt({"--set", "precision=bf16"}).output,
+              HasSubstr("precision is incompatible with model.tie_word_embeddings; use fp32"));
   EXPECT_THAT(train_gpt({"-n", "2", "--set", "mesh.pipeline=2", "--set", "zero.stage=1"}).output,
               HasSubstr("zero.stage 1 shards them"));
 }

@@ -185,14 +185,15 @@ PipelineConfig read_pipeline(JsonFields json, const MeshDegrees& mesh) {
   return pipeline;
 }
 
-/// Refuses settings that models across ranks do not have.
-void check_divided_model(const TrainConfig& config) {
-  if (!config.divides_model()) return;
-  const std::string axis = config.mesh.pipeline > 1 ? "pipeline"
-                           : config.mesh.tensor > 1 ? "tensor"
-                                                    : "spatial";
+/// Refuses settings that a Pipeline does not have.
+void check_pipeline(const TrainConfig& config) {
+  if (!config.uses_pipeline()) return;
+  const std::string_view reason = config.mesh.pipeline > 1  ? "mesh.pipeline above 1"
+                                  : config.mesh.tensor > 1  ? "mesh.tensor above 1"
+                                  : config.mesh.spatial > 1 ? "mesh.spatial above 1"
+                                                            : "model.tie_word_embeddings";
   const auto refuse_if = [&](bool wrong, std::string_view key, std::string_view remedy) {
-    if (wrong) refuse("{} is incompatible with mesh.{} above 1; {}", key, axis, remedy);
+    if (wrong) refuse("{} is incompatible with {}; {}", key, reason, remedy);
   };
   const std::string_view leave = "leave one of them out";
   refuse_if(config.local_steps.enabled, "local_steps", leave);
@@ -204,12 +205,9 @@ void check_divided_model(const TrainConfig& config) {
   refuse_if(!config.zero.offload_path.empty(), "zero.offload_optimizer", leave);
 }
 
-/// Tied parameters are a feature of pipelines, which add up their whole gradients.
+/// Tied parameters need the sum of their whole gradients.
 void check_ties(const TrainConfig& config) {
   if (!config.model.tie_word_embeddings) return;
-  if (!config.divides_model()) {
-    refuse("model.tie_word_embeddings needs mesh.pipeline or mesh.tensor above 1; leave it out");
-  }
   if (config.tensor.divides("embedding") != config.tensor.divides("head")) {
     refuse(
         "model.tie_word_embeddings ties embedding and head, of which tensor.plan divides one; "
@@ -233,7 +231,7 @@ void read_mesh(JsonFields& root, TrainConfig& config) {
 }
 
 void check_mesh(const TrainConfig& config) {
-  check_divided_model(config);
+  check_pipeline(config);
   check_ties(config);
 }
 

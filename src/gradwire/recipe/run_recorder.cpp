@@ -111,7 +111,7 @@ std::string mesh_strategy_of(const TrainConfig& config, int ranks) {
 
 std::string strategy_of(const TrainConfig& config, int ranks) {
   if (ranks == 1) return "1 rank";
-  if (config.divides_model()) return mesh_strategy_of(config, ranks);
+  if (config.uses_pipeline()) return mesh_strategy_of(config, ranks);
   if (config.zero.stage > 0) return fmt::format("ZeRO-{} x{}", config.zero.stage, ranks);
   return fmt::format("{} x{}", config.local_steps.enabled ? "local SGD" : "DDP", ranks);
 }

@@ -412,7 +412,7 @@ void check_together(const TrainConfig& config) {
   check_zero(config);
   check_local_steps_with(config);
   check_mesh(config);
-  if (!config.divides_model() && config.zero.stage == 0 && config.gradient_clipping > 0 &&
+  if (!config.uses_pipeline() && config.zero.stage == 0 && config.gradient_clipping > 0 &&
       config.parallel.overlap == step::Overlap::full) {
     refuse(
         "gradient_clipping needs all gradients before any parameter is stepped, but "

@@ -156,12 +156,15 @@ struct TrainConfig {
   std::string model_text = "{}";  ///< The configuration's "model" object, as JSON.
   std::string trace;              ///< Trace file in the output folder; empty: none is recorded.
 
-  /// Parts of a replica's batch, of a model that is divided.
+  /// Parts of a replica's batch, if a Pipeline trains the model.
   std::int64_t micro_batches() const {
     return mesh.pipeline > 1 ? pipeline.micro_batches : accumulation_steps;
   }
-  /// Returns true if no rank has the whole model.
-  bool divides_model() const { return mesh.pipeline > 1 || mesh.tensor > 1 || mesh.spatial > 1; }
+  /// Returns true if a Pipeline trains the model, maybe of one stage: no rank has the whole model,
+  /// or it has tied parameters.
+  bool uses_pipeline() const {
+    return mesh.pipeline > 1 || mesh.tensor > 1 || mesh.spatial > 1 || model.tie_word_embeddings;
+  }
 };
 
 /// Throws Exception(invalid_argument) that names the key if it is unknown (with the nearest known

@@ -102,7 +102,7 @@ class Trainer {
   std::int64_t total_steps() const { return config_.epochs * sampler_.batches(); }
 
   std::unique_ptr<TrainedModel> make_model_of_run() {
-    if (config_.divides_model()) return seeded_pipeline(config_, mesh_);
+    if (config_.uses_pipeline()) return seeded_pipeline(config_, mesh_);
     auto whole = make_trained_model(config_, seeded_model(config_, group_.getRank()),
                                     context_.group, context_.trace);
     whole_ = whole.get();
