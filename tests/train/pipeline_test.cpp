@@ -369,7 +369,7 @@ TEST(PipelineErrors, RanksThatDisagreeSayHow) {
 PipelineLoss loss_that_fails_after(int calls) {
   PipelineLoss loss = cross_entropy_sum();
   loss.sum = [sum = loss.sum, left = calls](const torch::Tensor& output,
-                                                  const torch::Tensor& targets) mutable {
+                                            const torch::Tensor& targets) mutable {
     if (left-- == 0) throw std::runtime_error("the loss is lost");
     return sum(output, targets);
   };

@@ -271,6 +271,7 @@ void Pipeline::make_stages(const Layers& layers) {
     description_ += fmt::format("stage {} on rank {}: {} to {}, {:.0f} parameters\n", s, owner,
                                 layers.name(stage.first_layer), layers.name(layer - 1), elements);
     if (owner != rank_) continue;
+    stage.device = device_of(*stage.module);
     check_gradient_codec(stage);
     make_equal(stage);
     if (is_asynchronous()) {
@@ -301,8 +302,7 @@ void Pipeline::check_gradient_codec(const LocalStage& stage) const {
   const auto begin = all[0].rfind('\n', static_cast<std::size_t>(at)) + 1;
   refuse(
       "codec {} needs parts of equal size, but other ranks have another part than {}; replicate "
-      "that "
-      "layer, choose sizes that divide, or use no codec",
+      "that layer, choose sizes that divide, or use no codec",
       options_.data.codec, all[0].substr(begin, all[0].find('\n', begin) - begin));
 }
 

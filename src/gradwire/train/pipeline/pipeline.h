@@ -40,8 +40,8 @@ namespace gradwire {
 /// in the order of the parameters, and random numbers belong to a sample's micro-batch and a layer.
 /// Batch norm uses the statistics of a micro-batch.
 ///
-/// Tensors are on the CPU. Errors: throws Exception on all ranks; the group is unusable afterwards.
-/// Not thread-safe.
+/// The layers of a stage are on one device; batches and messages are copied there. Errors: throws
+/// Exception on all ranks; the group is unusable afterwards. Not thread-safe.
 class Pipeline final : public Checkpointable {
  public:
   struct Options {

@@ -27,16 +27,21 @@ std::uint64_t seed_of(std::uint64_t seed, std::int64_t step, std::int64_t sample
   return seed;
 }
 
-/// Keeps the caller's random numbers.
+/// Keeps the caller's random numbers, those of the host and of a device.
 class KeepRandomState {
  public:
-  KeepRandomState() : state_(random_state()) {}
-  ~KeepRandomState() { set_random_state(state_); }
+  explicit KeepRandomState(c10::Device device)
+      : device_(device), host_(random_state()), on_device_(random_state(device)) {}
+  ~KeepRandomState() {
+    set_random_state(host_);
+    set_random_state(on_device_, device_);
+  }
   KeepRandomState(const KeepRandomState&) = delete;
   KeepRandomState& operator=(const KeepRandomState&) = delete;
 
  private:
-  torch::Tensor state_;
+  c10::Device device_;
+  torch::Tensor host_, on_device_;
 };
 
 /// Restores a module's buffers, such as batch norm's statistics, which a second forward of the same
@@ -72,6 +77,10 @@ std::vector<torch::Tensor> in_order(const StageValues& values,
   return tensors;
 }
 
+void move_to(c10::Device device, StageValues& values) {
+  for (auto& [value, tensor] : values) tensor = tensor.to(device);
+}
+
 void require_gradients(const StageValues& values) {
   for (const auto& [value, tensor] : values) tensor.requires_grad_();
 }
@@ -83,6 +92,19 @@ std::vector<std::int64_t> versions_of(const StageValues& values) {
 }
 
 }  // namespace
+
+c10::Device device_of(const StageModule& module) {
+  std::optional<NamedTensor> first;
+  for (const auto& tensors : {all_parameters(module), all_buffers(module)}) {
+    for (const NamedTensor& each : tensors) {
+      if (!first) first = each;
+      if (each.tensor.device() == first->tensor.device()) continue;
+      refuse("{} is on {}, but {} on {}: move all layers of a stage to one device", first->name,
+             first->tensor.device().str(), each.name, each.tensor.device().str());
+    }
+  }
+  return first ? first->tensor.device() : c10::Device(torch::kCPU);
+}
 
 MicroBatches micro_batches_of(std::int64_t samples, int parts, const torch::Tensor& inputs,
                               const torch::Tensor& targets) {
@@ -152,11 +174,14 @@ const LocalStage& PipelineStages::local(pipeline::Stage stage) const {
 
 StageValues PipelineStages::forward(const LocalStage& stage, StageValues inputs,
                                     std::int64_t first_sample, std::int64_t number) const {
-  const KeepRandomState keep;
+  const KeepRandomState keep(stage.device);
   stage.update->before_forward();
   const BlockScope scope(stage.update->observer());
+  move_to(stage.device, inputs);
   StageValues outputs = stage.module->forward(std::move(inputs), [&](std::size_t layer) {
-    set_random_seed(seed_of(options_.seed, number, first_sample, stage.first_layer + layer));
+    const auto seed = seed_of(options_.seed, number, first_sample, stage.first_layer + layer);
+    set_random_seed(seed);
+    set_random_seed(seed, stage.device);
   });
   stage.update->after_forward(tensors_of(outputs));
   return outputs;
@@ -252,7 +277,7 @@ StageValues PipelineStages::forward(const pipeline::Task& task, const StageValue
   if (!is_last(task.stage) || !schedule_->trains) return outputs;
   const torch::Tensor& target = step.batch.targets[i];
   torch::Tensor& output = outputs.at(kPassing);
-  const torch::Tensor sum = options_.loss.sum(output, target);
+  const torch::Tensor sum = options_.loss.sum(output, target.to(output.device()));
   if (sum.dim() != 0)
     refuse("the loss must return a scalar, the sum; it has {} dimensions", sum.dim());
   if (counts) {
@@ -279,12 +304,14 @@ SplitBackward& PipelineStages::backward_of(const pipeline::Task& task, std::int6
 /// Of each output of the stage, in the order of StageEdges::outputs_of().
 std::vector<torch::Tensor> PipelineStages::output_gradients(const pipeline::Task& task,
                                                             std::int64_t step) {
-  if (is_last(task.stage)) return {torch::ones({})};
+  const c10::Device device = local(task.stage).device;
+  if (is_last(task.stage)) return {torch::ones({}, device)};
   StageValues gradients;
   for (const auto& [edge, values] : edges_.out_of(task.stage)) {
     const auto tensors = take({edge.second, edge.first, task.micro_batch}, step);
     for (std::size_t v = 0; v < values.size(); ++v) gradients[values[v]] = tensors[v];
   }
+  move_to(device, gradients);
   return in_order(gradients, edges_.outputs_of(task.stage));
 }
 
@@ -383,7 +410,9 @@ void PipelineStages::put(const Message& message, std::int64_t step,
     return;
   }
   check_shapes(message, tensors);
-  stored.push_back(packed(tensors));
+  std::vector<torch::Tensor> on_host;
+  for (const torch::Tensor& tensor : tensors) on_host.push_back(tensor.cpu());
+  stored.push_back(packed(on_host));
 }
 
 std::vector<torch::Tensor> PipelineStages::take(const Message& message, std::int64_t step) {

@@ -28,6 +28,7 @@ struct LocalStage {
   pipeline::Stage stage = 0;
   std::size_t first_layer = 0;
   std::shared_ptr<StageModule> module;
+  c10::Device device = torch::kCPU;  ///< Of its parameters. Inputs are copied there.
   std::unique_ptr<StageUpdate> update;
   bool is_tied = false;  ///< Its gradients are complete with those of other stages (Layers::tie).
 };
@@ -41,6 +42,10 @@ struct MicroBatches {
 
   std::int64_t all_samples() const { return first.back() + samples.back(); }
 };
+
+/// The device of a stage's parameters and buffers; the host if it has none. Throws
+/// Exception(invalid_argument) if it has several.
+c10::Device device_of(const StageModule& module);
 
 /// Cuts `samples` into `parts` that differ by at most one; the larger ones come first.
 MicroBatches micro_batches_of(std::int64_t samples, int parts, const torch::Tensor& inputs,
