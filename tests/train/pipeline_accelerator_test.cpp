@@ -85,8 +85,8 @@ struct PipelineOnAnAccelerator : ::testing::TestWithParam<Stages> {
   PipelineOnAnAccelerator() { install_queue_device(); }
 };
 
-/// The device computes with the CPU's kernels, but on copies, whose strides can differ: then a matrix
-/// product adds in another order.
+/// The device computes with the CPU's kernels, but on copies, whose strides can differ: then a
+/// matrix product adds in another order.
 TEST_P(PipelineOnAnAccelerator, TrainsAsTheCpu) {
   const auto expected = train(GetParam(), plain_layers(), false);
   const auto actual = train(GetParam(), plain_layers(), true);

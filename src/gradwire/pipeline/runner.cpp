@@ -91,7 +91,8 @@ void PipelineRunner::explain(const Text& text, const Action& action) {
   try {
     action();
   } catch (const Exception& e) {
-    throw Exception(e.kind(), fmt::format("step {}, {}: {}", work_.number_of(current_step_), text(), e.what()));
+    throw Exception(
+        e.kind(), fmt::format("step {}, {}: {}", work_.number_of(current_step_), text(), e.what()));
   }
 }
 
