@@ -10,329 +10,15 @@
 #include "gradwire/data/fashion_mnist.h"
 #include "gradwire/train/checkpoint/checkpoint.h"
 #include "gradwire/train/checkpoint/load.h"
-#include "gradwire/train/checkpoint/optimizer_state.h"
 #include "gradwire/train/pipeline/pipeline.h"
 #include "gradwire/train/pipeline/weight_prediction.h"
 #include "tests/data/temporary_folder.h"
-#include "tests/torch/loopback.h"
-#include "tests/train/pipeline_model.h"
+#include "tests/train/asynchronous_model.h"
 
 namespace gradwire::test {
 namespace {
 
 using ::testing::HasSubstr;
-using Tensors = std::vector<torch::Tensor>;
-
-/// A convolution reads its weight in the backward from the parameter, a linear layer from what it
-/// saved.
-struct MixedBlockImpl : torch::nn::Module {
-  MixedBlockImpl() {
-    conv = register_module("conv", torch::nn::Conv1d(torch::nn::Conv1dOptions(1, 2, 3).padding(1)));
-    linear = register_module("linear", torch::nn::Linear(16, 8));
-  }
-  torch::Tensor forward(const torch::Tensor& x) {
-    return x + linear->forward(torch::gelu(conv->forward(x.unsqueeze(1))).flatten(1));
-  }
-  torch::nn::Conv1d conv{nullptr};
-  torch::nn::Linear linear{nullptr};
-};
-TORCH_MODULE(MixedBlock);
-
-/// Gives the parameters values that do not depend on random numbers, which threads share.
-template <class Holder>
-Holder with_fixed_values(Holder layer, double phase) {
-  const torch::NoGradGuard no_grad;
-  for (const auto& [name, tensor] : all_parameters(*layer)) {
-    const double scale = tensor.dim() > 1 ? 0.5 : 0.1;
-    tensor.copy_(scale *
-                 torch::sin(torch::arange(tensor.numel()) * 1.7 + phase).view(tensor.sizes()));
-    phase += 1;
-  }
-  return layer;
-}
-
-Layers mixed_layers() {
-  Layers layers;
-  layers.add("input", [] { return with_fixed_values(torch::nn::Linear(5, 8), 0); });
-  for (int i = 0; i < 4; ++i) {
-    layers.add(fmt::format("block{}", i), [i] { return with_fixed_values(MixedBlock(), 10 + i); });
-  }
-  layers.add("output", [] { return with_fixed_values(torch::nn::Linear(8, 3), 20); });
-  return layers;
-}
-
-std::vector<std::size_t> cut_in(int stages) {
-  const std::vector<std::vector<std::size_t>> cuts{{6}, {4, 2}, {1, 3, 2}, {1, 2, 1, 2}};
-  return cuts[static_cast<std::size_t>(stages - 1)];
-}
-
-std::unique_ptr<torch::optim::Optimizer> momentum_sgd(Tensors parameters) {
-  return std::make_unique<torch::optim::SGD>(
-      std::move(parameters), torch::optim::SGDOptions(0.02).momentum(0.9).weight_decay(0.01));
-}
-std::unique_ptr<torch::optim::Optimizer> small_adam(Tensors parameters) {
-  return std::make_unique<torch::optim::Adam>(std::move(parameters),
-                                              torch::optim::AdamOptions(0.003));
-}
-
-struct AsyncCase {
-  std::string weights = "stash";
-  int stages = 4;
-  OptimizerFactory optimizer = momentum_sgd;
-  int micro_batches = 3;
-  int steps = 17;
-  int drained_at = 8;  ///< A step before which the pipeline is emptied.
-};
-
-constexpr std::int64_t kAsyncSamples = 7;
-
-/// What a training run leaves.
-struct AsyncOutcome {
-  NamedValues parameters;
-  std::vector<double> losses;    ///< Sums, by step.
-  std::vector<int> most_copies;  ///< Of the weights, by stage.
-};
-
-/// One process that keeps all versions of each stage's weights, and computes each micro-batch with
-/// those that the method's definition names, from forward to update before the next one.
-class AllVersions {
- public:
-  explicit AllVersions(const AsyncCase& what) : what_(what) {
-    const Layers layers = mixed_layers();
-    std::size_t layer = 0;
-    for (const std::size_t count : cut_in(what.stages)) {
-      Stage& stage = stages_.emplace_back();
-      stage.module = std::make_shared<StageModule>();
-      for (std::size_t i = 0; i < count; ++i, ++layer) {
-        stage.module->add(layers.name(layer), layers.make(layer));
-      }
-      for (const auto& [name, tensor] : trainable_parameters(*stage.module)) {
-        stage.parameters.push_back(tensor);
-      }
-      stage.optimizer = what.optimizer(stage.parameters);
-      stage.keep_version();
-    }
-  }
-
-  AsyncOutcome run() {
-    AsyncOutcome outcome;
-    for (int step = 0; step < what_.steps; ++step) {
-      if (step == what_.drained_at) base_ = update_;
-      const auto batch = pipeline_batch(kAsyncSamples, step);
-      const auto inputs = batch.inputs.tensor_split(what_.micro_batches);
-      const auto targets = batch.targets.tensor_split(what_.micro_batches);
-      double sum = 0;
-      for (std::size_t i = 0; i < inputs.size(); ++i) {
-        const double count = by_step() ? kAsyncSamples : static_cast<double>(inputs[i].size(0));
-        sum += micro_batch(inputs[i], targets[i], count);
-        if (!by_step() || i + 1 == inputs.size()) update();
-      }
-      outcome.losses.push_back(sum);
-    }
-    for (Stage& stage : stages_) {
-      for (const auto& [name, tensor] : trainable_parameters(*stage.module)) {
-        outcome.parameters[name] = tensor.detach().flatten().clone();
-      }
-    }
-    return outcome;
-  }
-
- private:
-  struct Stage {
-    std::shared_ptr<StageModule> module;
-    Tensors parameters;
-    std::unique_ptr<torch::optim::Optimizer> optimizer;
-    std::vector<Tensors> versions;
-    std::vector<Tensors> steps;  ///< By version: the last update's step, for a learning rate of 1.
-    double rate = 0;
-    Tensors velocity;  ///< Spike compensation's own momentum.
-
-    void keep_version() {
-      Tensors version, step;
-      for (const torch::Tensor& parameter : parameters) {
-        version.push_back(parameter.detach().clone());
-        step.push_back(step_of(parameter));
-      }
-      rate = optimizer->param_groups()[0].options().get_lr();
-      versions.push_back(version);
-      steps.push_back(step);
-    }
-
-    torch::Tensor step_of(const torch::Tensor& parameter) {
-      std::map<std::string, torch::Tensor> states;
-      for (const auto& [name, tensor] : states_of(*optimizer, parameter)) states[name] = tensor;
-      if (states.contains("momentum_buffer")) return states["momentum_buffer"].clone();
-      if (!states.contains("exp_avg")) return {};
-      const auto t = static_cast<double>(states["step"].item<std::int64_t>());
-      return (states["exp_avg"] / (1 - std::pow(0.9, t))) /
-             ((states["exp_avg_sq"] / (1 - std::pow(0.999, t))).sqrt() + 1e-8);
-    }
-
-    void use(const Tensors& values) {
-      for (std::size_t i = 0; i < parameters.size(); ++i) {
-        parameters[i].variable_data().copy_(values[i]);
-      }
-    }
-
-    Tensors predicted(std::size_t version, int updates) const {
-      Tensors all = versions[version];
-      for (std::size_t i = 0; i < all.size() && steps[version][i].defined() && updates > 0; ++i) {
-        all[i] = torch::add(all[i], steps[version][i], -rate * updates);
-      }
-      return all;
-    }
-
-    Tensors extended(std::size_t version, int updates) const {
-      Tensors all = versions[version];
-      for (std::size_t i = 0; i < all.size(); ++i) {
-        all[i] = (versions[version][i] - versions[version - 1][i]) * updates + versions[version][i];
-      }
-      return all;
-    }
-  };
-
-  bool by_step() const { return what_.weights == "2bw"; }
-
-  Tensors forward_weights(int s) const {
-    const Stage& stage = stages_[static_cast<std::size_t>(s)];
-    const int delay = by_step() ? 1 : what_.stages - 1 - s;
-    const int version = std::max(update_ - delay, base_);
-    const int ahead = update_ - version;
-    const auto place = static_cast<std::size_t>(version);
-    if (what_.weights == "spectrain") return stage.predicted(place, ahead + s / 2);
-    if (what_.weights == "lwp_v") return stage.predicted(place, ahead);
-    if (what_.weights == "lwp_w" && version > base_ && ahead > 0) {
-      return stage.extended(place, ahead);
-    }
-    return stage.versions[place];
-  }
-
-  Tensors backward_weights(int s) const {
-    const Stage& stage = stages_[static_cast<std::size_t>(s)];
-    if (what_.weights == "stash" || by_step()) return forward_weights(s);
-    const auto place = static_cast<std::size_t>(update_);
-    return what_.weights == "spectrain" ? stage.predicted(place, s / 2) : stage.versions[place];
-  }
-
-  double micro_batch(const torch::Tensor& input, const torch::Tensor& target, double count) {
-    Tensors inputs, outputs;
-    torch::Tensor x = input;
-    for (int s = 0; s < what_.stages; ++s) {
-      inputs.push_back(s == 0 ? x : x.detach().requires_grad_());
-      Stage& stage = stages_[static_cast<std::size_t>(s)];
-      stage.use(forward_weights(s));
-      x = stage.module->forward({{kPassing, inputs.back()}}, [](std::size_t) {}).at(kPassing);
-      outputs.push_back(x);
-    }
-    const torch::Tensor sum = cross_entropy_sum().sum(x, target);
-    torch::Tensor gradient;
-    for (int s = what_.stages; s-- > 0;) {
-      const auto place = static_cast<std::size_t>(s);
-      stages_[place].use(backward_weights(s));
-      if (s + 1 == what_.stages) {
-        (sum / count).backward();
-      } else {
-        outputs[place].backward(gradient);
-      }
-      gradient = inputs[place].grad();
-    }
-    return sum.item<double>();
-  }
-
-  void update() {
-    for (int s = 0; s < what_.stages; ++s) {
-      Stage& stage = stages_[static_cast<std::size_t>(s)];
-      stage.use(stage.versions.back());
-      if (what_.weights == "spike_compensation") {
-        compensated_step(stage, what_.stages - 1 - s);
-      } else {
-        stage.optimizer->step();
-      }
-      stage.optimizer->zero_grad();
-      stage.keep_version();
-    }
-    ++update_;
-  }
-
-  /// The formula of the paper, with momentum_sgd's momentum of 0.9 and decay of 0.01.
-  static void compensated_step(Stage& stage, int delay) {
-    const torch::NoGradGuard no_grad;
-    const double a = std::pow(0.9, delay);
-    const double b = (1 - a) / (1 - 0.9);
-    for (std::size_t i = 0; i < stage.parameters.size(); ++i) {
-      const torch::Tensor& w = stage.parameters[i];
-      const torch::Tensor g = w.grad().add(w, 0.01);
-      if (stage.velocity.size() <= i) {
-        stage.velocity.push_back(g.clone());
-      } else {
-        stage.velocity[i].mul_(0.9).add_(g);
-      }
-      w.add_(stage.velocity[i], -(0.02 * a));
-      if (delay > 0) w.add_(g, -(0.02 * b));
-    }
-  }
-
-  AsyncCase what_;
-  std::vector<Stage> stages_;
-  int update_ = 0;  ///< Updates so far.
-  int base_ = 0;    ///< Those when the pipeline was empty last.
-};
-
-Pipeline::Options async_options(const ProcessGroup& group, const AsyncCase& what) {
-  Pipeline::Options options =
-      pipeline_options(group, what.weights == "2bw" ? "2bw" : "pipedream", what.micro_batches);
-  options.weights = what.weights;
-  options.optimizer = what.optimizer;
-  options.cut = cut_in(what.stages);
-  return options;
-}
-
-void on_async_ranks(int ranks, const std::function<void(const ProcessGroup&)>& body) {
-  run_on_loopback(ranks, [&](const ProcessGroup& group) {
-    at::set_num_threads(1);
-    body(group);
-  });
-}
-
-AsyncOutcome run_pipeline(const AsyncCase& what) {
-  std::mutex mutex;
-  AsyncOutcome outcome;
-  outcome.most_copies.resize(static_cast<std::size_t>(what.stages));
-  on_async_ranks(what.stages, [&](const ProcessGroup& group) {
-    Pipeline model(mixed_layers(), async_options(group, what));
-    std::vector<double> losses;
-    for (int step = 0; step < what.steps; ++step) {
-      const auto batch = pipeline_batch(kAsyncSamples, step);
-      if (step == what.drained_at) model.evaluate(batch.inputs);
-      const LossSum loss = model.train_step(batch.inputs, batch.targets);
-      EXPECT_EQ(loss.count, model.has_last_stage() ? kAsyncSamples : 0);
-      losses.push_back(loss.sum);
-    }
-    model.finish();
-    const std::lock_guard lock(mutex);
-    for (const LocalStage& stage : model.stages()) {
-      outcome.most_copies[static_cast<std::size_t>(stage.stage)] =
-          stage.update->weights()->most_copies();
-      for (const auto& [name, tensor] : trainable_parameters(*stage.module)) {
-        outcome.parameters[name] = tensor.detach().flatten().clone();
-      }
-    }
-    if (model.has_last_stage()) outcome.losses = losses;
-  });
-  return outcome;
-}
-
-void expect_as_with_all_versions(const AsyncCase& what) {
-  at::set_num_threads(1);
-  const std::string text = fmt::format("{} on {} stages", what.weights, what.stages);
-  const AsyncOutcome expected = AllVersions(what).run();
-  const AsyncOutcome actual = run_pipeline(what);
-  EXPECT_EQ(actual.losses, expected.losses) << text;
-  ASSERT_EQ(actual.parameters.size(), expected.parameters.size());
-  for (const auto& [name, value] : expected.parameters) {
-    EXPECT_TRUE(torch::equal(actual.parameters.at(name), value)) << text << ": " << name;
-  }
-}
 
 TEST(AsynchronousPipeline, HasTheBitsOfAProcessThatKeepsAllVersions) {
   for (const std::string weights :
@@ -357,14 +43,34 @@ TEST(AsynchronousPipeline, HasThoseBitsForAnyNumberOfMicroBatches) {
   }
 }
 
+TEST(AsynchronousPipeline, DrainsAfterAPromiseOfTheNextBatch) {
+  at::set_num_threads(1);
+  for (const std::string weights : {"stash", "2bw"}) {
+    const AsyncCase what{.weights = weights, .stages = 3, .steps = 6, .drained_at = 3};
+    TrainedParts trained;
+    on_async_meshes(what, [&](Pipeline& model, const ParallelMesh&) {
+      for (int step = 0; step < what.steps; ++step) {
+        const auto batch = what.batch(0, step);
+        if (step == what.drained_at) model.finish();
+        model.train_step(batch.inputs, batch.targets, {.next_samples = batch.inputs.size(0)});
+      }
+      model.finish();
+      NamedValues values = state_values(model);
+      std::erase_if(values, [](const auto& v) { return v.first.starts_with("optimizer."); });
+      trained.take(values);
+    });
+    expect_same(trained.values(), AllVersions(what).run().parameters.front(), weights);
+  }
+}
+
 TEST(AsynchronousPipeline, MethodsDiffer) {
   const AsyncCase stash{};
-  const NamedValues plain = AllVersions(stash).run().parameters;
+  const NamedValues plain = AllVersions(stash).run().parameters.front();
   for (const std::string weights :
        {"2bw", "spectrain", "lwp_v", "lwp_w", "spike_compensation", "newest"}) {
     AsyncCase what = stash;
     what.weights = weights;
-    const NamedValues other = AllVersions(what).run().parameters;
+    const NamedValues other = AllVersions(what).run().parameters.front();
     EXPECT_FALSE(torch::equal(other.at("input.weight"), plain.at("input.weight"))) << weights;
   }
 }
@@ -372,7 +78,7 @@ TEST(AsynchronousPipeline, MethodsDiffer) {
 TEST(AsynchronousPipeline, KeepsAsManyCopiesAsItsRuleSays) {
   using ::testing::ElementsAre;
   const auto copies = [](const std::string& weights) {
-    return run_pipeline({.weights = weights}).most_copies;
+    return run_async({.weights = weights}).most_copies;
   };
   EXPECT_THAT(copies("stash"), ElementsAre(4, 3, 2, 1));
   EXPECT_THAT(copies("2bw"), ElementsAre(2, 2, 2, 2));
@@ -403,7 +109,7 @@ double growth(int stages, const std::string& weights, double rate) {
         return torch::nn::Functional([](const torch::Tensor& x) { return x * 1; });
       });
     }
-    const auto sgd = [rate](Tensors parameters) {
+    const auto sgd = [rate](TensorList parameters) {
       return std::make_unique<torch::optim::SGD>(std::move(parameters),
                                                  torch::optim::SGDOptions(rate));
     };
@@ -461,7 +167,7 @@ class ConstantGradient {
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
 };
 
-std::unique_ptr<torch::optim::Optimizer> plain_momentum(Tensors parameters) {
+std::unique_ptr<torch::optim::Optimizer> plain_momentum(TensorList parameters) {
   return std::make_unique<torch::optim::SGD>(std::move(parameters),
                                              torch::optim::SGDOptions(1e-3).momentum(0.9));
 }
@@ -484,7 +190,7 @@ TEST(WeightPrediction, MeetsTheLaterWeightsIfGradientsStayTheSame) {
 }
 
 TEST(WeightPrediction, MeetsTheLaterWeightsOfAdam) {
-  const auto adam = [](Tensors parameters) -> std::unique_ptr<torch::optim::Optimizer> {
+  const auto adam = [](TensorList parameters) -> std::unique_ptr<torch::optim::Optimizer> {
     return std::make_unique<torch::optim::Adam>(std::move(parameters),
                                                 torch::optim::AdamOptions(1e-3));
   };
@@ -505,7 +211,7 @@ TEST(WeightPrediction, HasNoVelocityBeforeTheFirstUpdate) {
 double sum_of_one_gradient(int delay) {
   const torch::Tensor weight = torch::zeros({1}, torch::kFloat64).requires_grad_();
   const auto optimizer = std::make_unique<torch::optim::SGD>(
-      Tensors{weight}, torch::optim::SGDOptions(1).momentum(0.8));
+      TensorList{weight}, torch::optim::SGDOptions(1).momentum(0.8));
   const auto weights =
       make_single_version(WeightMethod::spike_compensation, {0, delay}, {weight}, *optimizer);
   for (int i = 0; i < 400; ++i) {
@@ -553,7 +259,7 @@ TEST(AsynchronousPipeline, GoesOnFromACheckpointAsWithoutTheInterruption) {
         Pipeline model(mixed_layers(), async_options(group, what));
         if (from > 0) load_checkpoint(folder.path(), {.group = group, .model = model});
         for (int step = from; step < to; ++step) {
-          const auto batch = pipeline_batch(kAsyncSamples, step);
+          const auto batch = what.batch(0, step);
           model.train_step(batch.inputs, batch.targets);
           if (save && step == 4) {
             save_checkpoint({.group = group, .model = model}, 5, {.folder = folder.path()});
@@ -634,7 +340,7 @@ double accuracy_of(const Learning& how) {
   const std::int64_t step = how.schedule == "pipedream" ? 4 * kUpdate : kUpdate;
   double accuracy = 0;
   on_async_ranks(4, [&](const ProcessGroup& group) {
-    const auto sgd = [&](Tensors parameters) {
+    const auto sgd = [&](TensorList parameters) {
       return std::make_unique<torch::optim::SGD>(std::move(parameters),
                                                  torch::optim::SGDOptions(how.rate).momentum(0.9));
     };
@@ -696,7 +402,7 @@ TEST(AsynchronousPipelineErrors, SayWhatGoesTogether) {
               HasSubstr("weights stash do not go with the schedule 1f1b"));
   EXPECT_THAT(async_error([](auto& o) { o.weights = "flush"; }), HasSubstr("flush goes with"));
   EXPECT_THAT(async_error([](auto& o) { o.clip_norm = 1; }), HasSubstr("clip_norm needs"));
-  const auto sgd = [](Tensors parameters) {
+  const auto sgd = [](TensorList parameters) {
     return std::make_unique<torch::optim::SGD>(std::move(parameters),
                                                torch::optim::SGDOptions(0.1));
   };

@@ -84,7 +84,10 @@ TEST(LostRank, EndsShardedReplicasInAnyPhase) {
 TEST(LostRank, EndsAnAsynchronousPipeline) {
   for (const std::string schedule : {"pipedream", "2bw"}) {
     for (const std::string phase : {"steady", "update"}) {
-      expect_that_all_end({.schedule = schedule, .lost = 2, .phase = phase});
+      for (const int replicas : {1, 2}) {
+        expect_that_all_end(
+            {.schedule = schedule, .replicas = replicas, .lost = 2, .phase = phase});
+      }
     }
   }
 }

@@ -1,6 +1,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
+#include <numeric>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -101,6 +102,35 @@ TEST_F(MeshCommand, TrainsAGptInEveryMesh) {
                       {"mesh.tensor=2", R"(tensor={"plan": {"head": "replicated"}})"});
 }
 
+double mean_of(const std::vector<double>& losses, std::size_t first, std::size_t count) {
+  const auto begin = losses.begin() + static_cast<std::ptrdiff_t>(first);
+  return std::accumulate(begin, begin + static_cast<std::ptrdiff_t>(count), 0.0) /
+         static_cast<double>(count);
+}
+
+TEST_F(MeshCommand, TrainsReplicasOfAsynchronousPipelines) {
+  const Settings base{"mesh.data=2", "mesh.pipeline=2", "pipeline.micro_batches=4",
+                      "gradient_clipping=0", "epochs=6"};
+  for (const std::string schedule : {"pipedream", "2bw"}) {
+    Settings settings = base;
+    settings.push_back("pipeline.schedule=" + schedule);
+    const auto plan = train("gpt", 4, settings, "", {"--dry-run"});
+    ASSERT_EQ(plan.status, 0) << plan.output;
+    EXPECT_THAT(plan.output, HasSubstr("by the mean gradient of 2 replicas"));
+    const auto finished = train("gpt", 4, settings, schedule);
+    ASSERT_EQ(finished.status, 0) << finished.output;
+    const auto found = losses(schedule);
+    ASSERT_GT(found.size(), 20);
+    EXPECT_LT(mean_of(found, found.size() - 5, 5), mean_of(found, 0, 5) - 0.5) << schedule;
+  }
+  // Goes on with another number of replicas and stages.
+  Settings more{"mesh.pipeline=2", "pipeline.schedule=2bw", "gradient_clipping=0", "epochs=7",
+                "resume=auto"};
+  const auto resumed = train("gpt", 2, more, "2bw");
+  EXPECT_EQ(resumed.status, 0) << resumed.output;
+  EXPECT_LT(losses("2bw").back(), losses("pipedream").front());
+}
+
 TEST_F(MeshCommand, TrainsAResnetInEveryMesh) {
   expect_trains_alike(
       "resnet", "d2p2", 4,
@@ -193,6 +223,10 @@ TEST_F(MeshCommand, RefusesWhatCannotBeDivided) {
   EXPECT_THAT(refusal("gpt", {R"(tensor={"plan": {"head": "divided"}})"}),
               HasSubstr("mesh.tensor is 1"));
   EXPECT_THAT(refusal("gpt", {"mesh.spatial=2"}), HasSubstr("has no convolutions"));
+  EXPECT_THAT(refusal("gpt", {"mesh.pipeline=2", "pipeline.schedule=pipedream", "zero.stage=1"}),
+              AllOf(HasSubstr("zero.stage above 0 is incompatible"), HasSubstr("zero_bubble")));
+  EXPECT_THAT(refusal("gpt", {"mesh.pipeline=2", "pipeline.schedule=2bw"}),
+              HasSubstr("gradient_clipping is incompatible with pipeline.schedule 2bw"));
   EXPECT_THAT(refusal("gpt", {"mesh.tensor=2", "optimizer.name=lamb"}),
               HasSubstr("norms of whole parameters"));
   EXPECT_THAT(refusal("resnet", {"mesh.tensor=4"}), HasSubstr("model.groups 2"));

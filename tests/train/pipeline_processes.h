@@ -11,7 +11,8 @@
 namespace gradwire::test {
 
 /// Trains a model with dropout in processes, which have random numbers of their own: the program
-/// pipeline_rank with these options. Returns the parameters and optimizer states of all ranks.
+/// pipeline_rank with these options. Returns the parameters and optimizer states of all ranks, of
+/// which several may have the same.
 inline NamedValues train_in_processes(int ranks, const std::string& schedule,
                                       const std::vector<std::string>& options = {}) {
   const TemporaryFolder folder;
@@ -25,7 +26,10 @@ inline NamedValues train_in_processes(int ranks, const std::string& schedule,
   NamedValues all;
   for (int rank = 0; rank < ranks; ++rank) {
     const auto file = folder / (std::to_string(rank) + ".safetensors");
-    for (const auto& [name, value] : load_safetensors(file).tensors) all[name] = value;
+    for (const auto& [name, value] : load_safetensors(file).tensors) {
+      const auto [place, is_new] = all.emplace(name, value);
+      EXPECT_TRUE(is_new || torch::equal(place->second, value)) << name;
+    }
   }
   return all;
 }

@@ -82,6 +82,12 @@ TEST(PipelineRecompute, RepeatsDropout) {
   expect_same(train_in_processes(3, "zero_bubble", {"recompute"}), without, "three");
 }
 
+/// An evaluation finds backwards pending, whose forwards were in training mode.
+TEST(PipelineRecompute, RepeatsDropoutBeforeAnEvaluation) {
+  expect_same(train_in_processes(3, "pipedream", {"evaluated", "recompute"}),
+              train_in_processes(3, "pipedream", {"evaluated"}), "three stages");
+}
+
 TEST(PipelineRecompute, CountsStatisticsOfBatchNormOnce) {
   Layers layers;
   layers.add("sine", [] {

@@ -9,6 +9,7 @@
 #include "gradwire/pipeline/drawing.h"
 #include "gradwire/pipeline/simulation.h"
 #include "gradwire/pipeline/verifier.h"
+#include "gradwire/pipeline/weight_rules.h"
 #include "gradwire/recipe/models.h"
 
 namespace gradwire::recipe {
@@ -35,6 +36,15 @@ std::string kept_text(const pipeline::PipelineSchedule& schedule, bool recompute
                      recompute ? "inputs of stages" : "activations",
                      fmt::join(pipeline::kept_by_rank(schedule), ", "),
                      recompute ? "; a backward computes its forward again" : "");
+}
+
+/// When an asynchronous schedule updates the weights.
+std::string updates_text(const pipeline::PipelineSchedule& schedule, int replicas) {
+  if (schedule.weights == pipeline::WeightRule::flush) return "";
+  return fmt::format(
+      "each stage is updated after each {}{}\n",
+      updates_each_micro_batch(schedule.weights) ? "micro-batch" : "step",
+      replicas > 1 ? fmt::format(", by the mean gradient of {} replicas", replicas) : "");
 }
 
 /// The schedule, verified, and drawn with its costs.
@@ -101,7 +111,7 @@ std::string dry_run(const TrainConfig& config, int ranks) {
                                  .costs = config.pipeline.costs}));
   const auto cut = complete_cut(layers, config.pipeline.cut, schedule.stages());
   return text + stages_text(layers, cut, schedule) +
-         kept_text(schedule, config.pipeline.recompute) +
+         kept_text(schedule, config.pipeline.recompute) + updates_text(schedule, mesh.data) +
          schedule_text(schedule, config.pipeline.costs);
 }
 

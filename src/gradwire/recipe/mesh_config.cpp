@@ -205,6 +205,24 @@ void check_pipeline(const TrainConfig& config) {
   refuse_if(!config.zero.offload_path.empty(), "zero.offload_optimizer", leave);
 }
 
+/// Refuses what needs the gradients or weights of a whole step.
+void check_asynchronous(const TrainConfig& config) {
+  if (config.mesh.pipeline == 1) return;
+  const std::string& schedule = config.pipeline.schedule;
+  const auto made = value_or_throw(pipeline::make_pipeline(schedule, {}));
+  if (made.weights == pipeline::WeightRule::flush) return;
+  const auto refuse_if = [&](bool wrong, std::string_view key, std::string_view remedy) {
+    if (!wrong) return;
+    refuse(
+        "{} is incompatible with pipeline.schedule {}, which updates each stage on its own; {}, or "
+        "use a synchronous schedule, such as zero_bubble",
+        key, schedule, remedy);
+  };
+  refuse_if(config.zero.stage > 0, "zero.stage above 0", "use 0, whose replicas have whole stages");
+  refuse_if(config.gradient_clipping > 0, "gradient_clipping", "leave it out");
+  refuse_if(config.model.tie_word_embeddings, "model.tie_word_embeddings", "leave it out");
+}
+
 /// Tied parameters need the sum of their whole gradients.
 void check_ties(const TrainConfig& config) {
   if (!config.model.tie_word_embeddings) return;
@@ -232,6 +250,7 @@ void read_mesh(JsonFields& root, TrainConfig& config) {
 
 void check_mesh(const TrainConfig& config) {
   check_pipeline(config);
+  check_asynchronous(config);
   check_ties(config);
 }
 

@@ -24,11 +24,6 @@ void check_options(const DataParallelOptions& options) {
   if (!(options.bucket_cap_mb > 0)) {
     refuse("DataParallel: bucket_cap_mb is {}; it must be positive", options.bucket_cap_mb);
   }
-  if (options.overlap == step::Overlap::full && !options.optimizer) {
-    refuse(
-        "DataParallel: Overlap::full requires an optimizer that steps bucket by "
-        "bucket; pass {.optimizer = ...} and call step(), or use Overlap::backward");
-  }
 }
 
 ReplicatedStepOptions step_options(const DataParallelOptions& options,
@@ -48,6 +43,15 @@ ReplicatedStepOptions step_options(const DataParallelOptions& options,
 }
 
 }  // namespace
+
+const DataParallelOptions& with_optimizer_for_overlap(const DataParallelOptions& options) {
+  if (options.overlap == step::Overlap::full && !options.optimizer) {
+    refuse(
+        "DataParallel: Overlap::full requires an optimizer that steps bucket by "
+        "bucket; pass {.optimizer = ...} and call step(), or use Overlap::backward");
+  }
+  return options;
+}
 
 DataParallelCore::DataParallelCore(torch::nn::Module& module, const DataParallelOptions& options,
                                    bool sequential)

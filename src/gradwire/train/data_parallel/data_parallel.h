@@ -52,6 +52,10 @@ struct DataParallelOptions {
   TraceRecorder* trace = nullptr;
 };
 
+/// Returns the options. Throws Exception(invalid_argument) if they have Overlap::full without an
+/// optimizer: the caller's own could step before the gradients are complete.
+const DataParallelOptions& with_optimizer_for_overlap(const DataParallelOptions& options);
+
 /// The part of DataParallel that does not depend on the module's type.
 class DataParallelCore : public SyncControl {
  public:
@@ -128,7 +132,8 @@ class DataParallel {
  public:
   explicit DataParallel(Module module, const DataParallelOptions& options)
       : module_(std::move(module)),
-        core_(std::make_unique<DataParallelCore>(*module_, options, kSequential)) {}
+        core_(std::make_unique<DataParallelCore>(*module_, with_optimizer_for_overlap(options),
+                                                 kSequential)) {}
 
   template <class... Arguments>
   auto forward(Arguments&&... arguments) {

@@ -15,6 +15,7 @@
 #include "gradwire/train/checkpoint/replicated.h"
 #include "gradwire/train/named_tensor.h"
 #include "gradwire/train/parallel/parallel_module.h"
+#include "gradwire/train/pipeline/asynchronous_update.h"
 #include "gradwire/train/pipeline/group_transfers.h"
 
 namespace gradwire {
@@ -149,20 +150,7 @@ WeightMethod Pipeline::find_method() const {
         "with 2bw, all others with pipedream",
         options_.weights, options_.schedule);
   }
-  if (!flushes && options_.clip_norm) {
-    refuse(
-        "clip_norm needs the gradients of all stages before an update, but {} updates each stage "
-        "on its own: use a synchronous schedule, such as zero_bubble",
-        options_.schedule);
-  }
-  const bool replicated =
-      options_.data.process_group->getSize() > 1 || options_.data.zero_stage > 0;
-  if (!flushes && replicated) {
-    refuse(
-        "the schedule {} updates each stage after its micro-batches, which replicas and ZeRO do "
-        "not: use a synchronous schedule, such as zero_bubble",
-        options_.schedule);
-  }
+  if (!flushes) check_asynchronous();
   const bool same_weights =
       flushes || method == WeightMethod::stash || method == WeightMethod::two_bw;
   if (options_.recompute && !same_weights) {
@@ -172,6 +160,23 @@ WeightMethod Pipeline::find_method() const {
         name_of(method));
   }
   return method;
+}
+
+/// Refuses what needs the gradients of all stages, or one version of the weights.
+void Pipeline::check_asynchronous() const {
+  if (options_.clip_norm) {
+    refuse(
+        "clip_norm needs the gradients of all stages before an update, but {} updates each stage "
+        "on its own: use a synchronous schedule, such as zero_bubble",
+        options_.schedule);
+  }
+  if (options_.data.zero_stage != 0) {
+    refuse(
+        "ZeRO stage {} needs one version of the weights, but {} updates each stage while "
+        "micro-batches are under way: use zero_stage 0, whose replicas average whole gradients, or "
+        "a synchronous schedule, such as zero_bubble",
+        options_.data.zero_stage, options_.schedule);
+  }
 }
 
 void Pipeline::check_ties(const Layers& layers) const {
@@ -276,7 +281,8 @@ void Pipeline::make_stages(const Layers& layers) {
     make_equal(stage);
     if (is_asynchronous()) {
       const int staleness = schedule.weight_bounds[static_cast<std::size_t>(s)].staleness;
-      stage.update = make_stage_update(*stage.module, method_, {s, staleness}, options_.optimizer);
+      stage.update = make_asynchronous_update(*stage.module, method_, {s, staleness}, options_.data,
+                                              options_.optimizer);
     } else {
       stage.update = make_stage_update(*stage.module, options_.data, options_.optimizer);
     }
@@ -376,6 +382,21 @@ std::function<double()> Pipeline::count_of(const MicroBatches& batch) {
   };
 }
 
+/// Each micro-batch of pipedream has an update, which waits for those of the other replicas: all
+/// must have as many.
+void Pipeline::check_updates(std::int64_t samples) const {
+  const ProcessGroup& replicas = options_.data.process_group;
+  if (replicas->getSize() == 1 || !updates_each_micro_batch(rule_of(method_))) return;
+  std::vector<double> updates(static_cast<std::size_t>(replicas->getSize()), 0);
+  updates[static_cast<std::size_t>(replicas->getRank())] = parts_of(samples);
+  updates = sum_over_ranks(*replicas, std::move(updates));
+  if (std::ranges::count(updates, updates[0]) == std::ssize(updates)) return;
+  refuse(
+      "{} updates a stage of all replicas together after each micro-batch, but they have {} of "
+      "them in this batch: give each replica {} samples or more, or all replicas as many",
+      options_.schedule, fmt::join(updates, ", "), options_.micro_batches);
+}
+
 /// The steps of the runner for a batch: one, or one for each micro-batch.
 std::vector<PipelineStages::Step> Pipeline::steps_of(const Run& run, const torch::Tensor& inputs,
                                                      const torch::Tensor& targets,
@@ -399,6 +420,7 @@ LossSum Pipeline::train_step(const torch::Tensor& inputs, const torch::Tensor& t
     const std::int64_t samples = count_samples(inputs, targets, step.samples);
     if (has_first_stage() && !inputs.defined()) refuse("rank {} needs the inputs", rank_);
     if (has_last_stage() && !targets.defined()) refuse("rank {} needs the targets", rank_);
+    about(update_of(stages_.front(), steps_), [&] { check_updates(samples); });
     if (!work_) find_shapes(inputs);
     Run& run = run_for(samples, /*trains=*/true);
     std::vector<PipelineStages::Step> steps = steps_of(run, inputs, targets, samples);
@@ -407,7 +429,9 @@ LossSum Pipeline::train_step(const torch::Tensor& inputs, const torch::Tensor& t
       each.count = count_of(each.batch);
       each.before = step.before;
     }
-    const bool is_alike = count == 1 && parts_of(step.next_samples) == run.schedule.micro_batches;
+    // Receives that have started for the next step would be in the way of a drain.
+    const bool is_alike =
+        !is_asynchronous() && parts_of(step.next_samples) == run.schedule.micro_batches;
     work_->begin(*run.runner, std::move(steps), is_alike ? step.next_samples : -1);
     for (std::size_t i = 0; i < count; ++i) run.runner->step();
     step_together(step.before);
@@ -423,9 +447,10 @@ torch::Tensor Pipeline::evaluate(const torch::Tensor& inputs, std::int64_t sampl
     samples = count_samples(inputs, {}, samples);
     if (has_first_stage() && !inputs.defined()) refuse("rank {} needs the inputs", rank_);
     if (!work_) find_shapes(inputs);
+    Run& run = run_for(samples, /*trains=*/false);
+    // Pending backwards have run: they need the buffers, and recompute forwards in training mode.
     for (const LocalStage& stage : stages_) stage.update->synchronize_buffers();
     const EvaluationMode evaluation(stages_);
-    Run& run = run_for(samples, /*trains=*/false);
     work_->begin(*run.runner, steps_of(run, inputs, {}, samples));
     run.runner->step();
     if (has_last_stage()) result = torch::cat(work_->outputs());

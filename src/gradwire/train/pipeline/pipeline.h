@@ -101,10 +101,13 @@ class Pipeline final : public Checkpointable {
   /// there are as many micro-batches as samples. Returns the losses of this replica's batch, on the
   /// rank with the last stage.
   ///
-  /// With replicas, the optimizers' step may complete in the next forward: call finish() before
-  /// you read parameters. With asynchronous schedules the optimizers step as their schedule says,
-  /// and the last micro-batches are still under way at the end; with 2bw, a batch of another number
-  /// of micro-batches drains the pipeline.
+  /// With replicas and a synchronous schedule, the optimizers' step may complete in the next
+  /// forward: call finish() before you read parameters.
+  ///
+  /// With asynchronous schedules the optimizers step as their schedule says, and the last
+  /// micro-batches are still under way at the end. With pipedream each micro-batch has an update:
+  /// if replicas have different numbers of micro-batches, all ranks throw before any of them is
+  /// sent. With 2bw, a batch of another number of micro-batches drains the replica's pipeline.
   LossSum train_step(const torch::Tensor& inputs, const torch::Tensor& targets,
                      const StepOptions& step);
   LossSum train_step(const torch::Tensor& inputs, const torch::Tensor& targets) {
@@ -147,6 +150,7 @@ class Pipeline final : public Checkpointable {
 
   bool is_asynchronous() const { return method_ != WeightMethod::flush; }
   WeightMethod find_method() const;
+  void check_asynchronous() const;
   pipeline::PipelineSchedule schedule_for(int micro_batches, bool trains) const;
   void make_stages(const Layers& layers);
   void make_equal(const LocalStage& stage) const;
@@ -161,6 +165,7 @@ class Pipeline final : public Checkpointable {
   int parts_of(std::int64_t samples) const {
     return static_cast<int>(std::min<std::int64_t>(options_.micro_batches, samples));
   }
+  void check_updates(std::int64_t samples) const;
   std::function<double()> count_of(const MicroBatches& batch);
   std::vector<PipelineStages::Step> steps_of(const Run& run, const torch::Tensor& inputs,
                                              const torch::Tensor& targets, std::int64_t samples);

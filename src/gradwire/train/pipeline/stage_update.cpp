@@ -5,9 +5,9 @@
 
 #include "gradwire/base/refuse.h"
 #include "gradwire/train/checkpoint/module_state.h"
-#include "gradwire/train/data_parallel/data_parallel.h"
 #include "gradwire/train/named_tensor.h"
 #include "gradwire/train/parallel/parallel_module.h"
+#include "gradwire/train/pipeline/replicated_gradients.h"
 #include "gradwire/train/zero/zero_core.h"
 
 namespace gradwire {
@@ -19,33 +19,20 @@ double squared_norm(const torch::Tensor& tensor) {
   return norm * norm;
 }
 
-/// Every replica has all parameters of the stage.
-class ReplicatedUpdate final : public StageUpdate {
+/// Each bucket has an optimizer, which steps when the next forward reaches its layers.
+class ReplicatedUpdate final : public ReplicatedGradients {
  public:
   ReplicatedUpdate(StageModule& module, const DataParallelism& data,
                    const OptimizerFactory& optimizer)
-      : parameters_(trainable_parameters(module)),
+      : ReplicatedGradients(module, data, optimizer),
+        parameters_(trainable_parameters(module)),
         boxes_(parameter_boxes(module)),
-        core_(module,
-              {.process_group = data.process_group,
-               .bucket_cap_mb = data.bucket_cap_mb,
-               .broadcast_buffers = false,  // For every micro-batch, it would hold up the pipeline.
-               .optimizer = optimizer,
-               .overlap = step::Overlap::full,
-               .forward_awaits = true,
-               .codec = data.codec},
-              /*sequential=*/false),
         state_(module, optimizers()) {}
 
-  void before_forward() override {}
-  void after_forward(const std::vector<torch::Tensor>& /*outputs*/) override {}
-  BlockObserver* observer() override { return &core_.replicated(); }
-  bool splits_backward() const override { return true; }
-  void before_backward(bool last) override { core_.replicated().prepare({}, last); }
+  BlockObserver* observer() override { return &replicated(); }
 
-  void wait_for_gradients() override { core_.finish(); }
   SquaredNorms squared_norms() override {
-    core_.finish();
+    wait_for_gradients();
     SquaredNorms squares;
     for (const auto& [name, tensor] : parameters_) {
       const auto box = boxes_.find(name);
@@ -60,27 +47,24 @@ class ReplicatedUpdate final : public StageUpdate {
 
   void step(BeforeStep before, double factor) override {
     if (factor != 1) {
-      core_.finish();
+      wait_for_gradients();
       for (const auto& [name, tensor] : parameters_) {
         if (tensor.grad().defined()) tensor.mutable_grad().mul_(factor);
       }
     }
-    core_.replicated().begin_step(std::move(before));
+    replicated().begin_step(std::move(before));
   }
-  void finish() override { core_.finish(); }
-  void synchronize_buffers() override { core_.synchronize_buffers(); }
   Checkpointable& state() override { return state_; }
 
  private:
   std::vector<torch::optim::Optimizer*> optimizers() {
     std::vector<torch::optim::Optimizer*> all;
-    for (const auto& each : core_.replicated().optimizers()) all.push_back(each.get());
+    for (const auto& each : replicated().optimizers()) all.push_back(each.get());
     return all;
   }
 
   std::vector<NamedTensor> parameters_;
   std::map<std::string, ParameterBox> boxes_;
-  DataParallelCore core_;
   ModuleState state_;
 };
 
@@ -146,59 +130,7 @@ class ShardedUpdate final : public StageUpdate {
   ZeroCore core_;
 };
 
-/// One replica steps on its own, while micro-batches are under way.
-class AsynchronousUpdate final : public StageUpdate {
- public:
-  AsynchronousUpdate(StageModule& module, WeightMethod method, const StagePlace& place,
-                     const OptimizerFactory& optimizer)
-      : optimizer_(optimizer_of(module, optimizer)),
-        weights_(make_stage_weights(method, place, module, optimizer_.get())),
-        state_(module, optimizer_ ? std::vector{optimizer_.get()}
-                                  : std::vector<torch::optim::Optimizer*>{}) {}
-
-  void before_forward() override {}
-  void after_forward(const std::vector<torch::Tensor>& /*outputs*/) override {}
-  BlockObserver* observer() override { return nullptr; }
-  bool splits_backward() const override { return true; }
-  void before_backward(bool /*last*/) override {}
-  void wait_for_gradients() override {}
-  SquaredNorms squared_norms() override {
-    refuse("an asynchronous pipeline cannot clip by the norm of all gradients");
-  }
-
-  void step(BeforeStep before, double /*factor*/) override {
-    if (!optimizer_) return;
-    if (before) before(*optimizer_);
-    if (weights_) weights_->begin_update();
-    optimizer_->step();
-    if (weights_) weights_->end_update();
-    optimizer_->zero_grad();
-  }
-  void finish() override {}
-  void synchronize_buffers() override {}
-  Checkpointable& state() override { return state_; }
-  StageWeights* weights() override { return weights_.get(); }
-
- private:
-  static std::unique_ptr<torch::optim::Optimizer> optimizer_of(const StageModule& module,
-                                                               const OptimizerFactory& factory) {
-    std::vector<torch::Tensor> parameters;
-    for (const auto& [name, tensor] : trainable_parameters(module)) parameters.push_back(tensor);
-    return parameters.empty() ? nullptr : factory(std::move(parameters));
-  }
-
-  std::unique_ptr<torch::optim::Optimizer> optimizer_;
-  std::unique_ptr<StageWeights> weights_;
-  ModuleState state_;
-};
-
 }  // namespace
-
-std::unique_ptr<StageUpdate> make_stage_update(StageModule& module, WeightMethod method,
-                                               const StagePlace& place,
-                                               const OptimizerFactory& optimizer) {
-  return std::make_unique<AsynchronousUpdate>(module, method, place, optimizer);
-}
 
 std::unique_ptr<StageUpdate> make_stage_update(StageModule& module, const DataParallelism& data,
                                                const OptimizerFactory& optimizer) {

@@ -17,6 +17,7 @@
 namespace gradwire {
 
 /// Data parallelism of a pipeline: replicas of it, each of which trains on its part of a batch.
+/// Asynchronous schedules have whole stages only, zero_stage 0.
 struct DataParallelism {
   /// The ranks that have the same stages, one of each replica (ParallelMesh::data()). Null: one
   /// replica.
@@ -36,8 +37,9 @@ struct SquaredNorms {
   std::vector<double> divided;
 };
 
-/// The parameters of one stage: adds the gradients of its replicas and steps the optimizer. The
-/// step may complete later, layer by layer, as the next forward reaches them.
+/// The parameters of one stage: adds the gradients of its replicas and steps the optimizer. With a
+/// synchronous schedule the step may complete later, layer by layer, as the next forward reaches
+/// them.
 class StageUpdate {
  public:
   virtual ~StageUpdate() = default;
@@ -49,7 +51,7 @@ class StageUpdate {
 
   /// Returns true if gradients of weights may be computed apart from those of inputs.
   virtual bool splits_backward() const = 0;
-  /// Called before each task of a backward. `last`: of the step's last micro-batch.
+  /// Called before each task of a backward. `last`: of the last micro-batch before an update.
   virtual void before_backward(bool last) = 0;
 
   /// Waits for the sums over replicas, which are then the gradients of the parameters. Not with
@@ -70,14 +72,9 @@ class StageUpdate {
   virtual StageWeights* weights() { return nullptr; }
 };
 
-/// For synchronous schedules. Collective over the replicas. `module` must outlive it.
+/// For synchronous schedules; asynchronous_update.h has the others. Collective over the replicas.
+/// `module` must outlive it.
 std::unique_ptr<StageUpdate> make_stage_update(StageModule& module, const DataParallelism& data,
-                                               const OptimizerFactory& optimizer);
-
-/// For asynchronous schedules, with one replica. `module` must outlive it. Throws
-/// Exception(invalid_argument) if the method does not support the optimizer.
-std::unique_ptr<StageUpdate> make_stage_update(StageModule& module, WeightMethod method,
-                                               const StagePlace& place,
                                                const OptimizerFactory& optimizer);
 
 }  // namespace gradwire

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <vector>
+
+#include <torch/torch.h>
+
+#include "gradwire/train/data_parallel/data_parallel.h"
+#include "gradwire/train/pipeline/stage_update.h"
+
+namespace gradwire {
+
+/// Averages the gradients of a stage over its replicas, each of which has all of its parameters:
+/// bucket by bucket, while the backward of the last micro-batch before an update runs. One replica
+/// does not communicate.
+class ReplicatedGradients : public StageUpdate {
+ public:
+  void before_forward() override {}
+  void after_forward(const std::vector<torch::Tensor>& /*outputs*/) override {}
+  bool splits_backward() const override { return true; }
+  void before_backward(bool last) override { core_.replicated().prepare({}, last); }
+  void wait_for_gradients() override { core_.finish(); }
+  void finish() override { core_.finish(); }
+  void synchronize_buffers() override { core_.synchronize_buffers(); }
+
+ protected:
+  /// `optimizer`: makes the optimizers of the buckets, for begin_step(). Null: the derived class
+  /// steps the parameters.
+  ReplicatedGradients(StageModule& module, const DataParallelism& data, OptimizerFactory optimizer)
+      : core_(module,
+              {.process_group = data.process_group,
+               .bucket_cap_mb = data.bucket_cap_mb,
+               .broadcast_buffers = false,  // For every micro-batch, it would hold up the pipeline.
+               .optimizer = std::move(optimizer),
+               .overlap = step::Overlap::full,
+               .forward_awaits = true,
+               .codec = data.codec},
+              /*sequential=*/false) {}
+
+  ReplicatedStep& replicated() { return core_.replicated(); }
+
+ private:
+  DataParallelCore core_;
+};
+
+}  // namespace gradwire
