@@ -131,6 +131,30 @@ TEST_F(MeshCommand, TrainsReplicasOfAsynchronousPipelines) {
   EXPECT_LT(losses("2bw").back(), losses("pipedream").front());
 }
 
+TEST_F(MeshCommand, TiesEmbeddingsWithZero) {
+  const auto train_tied = [&](const std::string& output, Settings settings) {
+    settings.insert(settings.end(), {"mesh.pipeline=2", "model.tie_word_embeddings=true"});
+    const auto finished = train("gpt", 4, settings, output);
+    ASSERT_EQ(finished.status, 0) << output << ": " << finished.output;
+    const auto model = load_safetensors(folder / output / "model.safetensors").tensors;
+    EXPECT_TRUE(model.at("embedding.character.weight").equal(model.at("head.output.weight")));
+  };
+  const Settings plain{"gradient_clipping=0", "pipeline.micro_batches=1"};
+  const Settings clipped{"gradient_clipping=0.5", "pipeline.micro_batches=2"};
+  train_tied("plain", plain);
+  train_tied("clipped", clipped);
+  for (const std::string stage : {"1", "3"}) {
+    const auto with_zero = [&](Settings settings) {
+      settings.push_back("zero.stage=" + stage);
+      return settings;
+    };
+    train_tied("plain" + stage, with_zero(plain));
+    EXPECT_EQ(losses("plain" + stage), losses("plain")) << stage;
+    train_tied("clipped" + stage, with_zero(clipped));
+    expect_alike("clipped" + stage, "clipped");
+  }
+}
+
 TEST_F(MeshCommand, TrainsAResnetInEveryMesh) {
   expect_trains_alike(
       "resnet", "d2p2", 4,

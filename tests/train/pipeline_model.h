@@ -160,4 +160,19 @@ inline void expect_same(const NamedValues& actual, const NamedValues& expected,
   }
 }
 
+/// Holders of with_ties() have the same values and Adam's states, and others do not.
+inline void expect_ties_hold(const NamedValues& values) {
+  for (const std::string prefix : {"", "optimizer.exp_avg.", "optimizer.exp_avg_sq."}) {
+    const auto at = [&](const std::string& name) {
+      const auto found = values.find(prefix + name);
+      return found == values.end() ? torch::Tensor() : found->second;
+    };
+    ASSERT_TRUE(at("block0.0.weight").defined()) << prefix;
+    EXPECT_TRUE(torch::equal(at("block0.0.weight"), at("block2.0.weight"))) << prefix;
+    EXPECT_FALSE(torch::equal(at("block0.0.weight"), at("block1.0.weight"))) << prefix;
+    EXPECT_TRUE(torch::equal(at("norm0.0.weight"), at("norm1.0.weight"))) << prefix;
+    EXPECT_TRUE(torch::equal(at("norm0.0.weight"), at("norm2.0.weight"))) << prefix;
+  }
+}
+
 }  // namespace gradwire::test

@@ -167,6 +167,19 @@ TEST(BlockUnits, HaveEachParameterOnceAndTheRootsAtTheEnd) {
   }
 }
 
+TEST(BlockUnits, SomeParametersAreUnitsOfTheirOwn) {
+  const torch::nn::Sequential model(torch::nn::Linear(2, 3), torch::nn::Linear(3, 3));
+  const auto parameters = trainable_parameters(*model);
+  const UnitSharing sharing{.alone = {"0.bias", "1.weight"}};
+  EXPECT_THAT(described(plan_block_units(*model, parameters, {}, {}, 0, sharing), parameters),
+              ElementsAre("0: 0.weight", "0: 0.bias", "1: 1.weight", "1: 1.bias"));
+  EXPECT_THAT(described(plan_block_units(*model, parameters, {}, {}, 100, sharing), parameters),
+              ElementsAre("(in no block): 1.weight (root)", "(in no block): 0.bias (root)",
+                          "(in no block): 1.bias 0.weight (root)"));
+  EXPECT_THAT(described(plan_whole_units(parameters, {}, sharing), parameters),
+              ElementsAre("0: 1.weight", "1: 0.bias", "2: 1.bias 0.weight"));
+}
+
 TEST(BlockUnits, SmallBlocksBelongToTheRoot) {
   const torch::nn::Sequential model(torch::nn::Linear(2, 3), torch::nn::Linear(3, 3));
   EXPECT_THAT(plan_of(*model, 10), ElementsAre("1: 1.weight 1.bias", HasSubstr("0.weight")));

@@ -223,7 +223,6 @@ void check_asynchronous(const TrainConfig& config) {
   refuse_if(config.model.tie_word_embeddings, "model.tie_word_embeddings", "leave it out");
 }
 
-/// Tied parameters need the sum of their whole gradients.
 void check_ties(const TrainConfig& config) {
   if (!config.model.tie_word_embeddings) return;
   if (config.tensor.divides("embedding") != config.tensor.divides("head")) {
@@ -231,12 +230,6 @@ void check_ties(const TrainConfig& config) {
         "model.tie_word_embeddings ties embedding and head, of which tensor.plan divides one; "
         "divide or replicate both");
   }
-  if (config.zero.stage == 0) return;
-  refuse(
-      "model.tie_word_embeddings needs whole gradients, but zero.stage {} shards them; leave one "
-      "of "
-      "them out",
-      config.zero.stage);
 }
 
 }  // namespace

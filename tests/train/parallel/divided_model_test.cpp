@@ -258,6 +258,10 @@ TEST_F(DividedModel, TiesDividedParameters) {
        {kTensor, kAll, MeshDegrees{.data = 1, .pipeline = 2, .tensor = 2}}) {
     expect_near(train_in(tied, {{.mesh = mesh, .clip = 0.05}}, 3), expected, text_of(mesh));
   }
+  for (const int zero : {1, 2, 3}) {
+    expect_near(train_in(tied, {{.mesh = kAll, .zero_stage = zero, .clip = 0.05}}, 3), expected,
+                fmt::format("ZeRO {}", zero));
+  }
 }
 
 TEST_F(DividedModel, ZeroShardsItsParts) {

@@ -130,6 +130,7 @@ Pipeline::Pipeline(const Layers& layers, Options options) : options_(std::move(o
   ranks_ = options_.process_group->getSize();
   check_ties(layers);
   check_agreement(layers);
+  check_tied_shards(layers);
   run_or_abort(*options_.process_group, [&] { make_stages(layers); });
 }
 
@@ -188,12 +189,21 @@ void Pipeline::check_ties(const Layers& layers) const {
         "schedule, such as zero_bubble",
         tied, options_.schedule);
   }
-  if (options_.data.zero_stage > 0) {
-    refuse(
-        "{} are tied and need the sum of whole gradients, but ZeRO stage {} shards those of each "
-        "stage: use zero_stage 0",
-        tied, options_.data.zero_stage);
-  }
+}
+
+/// Holders of a tie exchange shards of the same range: their ranks must have the same place among
+/// the replicas.
+void Pipeline::check_tied_shards(const Layers& layers) const {
+  if (layers.ties().empty() || options_.data.zero_stage == 0) return;
+  const auto& data = options_.data.process_group;
+  const auto places = gather_texts(*options_.process_group,
+                                   fmt::format("{} of {}", data->getRank(), data->getSize()));
+  const auto other = std::ranges::find_if(places, [&](const auto& p) { return p != places[0]; });
+  if (other == places.end()) return;
+  refuse(
+      "{} are tied and sharded over replicas, but rank {} of the pipeline is replica {}, and rank "
+      "0 is replica {}: use the groups of one ParallelMesh",
+      fmt::join(layers.ties().front(), " and "), other - places.begin(), *other, places[0]);
 }
 
 /// All ranks must have the same layers and options, or they would wait for each other for ever.
@@ -284,13 +294,14 @@ void Pipeline::make_stages(const Layers& layers) {
       stage.update = make_asynchronous_update(*stage.module, method_, {s, staleness}, options_.data,
                                               options_.optimizer);
     } else {
-      stage.update = make_stage_update(*stage.module, options_.data, options_.optimizer);
+      const std::vector<torch::Tensor> tied = ties_->trained(s);
+      stage.is_tied = !tied.empty();
+      stage.update = make_stage_update(*stage.module, options_.data, options_.optimizer, tied);
     }
     first_parameter_.push_back(first_parameter);
     stages_.push_back(std::move(stage));
   }
   ties_->complete();
-  for (LocalStage& stage : stages_) stage.is_tied = ties_->has(stage.stage);
 }
 
 /// Codecs draw random numbers by bucket. Parts of equal sizes have the same buckets on all ranks
@@ -328,6 +339,11 @@ void Pipeline::make_equal(const LocalStage& stage) const {
   for (const ProcessGroup& group : {options_.tensor, options_.spatial}) {
     if (group->getSize() > 1) broadcast_tensors(*group, replicated);
   }
+}
+
+/// Of a stage of this rank.
+StageUpdate& Pipeline::update(pipeline::Stage stage) const {
+  return *std::ranges::find(stages_, stage, &LocalStage::stage)->update;
 }
 
 bool Pipeline::has_last_stage() const {
@@ -545,8 +561,7 @@ void Pipeline::step_together(const BeforeStep& before) {
     if (!stage.is_tied) continue;
     about(update_of(stage, steps_), [&] { stage.update->wait_for_gradients(); });
   }
-  about(update_of(stages_.front(), steps_) + ": tied gradients",
-        [&] { ties_->add_gradients(*options_.process_group); });
+  about(update_of(stages_.front(), steps_) + ": tied gradients", [&] { add_tied_gradients(); });
   if (options_.clip_norm) {
     clip_and_step(before);
     return;
@@ -555,6 +570,13 @@ void Pipeline::step_together(const BeforeStep& before) {
     if (!stage.is_tied) continue;
     about(update_of(stage, steps_), [&] { stage.update->step(before, 1); });
   }
+}
+
+void Pipeline::add_tied_gradients() const {
+  const auto own = [this](pipeline::Stage stage, const torch::Tensor& parameter) {
+    return update(stage).own_gradient(parameter);
+  };
+  ties_->add_gradients(*options_.process_group, own);
 }
 
 /// The squared norm of all gradients: squares are added in the order of the parameters, those of
@@ -617,7 +639,10 @@ std::vector<TensorPiece> Pipeline::pieces(bool make_states) {
 
 void Pipeline::loaded() {
   for (const LocalStage& stage : stages_) stage.update->state().loaded();
-  run_or_abort(*options_.process_group, [&] { ties_->check_equal(*options_.process_group); });
+  const auto own = [this](pipeline::Stage stage, const torch::Tensor& parameter) {
+    return update(stage).own_values(parameter);
+  };
+  run_or_abort(*options_.process_group, [&] { ties_->check_equal(*options_.process_group, own); });
 }
 
 }  // namespace gradwire

@@ -90,8 +90,8 @@ class Pipeline final : public Checkpointable {
 
   /// Makes this rank's layers; the memory needed is that of its stages and one layer. Collective
   /// over all ranks of all replicas. Throws Exception(invalid_argument), also if ranks disagree
-  /// about layers or options. Ties (Layers::tie) need a synchronous schedule, no ZeRO, and an
-  /// optimizer that steps each parameter on its own.
+  /// about layers or options. Ties (Layers::tie) need a synchronous schedule, and an optimizer that
+  /// steps each parameter on its own.
   Pipeline(const Layers& layers, Options options);
 
   /// Runs forward and backward over a batch in micro-batches, and one step of the optimizers. The
@@ -159,6 +159,7 @@ class Pipeline final : public Checkpointable {
   double squared_norm() const;
   double sum_of_squares(std::vector<double> squares) const;
   void check_ties(const Layers& layers) const;
+  void check_tied_shards(const Layers& layers) const;
   void check_agreement(const Layers& layers) const;
   Run& run_for(std::int64_t samples, bool trains);
   /// The number of micro-batches.
@@ -173,6 +174,8 @@ class Pipeline final : public Checkpointable {
   void check_codecs() const;
   void find_shapes(const torch::Tensor& inputs);
   std::string output_shapes(const LocalStage& stage, const torch::Tensor& inputs) const;
+  StageUpdate& update(pipeline::Stage stage) const;
+  void add_tied_gradients() const;
   void step_together(const BeforeStep& before);
   void clip_and_step(const BeforeStep& before);
 

@@ -19,6 +19,22 @@ double squared_norm(const torch::Tensor& tensor) {
   return norm * norm;
 }
 
+/// `square`: returns the squared norm of a parameter's gradient.
+template <class Square>
+SquaredNorms by_division(const std::vector<NamedTensor>& parameters,
+                         const std::map<std::string, ParameterBox>& boxes, const Square& square) {
+  SquaredNorms squares;
+  for (const NamedTensor& parameter : parameters) {
+    const auto box = boxes.find(parameter.name);
+    const bool is_divided = box != boxes.end();
+    const bool counts = !is_divided || !box->second.replica;
+    const double own = counts ? square(parameter) : 0;
+    squares.replicated.push_back(is_divided ? 0 : own);
+    squares.divided.push_back(is_divided ? own : 0);
+  }
+  return squares;
+}
+
 /// Each bucket has an optimizer, which steps when the next forward reaches its layers.
 class ReplicatedUpdate final : public ReplicatedGradients {
  public:
@@ -33,16 +49,9 @@ class ReplicatedUpdate final : public ReplicatedGradients {
 
   SquaredNorms squared_norms() override {
     wait_for_gradients();
-    SquaredNorms squares;
-    for (const auto& [name, tensor] : parameters_) {
-      const auto box = boxes_.find(name);
-      const bool is_divided = box != boxes_.end();
-      const bool counts = !is_divided || !box->second.replica;
-      const double square = counts ? squared_norm(tensor.grad()) : 0;
-      squares.replicated.push_back(is_divided ? 0 : square);
-      squares.divided.push_back(is_divided ? square : 0);
-    }
-    return squares;
+    return by_division(parameters_, boxes_, [](const NamedTensor& parameter) {
+      return squared_norm(parameter.tensor.grad());
+    });
   }
 
   void step(BeforeStep before, double factor) override {
@@ -71,10 +80,12 @@ class ReplicatedUpdate final : public ReplicatedGradients {
 /// Optimizer states, gradients and parameters are sharded over the replicas.
 class ShardedUpdate final : public StageUpdate {
  public:
-  ShardedUpdate(StageModule& module, const DataParallelism& data, const OptimizerFactory& optimizer)
+  ShardedUpdate(StageModule& module, const DataParallelism& data, const OptimizerFactory& optimizer,
+                const std::vector<torch::Tensor>& tied)
       : module_(module),
-        parameters_(trainable_parameters(module).size()),
+        parameters_(trainable_parameters(module)),
         boxes_(parameter_boxes(module)),
+        tied_(tied),
         core_(module,
               {.process_group = data.process_group,
                .stage = data.zero_stage,
@@ -83,7 +94,8 @@ class ShardedUpdate final : public StageUpdate {
                .bucket_cap_mb = data.bucket_cap_mb,
                .forward_awaits = true,
                .broadcast_buffers = false,
-               .blocks = module.children()},
+               .blocks = module.children(),
+               .own_units = tied},
               /*sequential=*/false) {}
 
   void before_forward() override { core_.before_forward(module_); }
@@ -99,22 +111,19 @@ class ShardedUpdate final : public StageUpdate {
   }
 
   void wait_for_gradients() override {
-    refuse("tied parameters need the whole gradients of a stage, but ZeRO shards them");
+    for (const torch::Tensor& parameter : tied_) core_.gradient_shard(parameter);
+  }
+  torch::Tensor own_gradient(const torch::Tensor& parameter) override {
+    return core_.gradient_shard(parameter);
+  }
+  torch::Tensor own_values(const torch::Tensor& parameter) override {
+    // Frozen parameters are not sharded.
+    return parameter.requires_grad() ? core_.value_shard(parameter) : parameter.detach();
   }
   SquaredNorms squared_norms() override {
-    SquaredNorms squares{std::vector<double>(parameters_, 0), std::vector<double>(parameters_, 0)};
-    if (parameters_ == 0) return squares;
-    if (boxes_.empty()) {
-      squares.replicated.front() = core_.squared_norm();
-      return squares;
-    }
-    squares.replicated.front() =
-        core_.squared_norm_of([this](const std::string& name) { return !boxes_.contains(name); });
-    squares.divided.front() = core_.squared_norm_of([this](const std::string& name) {
-      const auto box = boxes_.find(name);
-      return box != boxes_.end() && !box->second.replica;
-    });
-    return squares;
+    const std::map<std::string, double> norms = core_.squared_norms();
+    return by_division(parameters_, boxes_,
+                       [&](const NamedTensor& parameter) { return norms.at(parameter.name); });
   }
   void step(BeforeStep before, double factor) override {
     core_.step_scaled(std::move(before), factor);
@@ -125,20 +134,32 @@ class ShardedUpdate final : public StageUpdate {
 
  private:
   StageModule& module_;
-  std::size_t parameters_;
+  std::vector<NamedTensor> parameters_;
   std::map<std::string, ParameterBox> boxes_;
+  std::vector<torch::Tensor> tied_;
   ZeroCore core_;
 };
 
 }  // namespace
 
+torch::Tensor StageUpdate::own_gradient(const torch::Tensor& parameter) {
+  torch::Tensor& gradient = parameter.mutable_grad();
+  if (!gradient.defined()) gradient = torch::zeros_like(parameter);
+  return gradient;
+}
+
+torch::Tensor StageUpdate::own_values(const torch::Tensor& parameter) {
+  return parameter.detach();
+}
+
 std::unique_ptr<StageUpdate> make_stage_update(StageModule& module, const DataParallelism& data,
-                                               const OptimizerFactory& optimizer) {
+                                               const OptimizerFactory& optimizer,
+                                               const std::vector<torch::Tensor>& tied) {
   if (data.zero_stage < 0 || data.zero_stage > 3) {
     refuse("zero_stage {}: expected 0 (replicas), 1, 2 or 3", data.zero_stage);
   }
   if (data.zero_stage == 0) return std::make_unique<ReplicatedUpdate>(module, data, optimizer);
-  return std::make_unique<ShardedUpdate>(module, data, optimizer);
+  return std::make_unique<ShardedUpdate>(module, data, optimizer, tied);
 }
 
 }  // namespace gradwire

@@ -29,8 +29,7 @@ struct DataParallelism {
   double bucket_cap_mb = step::kBucketMegabytes;
 };
 
-/// Squared norm of the gradients of each parameter of a stage, in order; or one of several of them,
-/// and zeros. The same on every replica.
+/// Squared norm of the gradient of each parameter of a stage, in order. The same on every replica.
 struct SquaredNorms {
   std::vector<double> replicated;  ///< Of parameters that are equal on all ranks of a layer.
   /// Of what this rank has of divided ones, unless another rank counts it.
@@ -54,9 +53,13 @@ class StageUpdate {
   /// Called before each task of a backward. `last`: of the last micro-batch before an update.
   virtual void before_backward(bool last) = 0;
 
-  /// Waits for the sums over replicas, which are then the gradients of the parameters. Not with
-  /// ZeRO, which has parts of them.
+  /// Waits for the sums over replicas of the tied parameters' gradients.
   virtual void wait_for_gradients() = 0;
+  /// What this rank has of a tied parameter of the stage: all of it, or with ZeRO its shard, which
+  /// is the same range on the ranks that have the parameter in other stages. The gradient is valid
+  /// after wait_for_gradients(), and zero if there was none; it may be changed until step().
+  virtual torch::Tensor own_gradient(const torch::Tensor& parameter);
+  virtual torch::Tensor own_values(const torch::Tensor& parameter);
   /// Waits for the sums over replicas. Collective over them.
   virtual SquaredNorms squared_norms() = 0;
   /// Steps with the gradients times `factor`, and clears them.
@@ -73,8 +76,9 @@ class StageUpdate {
 };
 
 /// For synchronous schedules; asynchronous_update.h has the others. Collective over the replicas.
-/// `module` must outlive it.
+/// `module` must outlive it. `tied`: its trainable parameters that are tied.
 std::unique_ptr<StageUpdate> make_stage_update(StageModule& module, const DataParallelism& data,
-                                               const OptimizerFactory& optimizer);
+                                               const OptimizerFactory& optimizer,
+                                               const std::vector<torch::Tensor>& tied);
 
 }  // namespace gradwire

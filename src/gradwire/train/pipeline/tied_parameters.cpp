@@ -40,6 +40,7 @@ void TiedParameters::add_layer(const std::string& layer, const torch::nn::Module
     const auto tie = std::ranges::find_if(
         ties_, [&](const Tie& each) { return std::ranges::count(each.names, name) > 0; });
     if (tie != ties_.end()) {
+      check_separate(*tie, seen_.back());
       if (parameter.requires_grad() && !tie->holders.empty()) repeated_.push_back(place);
       const int tag = kFirstTag + static_cast<int>(seen_.size());
       add_holder(*tie, {.name = name, .stage = stage, .rank = owner, .tag = tag}, parameter);
@@ -56,6 +57,16 @@ void TiedParameters::check_apart(const Seen& parameter) const {
         "{} and {} are one tensor, in stages {} and {}: make one of each, and tie them by "
         "Layers::tie",
         other.name, parameter.name, other.stage, parameter.stage);
+  }
+}
+
+/// The tensor's gradient is that of all its uses, and would be added twice.
+void TiedParameters::check_separate(const Tie& tie, const Seen& parameter) const {
+  for (const Seen& other : seen_) {
+    const bool is_holder = std::ranges::count(tie.names, other.name) > 0;
+    if (!is_holder || other.name == parameter.name || other.tensor != parameter.tensor) continue;
+    refuse("{} and {} are one tensor already: name only one of them in the tie", other.name,
+           parameter.name);
   }
 }
 
@@ -89,17 +100,21 @@ void TiedParameters::complete() {
   seen_.clear();
 }
 
-bool TiedParameters::has(pipeline::Stage stage) const {
-  return std::ranges::any_of(ties_, [&](const Tie& tie) {
-    return tie.trains && std::ranges::count(tie.holders, stage, &Holder::stage) > 0;
-  });
+std::vector<torch::Tensor> TiedParameters::trained(pipeline::Stage stage) const {
+  std::vector<torch::Tensor> parameters;
+  for (const Tie& tie : ties_) {
+    for (const Holder& holder : tie.holders) {
+      if (tie.trains && holder.stage == stage) parameters.push_back(holder.parameter);
+    }
+  }
+  return parameters;
 }
 
-/// Returns what `own` returns for the parameter of each holder, on its rank; nothing if this rank
-/// has no holder. Each rank sends its tensors to all others that have holders: of two holders, both
-/// are under way at once.
+/// Returns what `own` returns for each holder, on its rank; nothing if this rank has no holder.
+/// Each rank sends its tensors to all others that have holders: of two holders, both are under way
+/// at once.
 std::vector<torch::Tensor> TiedParameters::exchange(c10d::ProcessGroup& group, const Tie& tie,
-                                                    const TensorOf& own) const {
+                                                    const Own& own) const {
   const auto mine = std::ranges::find(tie.holders, rank_, &Holder::rank);
   if (mine == tie.holders.end()) return {};
   std::vector<Rank> others;
@@ -107,12 +122,13 @@ std::vector<torch::Tensor> TiedParameters::exchange(c10d::ProcessGroup& group, c
     const bool is_new = std::ranges::count(others, holder.rank) == 0;
     if (holder.rank != rank_ && is_new) others.push_back(holder.rank);
   }
+  const torch::Tensor like = own(mine->stage, mine->parameter);
   std::vector<torch::Tensor> all;
   std::vector<c10::intrusive_ptr<c10d::Work>> works;
   for (const Holder& holder : tie.holders) {
     const bool is_mine = holder.rank == rank_;
-    all.push_back(is_mine ? own(holder.parameter).contiguous()
-                          : torch::empty(mine->parameter.sizes(), mine->parameter.options()));
+    all.push_back(is_mine ? own(holder.stage, holder.parameter).contiguous()
+                          : torch::empty(like.sizes(), like.options()));
     std::vector<torch::Tensor> message{all.back().detach()};
     if (!is_mine) works.push_back(group.recv(message, holder.rank, holder.tag));
     if (!is_mine) continue;
@@ -122,30 +138,25 @@ std::vector<torch::Tensor> TiedParameters::exchange(c10d::ProcessGroup& group, c
   return all;
 }
 
-void TiedParameters::add_gradients(c10d::ProcessGroup& group) const {
+void TiedParameters::add_gradients(c10d::ProcessGroup& group, const Own& gradient) const {
   const torch::NoGradGuard no_grad;
-  const auto gradient_of = [](const torch::Tensor& parameter) {
-    torch::Tensor& gradient = parameter.mutable_grad();
-    if (!gradient.defined()) gradient = torch::zeros_like(parameter);
-    return gradient;
-  };
   for (const Tie& tie : ties_) {
     if (!tie.trains) continue;
-    const std::vector<torch::Tensor> gradients = exchange(group, tie, gradient_of);
+    const std::vector<torch::Tensor> gradients = exchange(group, tie, gradient);
     if (gradients.empty()) continue;
     torch::Tensor sum = gradients.front().clone();
     for (std::size_t i = 1; i < gradients.size(); ++i) sum += gradients[i];
     for (const Holder& holder : tie.holders) {
-      if (holder.rank == rank_) holder.parameter.mutable_grad().copy_(sum);
+      if (holder.rank == rank_) gradient(holder.stage, holder.parameter).copy_(sum);
     }
   }
 }
 
-void TiedParameters::check_equal(c10d::ProcessGroup& group) const {
+void TiedParameters::check_equal(c10d::ProcessGroup& group, const Own& values) const {
   for (const Tie& tie : ties_) {
-    const auto values = exchange(group, tie, [](const torch::Tensor& p) { return p.detach(); });
-    for (std::size_t i = 1; i < values.size(); ++i) {
-      if (torch::equal(values[i].detach(), values.front().detach())) continue;
+    const std::vector<torch::Tensor> all = exchange(group, tie, values);
+    for (std::size_t i = 1; i < all.size(); ++i) {
+      if (torch::equal(all[i], all.front())) continue;
       refuse(
           "{} and {} are tied, but the loaded values of the two differ: they are of a model "
           "without this tie",

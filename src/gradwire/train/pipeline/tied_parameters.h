@@ -17,6 +17,8 @@ namespace gradwire {
 /// Each of them, a holder, has its own copy and its own gradient, also in stages of one rank: so
 /// the gradients are added in the same order, that of the layers, in every cut. Copies with the
 /// same values and gradients stay equal under an optimizer that steps each parameter on its own.
+/// With ZeRO over replicas of the pipeline, ranks exchange their shards: a tied parameter is a unit
+/// of its own, so that the same place in each replica has the same range of it.
 /// Not thread-safe.
 class TiedParameters {
  public:
@@ -26,23 +28,27 @@ class TiedParameters {
   /// Called for each layer of the model, in order, on every rank: gives holders the initial values
   /// of the first. `first_parameter`: the place in the model of the layer's first trainable
   /// parameter. Throws Exception(invalid_argument) that names two holders which differ in shape,
-  /// type, or in being trained; or two parameters of different stages that are one tensor.
+  /// type, or in being trained; or two parameters that are one tensor, in different stages or tied.
   void add_layer(const std::string& layer, const torch::nn::Module& module, pipeline::Stage stage,
                  Rank owner, std::size_t first_parameter);
   /// Called after the last layer. Throws Exception(invalid_argument) for a name that no layer has.
   void complete();
 
-  /// Returns true if a stage has a tied parameter that is trained.
-  bool has(pipeline::Stage stage) const;
+  /// The tied parameters that are trained, of a stage of this rank whose layers are added.
+  std::vector<torch::Tensor> trained(pipeline::Stage stage) const;
   /// Places in the model of the trainable parameters that repeat another: all holders but the
   /// first.
   const std::vector<std::size_t>& repeated() const { return repeated_; }
 
-  /// Gives each holder the sum of the holders' gradients. Collective over the ranks that have
-  /// holders.
-  void add_gradients(c10d::ProcessGroup& group) const;
+  /// Returns what this rank has of a parameter of its stage, or of the parameter's gradient: all,
+  /// or the same range in every stage.
+  using Own = std::function<torch::Tensor(pipeline::Stage stage, const torch::Tensor& parameter)>;
+
+  /// Gives each holder the sum of the holders' gradients, in place. Collective over the ranks that
+  /// have holders.
+  void add_gradients(c10d::ProcessGroup& group, const Own& gradient) const;
   /// Throws Exception(invalid_argument) if holders have different values. Collective as above.
-  void check_equal(c10d::ProcessGroup& group) const;
+  void check_equal(c10d::ProcessGroup& group, const Own& values) const;
 
  private:
   struct Holder {
@@ -64,12 +70,12 @@ class TiedParameters {
     pipeline::Stage stage = 0;
     c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
   };
-  using TensorOf = std::function<torch::Tensor(const torch::Tensor& parameter)>;
 
   void check_apart(const Seen& parameter) const;
+  void check_separate(const Tie& tie, const Seen& parameter) const;
   void add_holder(Tie& tie, Holder holder, const torch::Tensor& parameter) const;
   std::vector<torch::Tensor> exchange(c10d::ProcessGroup& group, const Tie& tie,
-                                      const TensorOf& own) const;
+                                      const Own& own) const;
 
   Rank rank_;
   std::vector<Tie> ties_;

@@ -171,6 +171,15 @@ void ShardedGradients::store_mean(std::size_t unit) {
   if (!alone) recycle(std::move(done));
 }
 
+torch::Tensor ShardedGradients::make_gradient(std::size_t unit) {
+  torch::Tensor& gradient = gradients_[unit];
+  if (!gradient.defined()) {
+    const MemoryScope memory(MemoryCategory::gradients);
+    gradient = torch::zeros_like(units_[unit].shard());
+  }
+  return gradient;
+}
+
 std::size_t ShardedGradients::gradient_bytes() const {
   std::size_t bytes = 0;
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {

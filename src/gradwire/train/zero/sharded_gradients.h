@@ -43,6 +43,8 @@ class ShardedGradients {
 
   /// This rank's part of the sum of means; undefined if there was no reduction.
   const torch::Tensor& gradient(std::size_t unit) const { return gradients_[unit]; }
+  /// gradient(), made of zeros if it was undefined.
+  torch::Tensor make_gradient(std::size_t unit);
   torch::Tensor take(std::size_t unit) { return std::exchange(gradients_[unit], {}); }
 
   std::size_t gradient_bytes() const;  ///< Kept for the step: model state.

@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include "gradwire/train/activation/await_parameters.h"
-#include "gradwire/train/parallel/parallel_module.h"
 
 namespace gradwire {
 namespace {
@@ -16,21 +15,22 @@ namespace {
 using Module = torch::nn::Module;
 
 /// Parameters of the same kind may share a unit.
-std::string kind_of(const NamedTensor& parameter, const std::set<std::string>& divided) {
-  return fmt::format("{} {} {}", torch::toString(parameter.tensor.scalar_type()),
-                     parameter.tensor.device().str(), divided.contains(parameter.name));
+std::string kind_of(const NamedTensor& parameter, const UnitSharing& sharing) {
+  return fmt::format("{} {} {} {}", torch::toString(parameter.tensor.scalar_type()),
+                     parameter.tensor.device().str(), sharing.divided.contains(parameter.name),
+                     sharing.alone.contains(parameter.name) ? parameter.name : "");
 }
 
 std::vector<std::vector<std::size_t>> by_buckets(const std::vector<NamedTensor>& parameters,
                                                  const std::vector<std::size_t>& members,
                                                  const step::BucketLimits& limits,
-                                                 const std::set<std::string>& divided) {
+                                                 const UnitSharing& sharing) {
   std::map<std::string, int> kinds;
   std::vector<step::ParameterSize> sizes;
   for (const auto index : members) {
     const NamedTensor& parameter = parameters[index];
     const auto kind =
-        kinds.emplace(kind_of(parameter, divided), static_cast<int>(kinds.size())).first->second;
+        kinds.emplace(kind_of(parameter, sharing), static_cast<int>(kinds.size())).first->second;
     sizes.push_back({parameter.tensor.nbytes(), kind});
   }
   auto buckets = step::plan_buckets(sizes, limits);
@@ -42,12 +42,12 @@ std::vector<std::vector<std::size_t>> by_buckets(const std::vector<NamedTensor>&
 
 std::vector<std::vector<std::size_t>> by_kind(const std::vector<NamedTensor>& parameters,
                                               const std::vector<std::size_t>& members,
-                                              const std::set<std::string>& divided) {
+                                              const UnitSharing& sharing) {
   std::vector<std::vector<std::size_t>> groups;
   std::map<std::string, std::size_t> group_of;
   for (const auto index : members) {
     const auto [found, is_new] =
-        group_of.emplace(kind_of(parameters[index], divided), groups.size());
+        group_of.emplace(kind_of(parameters[index], sharing), groups.size());
     if (is_new) groups.emplace_back();
     groups[found->second].push_back(index);
   }
@@ -124,11 +124,11 @@ std::int64_t elements_of(const std::vector<NamedTensor>& parameters,
 }  // namespace
 
 UnitPlan plan_whole_units(const std::vector<NamedTensor>& parameters,
-                          const step::BucketLimits& limits, const std::set<std::string>& divided) {
+                          const step::BucketLimits& limits, const UnitSharing& sharing) {
   std::vector<std::size_t> all(parameters.size());
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
   UnitPlan plan;
-  for (auto& members : by_buckets(parameters, all, limits, divided)) {
+  for (auto& members : by_buckets(parameters, all, limits, sharing)) {
     plan.units.push_back({fmt::format("{}", plan.units.size()), std::move(members)});
   }
   return plan;
@@ -136,15 +136,15 @@ UnitPlan plan_whole_units(const std::vector<NamedTensor>& parameters,
 
 UnitPlan plan_block_units(const Module& module, const std::vector<NamedTensor>& parameters,
                           const std::vector<std::shared_ptr<Module>>& declared,
-                          const step::BucketLimits& limits, std::int64_t min_elements) {
+                          const step::BucketLimits& limits, std::int64_t min_elements,
+                          const UnitSharing& sharing) {
   UnitPlan plan;
-  const auto divided = divided_parameters(module);
   std::vector<bool> placed(parameters.size());
   for (const auto& block : BlockFinder(parameters, declared).find(module)) {
     // Also without units: the block's forward is observed all the same.
     auto& units = plan.units_of_block[block.module];
     if (elements_of(parameters, block.members) < min_elements) continue;
-    for (auto& members : by_kind(parameters, block.members, divided)) {
+    for (auto& members : by_kind(parameters, block.members, sharing)) {
       for (const auto index : members) placed[index] = true;
       units.push_back(plan.units.size());
       plan.units.push_back({block.name, std::move(members)});
@@ -155,7 +155,7 @@ UnitPlan plan_block_units(const Module& module, const std::vector<NamedTensor>& 
     if (!placed[i]) rest.push_back(i);
   }
   auto root = rest.empty() ? std::vector<std::vector<std::size_t>>()
-                           : by_buckets(parameters, rest, limits, divided);
+                           : by_buckets(parameters, rest, limits, sharing);
   for (auto& members : root) plan.units.push_back({"(in no block)", std::move(members), true});
   return plan;
 }

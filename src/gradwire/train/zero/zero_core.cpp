@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "gradwire/base/check.h"
 #include "gradwire/base/refuse.h"
 #include "gradwire/torch/init.h"
 #include "gradwire/train/data_parallel/autograd_graph.h"
@@ -51,6 +52,12 @@ void make_contiguous(std::vector<NamedTensor>& buffers) {
   for (auto& [name, tensor] : buffers) {
     if (!tensor.is_contiguous()) tensor.set_data(tensor.data().contiguous());
   }
+}
+
+double square_of(const torch::Tensor& gradient) {
+  const auto norm =
+      torch::linalg_vector_norm(gradient, 2, std::nullopt, false, torch::kFloat64).item<double>();
+  return norm * norm;
 }
 
 /// Frozen parameters are replicated, but converted for the computation like the others.
@@ -125,8 +132,8 @@ void ZeroCore::plan_units(const torch::nn::Module& module, bool sequential) {
   const bool blocks = options_.stage == 3;
   const step::BucketLimits limits = step::limits_capped_at(options_.bucket_cap_mb);
   auto plan = blocks ? plan_block_units(module, parameters, options_.blocks, limits,
-                                        options_.min_block_elements)
-                     : plan_whole_units(parameters, limits, divided_parameters(module));
+                                        options_.min_block_elements, unit_sharing(module))
+                     : plan_whole_units(parameters, limits, unit_sharing(module));
   if (blocks || sequential) options_.forward_awaits = true;
   units_of_block_ = std::move(plan.units_of_block);
   units_.reserve(plan.units.size());  // Optimizers hold references to units.
@@ -146,6 +153,16 @@ void ZeroCore::plan_units(const torch::nn::Module& module, bool sequential) {
     make_optimizer(units_.back());  // Rejects an unsupported optimizer before anything is released.
     units_.back().release();
   }
+}
+
+UnitSharing ZeroCore::unit_sharing(const torch::nn::Module& module) const {
+  UnitSharing sharing{.divided = divided_parameters(module)};
+  for (const auto& [name, tensor] : trainable_parameters(module)) {
+    const bool is_own = std::ranges::any_of(
+        options_.own_units, [&](const torch::Tensor& own) { return own.is_same(tensor); });
+    if (is_own) sharing.alone.insert(name);
+  }
+  return sharing;
 }
 
 void ZeroCore::make_exchange() {
@@ -256,31 +273,47 @@ double ZeroCore::squared_norm() {
   double squares = 0;
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     const auto& gradient = gradients_->gradient(unit);
-    if (!gradient.defined()) continue;
-    const auto norm =
-        torch::linalg_vector_norm(gradient, 2, std::nullopt, false, torch::kFloat64).item<double>();
-    squares += norm * norm;
+    if (gradient.defined()) squares += square_of(gradient);
   }
   return sum_over_ranks(*group(), {squares})[0];
 }
 
-double ZeroCore::squared_norm_of(const std::function<bool(const std::string&)>& counts) {
+std::map<std::string, double> ZeroCore::squared_norms() {
   const Lock lock(mutex_);
   engine_->reductions().settle_all();
-  double squares = 0;
+  std::map<std::string, double> squares;
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    for (const FlatUnit::Member& member : units_[unit].members()) squares[member.name] = 0;
     const auto& gradient = gradients_->gradient(unit);
     if (!gradient.defined()) continue;
     for (const FlatUnit::Piece& piece : units_[unit].pieces()) {
-      if (counts(piece.member->name)) {
-        const auto norm = torch::linalg_vector_norm(gradient.narrow(0, piece.offset, piece.count),
-                                                    2, std::nullopt, false, torch::kFloat64)
-                              .item<double>();
-        squares += norm * norm;
-      }
+      squares[piece.member->name] = square_of(gradient.narrow(0, piece.offset, piece.count));
     }
   }
-  return sum_over_ranks(*group(), {squares})[0];
+  std::vector<double> sums;
+  for (const auto& [name, square] : squares) sums.push_back(square);
+  sums = sum_over_ranks(*group(), std::move(sums));
+  auto sum = sums.begin();
+  for (auto& [name, square] : squares) square = *sum++;
+  return squares;
+}
+
+std::size_t ZeroCore::own_unit_of(const torch::Tensor& parameter) const {
+  const std::size_t unit = unit_of_.at(parameter.unsafeGetTensorImpl());
+  GRADWIRE_CHECK(units_[unit].members().size() == 1);
+  return unit;
+}
+
+torch::Tensor ZeroCore::gradient_shard(const torch::Tensor& parameter) {
+  const Lock lock(mutex_);
+  const std::size_t unit = own_unit_of(parameter);
+  engine_->reductions().settle(unit);
+  return gradients_->make_gradient(unit);
+}
+
+torch::Tensor ZeroCore::value_shard(const torch::Tensor& parameter) {
+  const Lock lock(mutex_);
+  return units_[own_unit_of(parameter)].master();
 }
 
 bool ZeroCore::step(std::size_t unit) {

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -65,6 +66,9 @@ struct ZeroOptions {
   /// Stage 3: modules that are blocks, in addition to a Sequential's children and modules declared
   /// Block.
   std::vector<std::shared_ptr<torch::nn::Module>> blocks;
+  /// Parameters that each are a unit of their own. The shard of a rank is then the same range of
+  /// such a parameter in every model that has it.
+  std::vector<torch::Tensor> own_units;
   /// Stage 3: parameters of blocks with fewer elements stay present between forward and backward.
   std::int64_t min_block_elements = 10'000;
   /// Stage 3: elements to prefetch ahead of the running block; at least the next unit.
@@ -108,8 +112,13 @@ class ZeroCore final : public SyncControl,
   void step_scaled(BeforeStep before, double factor);
   /// Waits for the means. Returns the squared norm of all gradients, of all ranks. Collective.
   double squared_norm();
-  /// The same of the parameters that `counts` selects by name.
-  double squared_norm_of(const std::function<bool(const std::string&)>& counts);
+  /// The same of each parameter, by name.
+  std::map<std::string, double> squared_norms();
+  /// What this rank has of a parameter with a unit of its own (ZeroOptions::own_units), flat and
+  /// padded: the gradient, after waiting for its mean, zero if there is none; and the values that
+  /// the optimizer steps. The caller may change both until the next step.
+  torch::Tensor gradient_shard(const torch::Tensor& parameter);
+  torch::Tensor value_shard(const torch::Tensor& parameter);
   /// The next backward is of a forward that is not the last one, as in a pipeline, in which several
   /// micro-batches are under way. after_forward() expects that of the forward that has ended.
   void expect_backward();
@@ -146,6 +155,8 @@ class ZeroCore final : public SyncControl,
   void make_engine();
   void poison_parameters();
   bool sharded() const { return options_.stage == 3 && size() > 1; }
+  UnitSharing unit_sharing(const torch::nn::Module& module) const;
+  std::size_t own_unit_of(const torch::Tensor& parameter) const;
   const std::vector<std::size_t>& units_of(const torch::nn::Module& block);
   UnscaleResult unscale_and_clip(LossScaler* scaler);
   void start_step(BeforeStep before, double factor);
