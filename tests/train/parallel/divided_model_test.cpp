@@ -7,6 +7,7 @@
 #include "gradwire/base/error.h"
 #include "gradwire/recipe/models.h"
 #include "gradwire/train/checkpoint/checkpoint.h"
+#include "gradwire/train/optim/layerwise.h"
 #include "gradwire/train/parallel/parallel_module.h"
 #include "gradwire/train/parallel_mesh.h"
 #include "tests/data/temporary_folder.h"
@@ -22,13 +23,7 @@ using ::testing::HasSubstr;
 
 recipe::ModelConfig gpt() {
   // 31 characters are divided unevenly.
-  return {.name = "gpt",
-
-          .vocabulary = 31,
-          .width = 16,
-          .layers = 2,
-          .heads = 4,
-          .context = 6};
+  return {.name = "gpt", .vocabulary = 31, .width = 16, .layers = 2, .heads = 4, .context = 6};
 }
 
 recipe::ModelConfig resnet() {
@@ -347,6 +342,21 @@ TEST_F(DividedModel, CodecsNeedPartsOfEqualSize) {
   };
   EXPECT_THAT(error_of([&] { train_with(31); }), HasSubstr("embedding.character.weight [16, 16]"));
   EXPECT_EQ(error_of([&] { train_with(30); }), "no error");
+}
+
+TEST_F(DividedModel, LambNeedsWholeParameters) {
+  const auto make_with_lamb = [] {
+    on_ranks(2, [&](const ProcessGroup& world) {
+      const ParallelMesh mesh(world, kTensor);
+      Pipeline::Options options = pipeline_options(mesh.pipeline(), "1f1b", 1);
+      options.tensor = mesh.tensor();
+      options.optimizer = [](std::vector<torch::Tensor> parameters) {
+        return std::make_unique<Lamb>(std::move(parameters), LambOptions(0.01));
+      };
+      const Pipeline model(recipe::make_layers(gpt(), groups_of({}, mesh)), options);
+    });
+  };
+  EXPECT_THAT(error_of(make_with_lamb), HasSubstr("is divided over ranks: use another optimizer"));
 }
 
 TEST_F(DividedModel, NeedsTheGroupThatDividesItsLayers) {

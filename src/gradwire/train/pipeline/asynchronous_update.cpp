@@ -1,5 +1,3 @@
-#include "gradwire/train/pipeline/asynchronous_update.h"
-
 #include <utility>
 #include <vector>
 
@@ -7,6 +5,7 @@
 #include "gradwire/train/checkpoint/module_state.h"
 #include "gradwire/train/named_tensor.h"
 #include "gradwire/train/pipeline/replicated_gradients.h"
+#include "gradwire/train/pipeline/stage_update.h"
 
 namespace gradwire {
 namespace {

@@ -15,7 +15,6 @@
 #include "gradwire/train/checkpoint/replicated.h"
 #include "gradwire/train/named_tensor.h"
 #include "gradwire/train/parallel/parallel_module.h"
-#include "gradwire/train/pipeline/asynchronous_update.h"
 #include "gradwire/train/pipeline/group_transfers.h"
 
 namespace gradwire {
@@ -134,109 +133,6 @@ Pipeline::Pipeline(const Layers& layers, Options options) : options_(std::move(o
   run_or_abort(*options_.process_group, [&] { make_stages(layers); });
 }
 
-/// Checks that weights and schedule go together.
-WeightMethod Pipeline::find_method() const {
-  const auto own = value_or_throw(pipeline::make_pipeline(options_.schedule, {})).weights;
-  const bool flushes = own == pipeline::WeightRule::flush;
-  const WeightMethod usual = flushes                              ? WeightMethod::flush
-                             : own == pipeline::WeightRule::stash ? WeightMethod::stash
-                                                                  : WeightMethod::two_bw;
-  const WeightMethod method =
-      options_.weights.empty() ? usual : value_or_throw(pipeline::weight_method(options_.weights));
-  const auto by_step = [](pipeline::WeightRule rule) { return !updates_each_micro_batch(rule); };
-  const bool fits = by_step(own) ? method == usual : !by_step(rule_of(method));
-  if (!fits) {
-    refuse(
-        "weights {} do not go with the schedule {}: flush goes with synchronous schedules, 2bw "
-        "with 2bw, all others with pipedream",
-        options_.weights, options_.schedule);
-  }
-  if (!flushes) check_asynchronous();
-  const bool same_weights =
-      flushes || method == WeightMethod::stash || method == WeightMethod::two_bw;
-  if (options_.recompute && !same_weights) {
-    refuse(
-        "recompute needs a backward with the weights of its forward, but weights {} use others: "
-        "use stash or 2bw",
-        name_of(method));
-  }
-  return method;
-}
-
-/// Refuses what needs the gradients of all stages, or one version of the weights.
-void Pipeline::check_asynchronous() const {
-  if (options_.clip_norm) {
-    refuse(
-        "clip_norm needs the gradients of all stages before an update, but {} updates each stage "
-        "on its own: use a synchronous schedule, such as zero_bubble",
-        options_.schedule);
-  }
-  if (options_.data.zero_stage != 0) {
-    refuse(
-        "ZeRO stage {} needs one version of the weights, but {} updates each stage while "
-        "micro-batches are under way: use zero_stage 0, whose replicas average whole gradients, or "
-        "a synchronous schedule, such as zero_bubble",
-        options_.data.zero_stage, options_.schedule);
-  }
-}
-
-void Pipeline::check_ties(const Layers& layers) const {
-  if (layers.ties().empty()) return;
-  const std::string tied = fmt::format("{}", fmt::join(layers.ties().front(), " and "));
-  if (is_asynchronous()) {
-    refuse(
-        "{} are tied and need one update, but {} updates each stage on its own: use a synchronous "
-        "schedule, such as zero_bubble",
-        tied, options_.schedule);
-  }
-}
-
-/// Holders of a tie exchange shards of the same range: their ranks must have the same place among
-/// the replicas.
-void Pipeline::check_tied_shards(const Layers& layers) const {
-  if (layers.ties().empty() || options_.data.zero_stage == 0) return;
-  const auto& data = options_.data.process_group;
-  const auto places = gather_texts(*options_.process_group,
-                                   fmt::format("{} of {}", data->getRank(), data->getSize()));
-  const auto other = std::ranges::find_if(places, [&](const auto& p) { return p != places[0]; });
-  if (other == places.end()) return;
-  refuse(
-      "{} are tied and sharded over replicas, but rank {} of the pipeline is replica {}, and rank "
-      "0 is replica {}: use the groups of one ParallelMesh",
-      fmt::join(layers.ties().front(), " and "), other - places.begin(), *other, places[0]);
-}
-
-/// All ranks must have the same layers and options, or they would wait for each other for ever.
-void Pipeline::check_agreement(const Layers& layers) const {
-  std::vector<std::string> names;
-  for (std::size_t i = 0; i < layers.size(); ++i) names.push_back(layers.name(i));
-  std::vector<std::string> skips;
-  for (const Layers::Skip& skip : layers.skips()) {
-    skips.push_back(fmt::format("{} to {}", names[skip.from], names[skip.to]));
-  }
-  const auto text = [&] {
-    const pipeline::PipelineSchedule schedule = schedule_for(options_.micro_batches, true);
-    check_cut(layers, options_.cut, schedule.stages());
-    const auto& [forward, backward] = options_.activation_codec;
-    codecs_of(forward, schedule.stages() - 1);
-    codecs_of(backward, schedule.stages() - 1);
-    return fmt::format(
-        "layers {}; skip connections {}; ties {}; schedule {} {}; {} micro-batches; cut {}; "
-        "seed {}; clip {}; recompute {}; codecs {}, {}; ZeRO stage {}\n{}",
-        fmt::join(names, " "), fmt::join(skips, ", "), layers.ties(), options_.schedule,
-        name_of(method_), options_.micro_batches, fmt::join(options_.cut, " "), options_.seed,
-        options_.clip_norm.value_or(0), options_.recompute, forward, backward,
-        options_.data.zero_stage, to_csv(schedule));
-  };
-  for (const ProcessGroup& group : groups()) {
-    const auto texts = collective_try(*group, text);
-    const auto other = std::ranges::find_if(texts, [&](const auto& t) { return t != texts[0]; });
-    if (other == texts.end()) continue;
-    refuse("rank {} has another pipeline than rank 0: {} against {}", other - texts.begin(),
-           other->substr(0, other->find('\n')), texts[0].substr(0, texts[0].find('\n')));
-  }
-}
-
 /// All groups of this rank.
 std::vector<ProcessGroup> Pipeline::groups() const {
   return {options_.process_group, options_.data.process_group, options_.tensor, options_.spatial};
@@ -287,6 +183,7 @@ void Pipeline::make_stages(const Layers& layers) {
                                 layers.name(stage.first_layer), layers.name(layer - 1), elements);
     if (owner != rank_) continue;
     stage.device = device_of(*stage.module);
+    check_optimizer(stage);
     check_gradient_codec(stage);
     make_equal(stage);
     if (is_asynchronous()) {
@@ -302,25 +199,6 @@ void Pipeline::make_stages(const Layers& layers) {
     stages_.push_back(std::move(stage));
   }
   ties_->complete();
-}
-
-/// Codecs draw random numbers by bucket. Parts of equal sizes have the same buckets on all ranks
-/// that share a layer, so that replicated parameters stay equal there.
-void Pipeline::check_gradient_codec(const LocalStage& stage) const {
-  if (options_.data.codec == "none" || options_.tensor->getSize() == 1) return;
-  std::string sizes;
-  for (const auto& [name, tensor] : all_parameters(*stage.module)) {
-    sizes += fmt::format("{} [{}]\n", name, fmt::join(tensor.sizes(), ", "));
-  }
-  const auto all = gather_texts(*options_.tensor, sizes);
-  const auto other = std::ranges::find_if(all, [&](const auto& each) { return each != all[0]; });
-  if (other == all.end()) return;
-  const auto at = std::ranges::mismatch(all[0], *other).in1 - all[0].begin();
-  const auto begin = all[0].rfind('\n', static_cast<std::size_t>(at)) + 1;
-  refuse(
-      "codec {} needs parts of equal size, but other ranks have another part than {}; replicate "
-      "that layer, choose sizes that divide, or use no codec",
-      options_.data.codec, all[0].substr(begin, all[0].find('\n', begin) - begin));
 }
 
 /// Broadcasts the replicated parameters and buffers of a stage to the ranks that share its layers.
@@ -535,23 +413,6 @@ std::string Pipeline::output_shapes(const LocalStage& stage, const torch::Tensor
     }
   }
   return text;
-}
-
-/// Codecs encode float32 only.
-void Pipeline::check_codecs() const {
-  const auto& [forward, backward] = options_.activation_codec;
-  const int boundaries = static_cast<int>(cut_.size()) - 1;
-  const auto there = codecs_of(forward, boundaries), back = codecs_of(backward, boundaries);
-  for (const auto& [edge, shapes] : shapes_) {
-    const auto boundary = static_cast<std::size_t>(edge.second - 1);
-    const torch::ScalarType type = shapes.front().type;
-    if (type == torch::kFloat32) continue;
-    if (!there[boundary].encodes() && !back[boundary].encodes()) continue;
-    refuse(
-        "activation_codec {}, {}: codecs encode Float, but stage {} receives {}; cut elsewhere, or "
-        "use none",
-        forward, backward, edge.second, c10::toString(type));
-  }
 }
 
 /// Steps the stages that need gradients of others, when this rank has computed all its tasks: a

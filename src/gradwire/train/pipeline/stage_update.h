@@ -75,10 +75,18 @@ class StageUpdate {
   virtual StageWeights* weights() { return nullptr; }
 };
 
-/// For synchronous schedules; asynchronous_update.h has the others. Collective over the replicas.
-/// `module` must outlive it. `tied`: its trainable parameters that are tied.
+/// For synchronous schedules. Collective over the replicas. `module` must outlive it. `tied`: its
+/// trainable parameters that are tied.
 std::unique_ptr<StageUpdate> make_stage_update(StageModule& module, const DataParallelism& data,
                                                const OptimizerFactory& optimizer,
                                                const std::vector<torch::Tensor>& tied);
+
+/// For asynchronous schedules: steps the stage while micro-batches are under way, with the mean of
+/// its replicas' gradients, which step() waits for. Collective over the replicas. `module` must
+/// outlive it. Throws Exception(invalid_argument) if the method does not support the optimizer.
+std::unique_ptr<StageUpdate> make_asynchronous_update(StageModule& module, WeightMethod method,
+                                                      const StagePlace& place,
+                                                      const DataParallelism& data,
+                                                      const OptimizerFactory& optimizer);
 
 }  // namespace gradwire
