@@ -123,9 +123,9 @@ TEST_F(MeshCommand, TrainsReplicasOfAsynchronousPipelines) {
     ASSERT_GT(found.size(), 20);
     EXPECT_LT(mean_of(found, found.size() - 5, 5), mean_of(found, 0, 5) - 0.5) << schedule;
   }
-  // Goes on with another number of replicas and stages.
-  Settings more{"mesh.pipeline=2", "pipeline.schedule=2bw", "gradient_clipping=0", "epochs=7",
-                "resume=auto"};
+  // Goes on with one replica.
+  const Settings more{"mesh.pipeline=2", "pipeline.schedule=2bw", "gradient_clipping=0", "epochs=7",
+                      "resume=auto"};
   const auto resumed = train("gpt", 2, more, "2bw");
   EXPECT_EQ(resumed.status, 0) << resumed.output;
   EXPECT_LT(losses("2bw").back(), losses("pipedream").front());

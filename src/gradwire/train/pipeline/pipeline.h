@@ -83,7 +83,8 @@ class Pipeline final : public Checkpointable {
   struct StepOptions {
     /// Number of samples of this replica's batch; -1: that of the inputs or targets.
     std::int64_t samples = -1;
-    /// Of the next call of train_step, which then starts its receives during this one; -1: unknown.
+    /// Of the next call of train_step, which then starts its receives during this one if the
+    /// schedule is synchronous; -1: unknown.
     std::int64_t next_samples = -1;
     BeforeStep before;  ///< Sets the optimizers' learning rates for this step. May be empty.
   };
