@@ -38,9 +38,9 @@ UnitPlan plan_whole_units(const std::vector<NamedTensor>& parameters,
 
 /// Stage 3: plans one unit for each block with parameters of its own, in order of registration
 /// (several if types or devices differ, or by `sharing`), then the root units. Blocks are the
-/// children of `module` if it is a Sequential, all modules that are a DeclaredBlock, and `declared`.
-/// A parameter belongs to its innermost block. It belongs to the root if it is in several blocks,
-/// or if its block has fewer than `min_elements`.
+/// children of `module` if it is a Sequential, all modules that are a DeclaredBlock, and
+/// `declared`. A parameter belongs to its innermost block. It belongs to the root if it is in
+/// several blocks, or if its block has fewer than `min_elements`.
 UnitPlan plan_block_units(const torch::nn::Module& module,
                           const std::vector<NamedTensor>& parameters,
                           const std::vector<std::shared_ptr<torch::nn::Module>>& declared,
