@@ -9,6 +9,7 @@
 #include "gradwire/train/checkpoint/checkpoint.h"
 #include "gradwire/train/data_parallel/data_parallel.h"
 #include "tests/data/temporary_folder.h"
+#include "tests/torch/error_of.h"
 #include "tests/train/pipeline_model.h"
 #include "tests/train/thread_group.h"
 
@@ -202,6 +203,38 @@ TEST(HybridTraining, UnequalReplicasAreWeighedByTheirSamples) {
     expected = state_values(model);
   });
   expect_close(train(what), expected, "8 and 3 samples");
+}
+
+TEST(HybridTraining, GradientsOfEachMicroBatchNeedAsManyOnAllReplicas) {
+  for (const int zero_stage : {2, 3}) {
+    const Hybrid what{.zero_stage = zero_stage, .others = 3};
+    EXPECT_THAT(error_of([&] { train(what); }),
+                HasSubstr(fmt::format("ZeRO stage {} adds gradients of all replicas for each "
+                                      "micro-batch, but they have 4, 3 of them",
+                                      zero_stage)));
+  }
+}
+
+TEST(HybridTraining, ReplicasEvaluateBatchesOfTheirOwnSizes) {
+  const auto inputs = [](std::int64_t samples) { return pipeline_batch(samples, 0).inputs; };
+  std::map<std::int64_t, torch::Tensor> expected;
+  on_ranks(1, [&](const ProcessGroup& group) {
+    Pipeline model(shared_layers(), pipeline_options(group, "1f1b", 1));
+    for (const std::int64_t samples : {8, 3, 1})
+      expected[samples] = model.evaluate(inputs(samples));
+  });
+  for (const int zero_stage : {1, 3}) {
+    on_ranks(4, [&](const ProcessGroup& world) {
+      const ParallelMesh mesh(world, {.data = 2, .pipeline = 2});
+      const auto model = make_hybrid({.zero_stage = zero_stage}, mesh);
+      for (const std::int64_t other : {8, 3, 1}) {
+        const std::int64_t samples = mesh.position().data == 0 ? 8 : other;
+        const auto output = model->evaluate(inputs(samples));
+        ASSERT_EQ(output.defined(), model->has_last_stage());
+        EXPECT_TRUE(!output.defined() || torch::allclose(output, expected.at(samples), 1e-5, 1e-6));
+      }
+    });
+  }
 }
 
 TEST(HybridCheckpoint, ContinuesInAnotherLayout) {

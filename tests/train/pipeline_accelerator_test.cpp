@@ -50,6 +50,7 @@ Layers on_device(const Layers& plain, int device) {
       return layer;
     });
   }
+  for (const auto& names : plain.ties()) moved.tie_all(names);
   return moved;
 }
 
@@ -104,6 +105,16 @@ INSTANTIATE_TEST_SUITE_P(
                       Stages{.schedule = "zero_bubble_v"}, Stages{.schedule = "2bw"},
                       Stages{.recompute = true}, Stages{.codec = "int8"}, Stages{.data = 2},
                       Stages{.data = 2, .zero_stage = 1}, Stages{.data = 2, .zero_stage = 3}));
+
+TEST_F(PipelineOnAnAccelerator, TiesParametersOfStagesOnTwoDevices) {
+  Layers layers = plain_layers();
+  layers.tie("block0.0.weight", "block3.0.weight");
+  const auto expected = train({.pipeline = 2, .data = 2, .zero_stage = 1}, layers, false);
+  const auto actual = train({.pipeline = 2, .data = 2, .zero_stage = 1}, layers, true);
+  for (const auto& [name, value] : expected) {
+    EXPECT_TRUE(torch::allclose(actual.at(name), value, 1e-4, 1e-4)) << name;
+  }
+}
 
 /// Layers that draw from the generator of their input's device, as dropout does.
 Layers drawing_layers() {

@@ -59,6 +59,12 @@ std::int64_t count_samples(const torch::Tensor& inputs, const torch::Tensor& tar
   return samples;
 }
 
+/// The first rows of a defined `tensor` once more, until it has `rows`.
+torch::Tensor repeated_to(std::int64_t rows, const torch::Tensor& tensor) {
+  if (!tensor.defined() || tensor.size(0) == rows) return tensor;
+  return tensor.index_select(0, torch::arange(rows).remainder(tensor.size(0)).to(tensor.device()));
+}
+
 /// A shape as text, for other ranks: "5 32 768 float32" with the type's number.
 std::string text_of(const BoundaryShape& shape) {
   return fmt::format("{} {}", static_cast<int>(shape.type), fmt::join(shape.sizes, " "));
@@ -276,19 +282,35 @@ std::function<double()> Pipeline::count_of(const MicroBatches& batch) {
   };
 }
 
-/// Each micro-batch of pipedream has an update, which waits for those of the other replicas: all
-/// must have as many.
-void Pipeline::check_updates(std::int64_t samples) const {
+/// The number of micro-batches of each replica. Collective over them.
+std::vector<double> Pipeline::parts_of_replicas(std::int64_t samples) const {
   const ProcessGroup& replicas = options_.data.process_group;
-  if (replicas->getSize() == 1 || !updates_each_micro_batch(rule_of(method_))) return;
-  std::vector<double> updates(static_cast<std::size_t>(replicas->getSize()), 0);
-  updates[static_cast<std::size_t>(replicas->getRank())] = parts_of(samples);
-  updates = sum_over_ranks(*replicas, std::move(updates));
-  if (std::ranges::count(updates, updates[0]) == std::ssize(updates)) return;
+  std::vector<double> parts(static_cast<std::size_t>(replicas->getSize()), 0);
+  parts[static_cast<std::size_t>(replicas->getRank())] = parts_of(samples);
+  return sum_over_ranks(*replicas, std::move(parts));
+}
+
+/// Replicas that communicate for each micro-batch must have as many: with pipedream, which updates
+/// after each, and ZeRO 2 and 3.
+void Pipeline::check_parts(std::int64_t samples) const {
+  const bool each = updates_each_micro_batch(rule_of(method_)) || options_.data.zero_stage > 1;
+  if (options_.data.process_group->getSize() == 1 || !each) return;
+  const std::vector<double> parts = parts_of_replicas(samples);
+  if (std::ranges::count(parts, parts[0]) == std::ssize(parts)) return;
+  const std::string what = options_.data.zero_stage > 1
+                               ? fmt::format("ZeRO stage {}", options_.data.zero_stage)
+                               : options_.schedule;
   refuse(
-      "{} updates a stage of all replicas together after each micro-batch, but they have {} of "
-      "them in this batch: give each replica {} samples or more, or all replicas as many",
-      options_.schedule, fmt::join(updates, ", "), options_.micro_batches);
+      "{} adds gradients of all replicas for each micro-batch, but they have {} of them in this "
+      "batch: give each replica {} samples or more, or all replicas as many",
+      what, fmt::join(parts, ", "), options_.micro_batches);
+}
+
+/// The number of samples to evaluate in place of `samples`: with ZeRO 3, replicas gather parameters
+/// together in each forward, so all have as many micro-batches as the one that has most.
+std::int64_t Pipeline::padded(std::int64_t samples) const {
+  if (options_.data.process_group->getSize() == 1 || options_.data.zero_stage < 3) return samples;
+  return std::max(samples, static_cast<std::int64_t>(std::ranges::max(parts_of_replicas(samples))));
 }
 
 /// The steps of the runner for a batch: one, or one for each micro-batch.
@@ -314,7 +336,7 @@ LossSum Pipeline::train_step(const torch::Tensor& inputs, const torch::Tensor& t
     const std::int64_t samples = count_samples(inputs, targets, step.samples);
     if (has_first_stage() && !inputs.defined()) refuse("rank {} needs the inputs", rank_);
     if (has_last_stage() && !targets.defined()) refuse("rank {} needs the targets", rank_);
-    about(update_of(stages_.front(), steps_), [&] { check_updates(samples); });
+    about(update_of(stages_.front(), steps_), [&] { check_parts(samples); });
     if (!work_) find_shapes(inputs);
     Run& run = run_for(samples, /*trains=*/true);
     std::vector<PipelineStages::Step> steps = steps_of(run, inputs, targets, samples);
@@ -341,13 +363,14 @@ torch::Tensor Pipeline::evaluate(const torch::Tensor& inputs, std::int64_t sampl
     samples = count_samples(inputs, {}, samples);
     if (has_first_stage() && !inputs.defined()) refuse("rank {} needs the inputs", rank_);
     if (!work_) find_shapes(inputs);
-    Run& run = run_for(samples, /*trains=*/false);
+    const std::int64_t all = padded(samples);
+    Run& run = run_for(all, /*trains=*/false);
     // Pending backwards have run: they need the buffers, and recompute forwards in training mode.
     for (const LocalStage& stage : stages_) stage.update->synchronize_buffers();
     const EvaluationMode evaluation(stages_);
-    work_->begin(*run.runner, steps_of(run, inputs, {}, samples));
+    work_->begin(*run.runner, steps_of(run, repeated_to(all, inputs), {}, all));
     run.runner->step();
-    if (has_last_stage()) result = torch::cat(work_->outputs());
+    if (has_last_stage()) result = torch::cat(work_->outputs()).narrow(0, 0, samples);
   });
   return result;
 }

@@ -106,9 +106,11 @@ class Pipeline final : public Checkpointable {
   /// forward: call finish() before you read parameters.
   ///
   /// With asynchronous schedules the optimizers step as their schedule says, and the last
-  /// micro-batches are still under way at the end. With pipedream each micro-batch has an update:
-  /// if replicas have different numbers of micro-batches, all ranks throw before any of them is
-  /// sent. With 2bw, a batch of another number of micro-batches drains the replica's pipeline.
+  /// micro-batches are still under way at the end. With 2bw, a batch of another number of
+  /// micro-batches drains the replica's pipeline.
+  ///
+  /// With pipedream and with ZeRO 2 and 3, all replicas must have as many micro-batches, or all
+  /// ranks throw before any of them is sent.
   LossSum train_step(const torch::Tensor& inputs, const torch::Tensor& targets,
                      const StepOptions& step);
   LossSum train_step(const torch::Tensor& inputs, const torch::Tensor& targets) {
@@ -123,7 +125,8 @@ class Pipeline final : public Checkpointable {
 
   /// Returns the outputs, in evaluation mode, on the rank with the last stage; undefined elsewhere.
   /// The inputs pass in micro-batches, as in training, so that bits depend on neither stages nor
-  /// cut. Each replica evaluates its own inputs, with the buffers of the first.
+  /// cut. Each replica evaluates its own inputs, with the buffers of the first. With ZeRO 3,
+  /// collective over the replicas.
   torch::Tensor evaluate(const torch::Tensor& inputs, std::int64_t samples = -1);
 
   /// This rank's stages.
@@ -168,7 +171,9 @@ class Pipeline final : public Checkpointable {
   int parts_of(std::int64_t samples) const {
     return static_cast<int>(std::min<std::int64_t>(options_.micro_batches, samples));
   }
-  void check_updates(std::int64_t samples) const;
+  std::vector<double> parts_of_replicas(std::int64_t samples) const;
+  void check_parts(std::int64_t samples) const;
+  std::int64_t padded(std::int64_t samples) const;
   std::function<double()> count_of(const MicroBatches& batch);
   std::vector<PipelineStages::Step> steps_of(const Run& run, const torch::Tensor& inputs,
                                              const torch::Tensor& targets, std::int64_t samples);

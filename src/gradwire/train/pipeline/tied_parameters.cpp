@@ -110,9 +110,9 @@ std::vector<torch::Tensor> TiedParameters::trained(pipeline::Stage stage) const 
   return parameters;
 }
 
-/// Returns what `own` returns for each holder, on its rank; nothing if this rank has no holder.
-/// Each rank sends its tensors to all others that have holders: of two holders, both are under way
-/// at once.
+/// Returns what `own` returns for each holder on its rank, in host memory; nothing if this rank has
+/// no holder. Each rank sends its tensors to all others that have holders: of two holders, both are
+/// under way at once.
 std::vector<torch::Tensor> TiedParameters::exchange(c10d::ProcessGroup& group, const Tie& tie,
                                                     const Own& own) const {
   const auto mine = std::ranges::find(tie.holders, rank_, &Holder::rank);
@@ -122,12 +122,12 @@ std::vector<torch::Tensor> TiedParameters::exchange(c10d::ProcessGroup& group, c
     const bool is_new = std::ranges::count(others, holder.rank) == 0;
     if (holder.rank != rank_ && is_new) others.push_back(holder.rank);
   }
-  const torch::Tensor like = own(mine->stage, mine->parameter);
+  const torch::Tensor like = own(mine->stage, mine->parameter).cpu();
   std::vector<torch::Tensor> all;
   std::vector<c10::intrusive_ptr<c10d::Work>> works;
   for (const Holder& holder : tie.holders) {
     const bool is_mine = holder.rank == rank_;
-    all.push_back(is_mine ? own(holder.stage, holder.parameter).contiguous()
+    all.push_back(is_mine ? own(holder.stage, holder.parameter).cpu().contiguous()
                           : torch::empty(like.sizes(), like.options()));
     std::vector<torch::Tensor> message{all.back().detach()};
     if (!is_mine) works.push_back(group.recv(message, holder.rank, holder.tag));
