@@ -43,6 +43,21 @@ inline Layers with_ties(Layers layers) {
   return layers;
 }
 
+/// Two layers whose frozen weights are tied: all ones, and all twos before.
+inline Layers frozen_ties() {
+  Layers layers;
+  for (const std::string name : {"a", "b"}) {
+    layers.add(name, [name] {
+      torch::nn::Linear linear(5, 5);
+      linear->weight.set_data(torch::full({5, 5}, name == "a" ? 1.0F : 2.0F));
+      linear->weight.set_requires_grad(false);
+      return linear;
+    });
+  }
+  layers.tie("a.weight", "b.weight");
+  return layers;
+}
+
 /// Inputs and classes of a step.
 struct PipelineBatch {
   torch::Tensor inputs, targets;

@@ -250,17 +250,7 @@ TEST(TiedParameters, OneTensorOfAStageIsNotTiedToItself) {
 TEST(TiedParameters, FrozenOnesShareTheirFirstValues) {
   TrainedParts trained;
   on_ranks(2, [&](const ProcessGroup& group) {
-    Layers layers;
-    for (const std::string name : {"a", "b"}) {
-      layers.add(name, [name] {
-        torch::nn::Linear linear(5, 5);
-        linear->weight.set_data(torch::full({5, 5}, name == "a" ? 1.0F : 2.0F));
-        linear->weight.set_requires_grad(false);
-        return linear;
-      });
-    }
-    layers.tie("a.weight", "b.weight");
-    Pipeline model(layers, pipeline_options(group, "1f1b", 2));
+    Pipeline model(frozen_ties(), pipeline_options(group, "1f1b", 2));
     const auto batch = pipeline_batch(4, 0);
     model.train_step(batch.inputs, batch.targets);
     trained.take(state_values(model));

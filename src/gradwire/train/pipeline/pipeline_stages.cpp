@@ -30,11 +30,12 @@ std::uint64_t seed_of(std::uint64_t seed, std::int64_t step, std::int64_t sample
 /// Keeps the caller's random numbers, those of the host and of a device.
 class KeepRandomState {
  public:
-  explicit KeepRandomState(c10::Device device)
-      : device_(device), host_(random_state()), on_device_(random_state(device)) {}
+  explicit KeepRandomState(c10::Device device) : device_(device), host_(random_state()) {
+    if (!device.is_cpu()) on_device_ = random_state(device);
+  }
   ~KeepRandomState() {
     set_random_state(host_);
-    set_random_state(on_device_, device_);
+    if (on_device_.defined()) set_random_state(on_device_, device_);
   }
   KeepRandomState(const KeepRandomState&) = delete;
   KeepRandomState& operator=(const KeepRandomState&) = delete;
@@ -181,7 +182,7 @@ StageValues PipelineStages::forward(const LocalStage& stage, StageValues inputs,
   StageValues outputs = stage.module->forward(std::move(inputs), [&](std::size_t layer) {
     const auto seed = seed_of(options_.seed, number, first_sample, stage.first_layer + layer);
     set_random_seed(seed);
-    set_random_seed(seed, stage.device);
+    if (!stage.device.is_cpu()) set_random_seed(seed, stage.device);
   });
   stage.update->after_forward(tensors_of(outputs));
   return outputs;

@@ -1,0 +1,14 @@
+# Writes OUTPUT, a file of ctest with one test for each suite of the GoogleTest program PROGRAM:
+# cmake -DPROGRAM=... -DPREFIX=... -DTIMEOUT=... -DENVIRONMENT=... -DOUTPUT=... -P list_suites.cmake
+execute_process(COMMAND ${PROGRAM} --gtest_list_tests OUTPUT_VARIABLE listed
+  COMMAND_ERROR_IS_FATAL ANY)
+string(REGEX MATCHALL "(^|\n)[^ \n]+\\.( |\n)" suites "${listed}")
+set(script "")
+foreach(suite ${suites})
+  string(REGEX REPLACE "\\.?[ \n]" "" suite "${suite}")
+  string(APPEND script
+    "add_test([=[${PREFIX}${suite}]=] [=[${PROGRAM}]=] [=[--gtest_filter=${suite}.*]=])\n"
+    "set_tests_properties([=[${PREFIX}${suite}]=] PROPERTIES TIMEOUT ${TIMEOUT}\n"
+    "  ENVIRONMENT [=[${ENVIRONMENT}]=])\n")
+endforeach()
+file(WRITE ${OUTPUT} "${script}")
