@@ -175,9 +175,9 @@ TEST(PipelineCodec, LearnsAsWithout) {
     return losses;
   };
   const std::vector<double> without = losses_of({});
-  EXPECT_LT(without.back(), 0.1 * without.front());
+  EXPECT_LT(without.back(), 0.3 * without.front());
   const std::vector<double> with = losses_of({"int8", "bf16"});
-  EXPECT_LT(with.back(), 0.1 * with.front());
+  EXPECT_LT(with.back(), 0.3 * with.front());
   EXPECT_NE(with, without);
 }
 
