@@ -290,8 +290,8 @@ std::vector<double> Pipeline::parts_of_replicas(std::int64_t samples) const {
   return sum_over_ranks(*replicas, std::move(parts));
 }
 
-/// Replicas that communicate for each micro-batch must have as many: with pipedream, which updates
-/// after each, and ZeRO 2 and 3.
+/// Replicas that communicate for each micro-batch must have the same number of them: with
+/// pipedream, which updates after each, and ZeRO 2 and 3.
 void Pipeline::check_parts(std::int64_t samples) const {
   const bool each = updates_each_micro_batch(rule_of(method_)) || options_.data.zero_stage > 1;
   if (options_.data.process_group->getSize() == 1 || !each) return;
@@ -302,7 +302,7 @@ void Pipeline::check_parts(std::int64_t samples) const {
                                : options_.schedule;
   refuse(
       "{} adds gradients of all replicas for each micro-batch, but they have {} of them in this "
-      "batch: give each replica {} samples or more, or all replicas as many",
+      "batch: give each replica {} samples or more, or all the same number",
       what, fmt::join(parts, ", "), options_.micro_batches);
 }
 

@@ -109,8 +109,8 @@ class Pipeline final : public Checkpointable {
   /// micro-batches are still under way at the end. With 2bw, a batch of another number of
   /// micro-batches drains the replica's pipeline.
   ///
-  /// With pipedream and with ZeRO 2 and 3, all replicas must have as many micro-batches, or all
-  /// ranks throw before any of them is sent.
+  /// With pipedream and with ZeRO 2 and 3, all replicas must have the same number of micro-batches.
+  /// Otherwise all ranks throw before any of them is sent.
   LossSum train_step(const torch::Tensor& inputs, const torch::Tensor& targets,
                      const StepOptions& step);
   LossSum train_step(const torch::Tensor& inputs, const torch::Tensor& targets) {
