@@ -6,7 +6,7 @@ usage: results.py --gradwire PATH [--output DIR] [--rounds K] [--only NAME,...] 
 Hosts are network namespaces on shaped links (tests/hosts/hosts.sh), which requires root. For each
 kind of link `gradwire probe` and `gradwire tune` first measure the tuner's inputs, and `gradwire
 bench --compare` does the rest. Writes DIR/results.json after each kind, so that --only can repeat
-some of them, and DIR/RESULTS.md; also the README's table if DIR is this folder.
+some of them, and DIR/RESULTS.md; also the README's table and picture if DIR is this folder.
 """
 
 import argparse
@@ -23,6 +23,7 @@ from result_cases import (COLLECTIVE_LINKS, COLLECTIVE_SIZES, COLLECTIVES, LINKS
                           TUNER_SIZES, links_named)
 from readme_table import with_table
 from results_page import machine, page
+from results_plot import picture
 
 # Ranks of several hosts share this machine's cores, so waiting ranks must yield. Shared memory
 # would be cheating; Open MPI does not use it between hosts of different names.
@@ -191,6 +192,7 @@ def main():
     if arguments.output.resolve() == BENCH:
         readme = BENCH.parent / "README.md"
         readme.write_text(with_table(readme.read_text(), results))
+        (BENCH.parent / "docs" / "busbw.svg").write_text(picture(results))
 
 
 if __name__ == "__main__":

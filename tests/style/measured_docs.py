@@ -8,6 +8,7 @@ from tree import ROOT, read
 sys.path.insert(0, str(ROOT / "bench"))
 import readme_table  # noqa: E402
 import results_page  # noqa: E402
+import results_plot  # noqa: E402
 
 
 def differences(path, written, made):
@@ -25,6 +26,7 @@ def violations():
     for path, written, made in (
             ("bench/RESULTS.md", read("bench/RESULTS.md"),
              results_page.page(results, ROOT / "bench")),
-            ("README.md", readme, readme_table.with_table(readme, results))):
+            ("README.md", readme, readme_table.with_table(readme, results)),
+            ("docs/busbw.svg", read("docs/busbw.svg"), results_plot.picture(results))):
         for line, what in differences(path, written, made):
             yield f"{path}:{line}: {what}"
