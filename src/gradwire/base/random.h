@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 
 namespace gradwire {
@@ -38,6 +39,14 @@ class Random {
  private:
   std::uint64_t state_;
 };
+
+/// Returns a seed made of all parts, such as a run's seed, a step and a rank. Each part is mixed in
+/// by one draw: seeds whose parts differ, by 1 or in order, have unrelated random numbers.
+inline std::uint64_t mixed_seed(std::initializer_list<std::uint64_t> parts) {
+  std::uint64_t seed = 0;
+  for (const std::uint64_t part : parts) seed = Random(seed ^ part).next();
+  return seed;
+}
 
 /// Returns `bytes` random bytes as 2 * bytes hexadecimal digits, from the operating system's
 /// generator: fit for secrets. Throws Exception(system) if that fails.

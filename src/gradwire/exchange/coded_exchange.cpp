@@ -115,7 +115,7 @@ void CodedExchange::begin_coded(std::size_t unit) {
   for (Slot& slot : pieces_[unit]) {
     const auto lane = static_cast<std::uint64_t>(slot.lane);
     const auto step_now = static_cast<std::uint64_t>(step());
-    slot.piece.begin(*codecs_, Random(Random(options().seed + step_now).next() + lane).next());
+    slot.piece.begin(*codecs_, mixed_seed({options().seed, step_now, lane}));
     add_task(unit, kFirst, [this, unit, &slot] { encode(unit, slot); });
   }
 }

@@ -53,7 +53,7 @@ std::size_t CodedPiece::sent_bytes(std::size_t part) const {
 /// The same on all ranks and for contributions and means: codecs that need identical random numbers
 /// everywhere derive them from it.
 std::uint64_t CodedPiece::seed_of(std::size_t part) const {
-  return Random(seed_ + part).next();
+  return mixed_seed({seed_, part});
 }
 
 void CodedPiece::begin(const CodecPair& codecs, std::uint64_t seed) {

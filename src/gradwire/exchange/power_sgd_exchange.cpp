@@ -56,7 +56,7 @@ class PowerSgdExchange final : public CompressedExchange {
 
   void begin_coded(std::size_t unit) override {
     const std::uint64_t seed =
-        Random(Random(options().seed + static_cast<std::uint64_t>(step())).next() + unit).next();
+        mixed_seed({options().seed, static_cast<std::uint64_t>(step()), unit});
     add_task(unit, kFirst, [this, unit, seed] {
       low_rank_[unit].compute_p(coded(unit).data, seed);
       add_task_after(average(unit, low_rank_[unit].p()), unit, kSecond,

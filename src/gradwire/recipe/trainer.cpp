@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "gradwire/base/random.h"
 #include "gradwire/recipe/batch_stream.h"
 #include "gradwire/recipe/evaluate.h"
 #include "gradwire/recipe/optimizers.h"
@@ -28,7 +29,7 @@ torch::nn::Sequential seeded_model(const TrainConfig& config, int rank) {
   torch::manual_seed(config.seed);
   const MemoryScope memory(MemoryCategory::parameters);
   auto model = make_model(config.model);
-  torch::manual_seed(config.seed + 1 + static_cast<std::uint64_t>(rank));
+  torch::manual_seed(mixed_seed({config.seed, static_cast<std::uint64_t>(rank)}));
   return model;
 }
 

@@ -20,11 +20,8 @@ using pipeline::Message;
 /// A seed for a layer's random numbers, equal in every cut.
 std::uint64_t seed_of(std::uint64_t seed, std::int64_t step, std::int64_t sample,
                       std::size_t layer) {
-  for (const std::uint64_t part : {static_cast<std::uint64_t>(step),
-                                   static_cast<std::uint64_t>(sample), std::uint64_t{layer}}) {
-    seed = Random(seed + part).next();
-  }
-  return seed;
+  return mixed_seed(
+      {seed, static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(sample), layer});
 }
 
 /// Keeps the caller's random numbers, those of the host and of a device.
