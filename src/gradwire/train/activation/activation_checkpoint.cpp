@@ -262,6 +262,10 @@ struct Checkpoint : torch::autograd::Function<Checkpoint> {
 
 }  // namespace
 
+bool is_checkpoint(const torch::autograd::Node& node) {
+  return dynamic_cast<const torch::autograd::CppNode<Checkpoint>*>(&node) != nullptr;
+}
+
 std::vector<torch::Tensor> run_checkpointed(TensorFunction function,
                                             const std::vector<torch::Tensor>& inputs,
                                             const ActivationCheckpointOptions& options) {

@@ -59,6 +59,10 @@ std::vector<torch::Tensor> run_checkpointed(TensorFunction function,
                                             const std::vector<torch::Tensor>& inputs,
                                             const ActivationCheckpointOptions& options = {});
 
+/// Returns true if a node of the autograd graph is a checkpoint. Its backward computes the function
+/// again and adds to the gradients of the parameters that the function uses.
+bool is_checkpoint(const torch::autograd::Node& node);
+
 /// checkpointed(), below, with options.
 template <class Function, class... Inputs>
 requires(std::convertible_to<const Inputs&, torch::Tensor>&&...) auto checkpointed_with(

@@ -21,8 +21,8 @@ torch::Tensor as_rows(const torch::Tensor& x) {
 }
 
 /// at::linear() on a replicated or gathered input. Backward overlaps the sum of the input's
-/// gradient with the gradient of the weight. SplitBackward may
-/// run backward twice, for the input and for the parameters: each run computes only its gradients.
+/// gradient with the gradient of the weight. SplitBackward runs backward twice, for the input and
+/// for the parameters (is_column_linear()): each run computes only its gradients.
 struct ColumnLinear : torch::autograd::Function<ColumnLinear> {
   static torch::Tensor forward(AutogradContext* context, const torch::Tensor& input,
                                const torch::Tensor& weight,
@@ -78,6 +78,10 @@ torch::nn::Linear whole_linear(const Options& options, torch::nn::Linear initial
 }
 
 }  // namespace
+
+bool is_column_linear(const torch::autograd::Node& node) {
+  return dynamic_cast<const torch::autograd::CppNode<ColumnLinear>*>(&node) != nullptr;
+}
 
 ColumnParallelLinearImpl::ColumnParallelLinearImpl(const ColumnParallelLinearOptions& options_,
                                                    const ProcessGroup& group,

@@ -50,6 +50,10 @@ class ColumnParallelLinearImpl : public ParallelModule {
 };
 TORCH_MODULE(ColumnParallelLinear);
 
+/// Returns true if a node of the autograd graph is a ColumnParallelLinear's. Its backward may run
+/// in parts: it computes the gradients that are asked for, and no others.
+bool is_column_linear(const torch::autograd::Node& node);
+
 /// Options of a RowParallelLinear.
 struct RowParallelLinearOptions {
   RowParallelLinearOptions(std::int64_t in, std::int64_t out)

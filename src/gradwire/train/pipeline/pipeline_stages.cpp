@@ -336,20 +336,37 @@ void PipelineStages::send_back(const pipeline::Task& task, std::int64_t step,
   }
 }
 
+/// Adds the gradients of weights that the first part of a backward left.
+void PipelineStages::complete_backward(const Place& place) {
+  const auto& [step, stage, micro_batch] = place;
+  SplitBackward& backward = backwards_.at(place);
+  if (backward.is_done()) return;
+  local(stage).update->before_backward(micro_batch + 1 == schedule_->micro_batches);
+  backward.weights();
+}
+
 void PipelineStages::compute_backward(const pipeline::Task& task, std::int64_t step) {
-  SplitBackward& backward = backward_of(task, step);
-  StageUpdate& update = *local(task.stage).update;
-  update.before_backward(task.micro_batch + 1 == schedule_->micro_batches);
+  const Place place{step, task.stage, task.micro_batch};
   if (task.compute == Compute::backward_weight) {
-    if (update.splits_backward()) backward.weights();
-    backwards_.erase({step, task.stage, task.micro_batch});
+    complete_backward(place);
+    backwards_.erase(place);
     return;
   }
+  SplitBackward& backward = backward_of(task, step);
+  StageUpdate& update = *local(task.stage).update;
   const auto gradients = output_gradients(task, step);
-  const bool whole = task.compute == Compute::backward;
-  const auto results =
-      whole || !update.splits_backward() ? backward.all(gradients) : backward.inputs(gradients);
-  if (whole) backwards_.erase({step, task.stage, task.micro_batch});
+  const bool is_last_part = task.compute == Compute::backward;
+  const bool is_whole = is_last_part || !update.splits_backward() || backward.is_whole();
+  if (is_whole) {
+    // Gradients of weights are added in the order of the micro-batches.
+    const auto end = backwards_.find(place);
+    for (auto each = backwards_.lower_bound({step, task.stage, 0}); each != end; ++each) {
+      complete_backward(each->first);
+    }
+  }
+  update.before_backward(task.micro_batch + 1 == schedule_->micro_batches);
+  const auto results = is_whole ? backward.all(gradients) : backward.inputs(gradients);
+  if (is_last_part) backwards_.erase(place);
   if (task.stage > 0) send_back(task, step, results);
 }
 

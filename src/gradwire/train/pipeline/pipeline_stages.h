@@ -123,6 +123,7 @@ class PipelineStages final : public pipeline::StageWork {
                  const std::vector<torch::Tensor>& gradients);
   void start_backward(const Place& place, const StageValues& inputs, const StageValues& outputs);
   SplitBackward& backward_of(const pipeline::Task& task, std::int64_t step);
+  void complete_backward(const Place& place);
   void keep_inputs(const Place& place, const StageValues& inputs,
                    const std::vector<std::int64_t>& versions);
   /// The codec of a message; null if it is sent as it is.

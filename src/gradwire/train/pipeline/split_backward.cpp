@@ -1,6 +1,6 @@
 #include "gradwire/train/pipeline/split_backward.h"
 
-#include <unordered_map>
+#include <algorithm>
 #include <unordered_set>
 #include <utility>
 
@@ -8,6 +8,9 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/variable.h>
+
+#include "gradwire/train/activation/activation_checkpoint.h"
+#include "gradwire/train/parallel/parallel_linear.h"
 
 namespace gradwire {
 namespace {
@@ -64,6 +67,14 @@ std::pair<edge_list, variable_list> roots_of(Node& node, const variable_list& re
   return {std::move(edges), std::move(gradients)};
 }
 
+/// Returns true if a node that runs twice, each time for some of its results, gives what it gives
+/// at once. Of custom functions nobody knows.
+bool may_run_in_parts(Node& node) {
+  const bool has_hooks = !node.pre_hooks().empty() || !node.post_hooks().empty() ||
+                         !node.tensor_pre_hooks().empty() || !node.retains_grad_hooks().empty();
+  return !has_hooks && (node.is_traceable() || is_column_linear(node));
+}
+
 }  // namespace
 
 SplitBackward::SplitBackward(std::vector<torch::Tensor> outputs, std::vector<torch::Tensor> inputs)
@@ -90,38 +101,66 @@ variable_list SplitBackward::at_roots(const std::vector<torch::Tensor>& gradient
   return of_roots;
 }
 
-/// Finds the nodes at which paths to parameters leave those to the inputs. Returns false if two of
-/// them lead to one parameter.
+/// The nodes of the graph, each after those that it leads to.
+std::vector<Node*> SplitBackward::sorted_nodes() const {
+  std::unordered_set<Node*> seen;
+  std::vector<Node*> sorted;
+  for (const Edge& root : roots_) add_nodes_below(root.function.get(), seen, sorted);
+  return sorted;
+}
+
+bool SplitBackward::has_checkpoint() const {
+  return std::ranges::any_of(sorted_nodes(), [](const Node* node) { return is_checkpoint(*node); });
+}
+
+bool SplitBackward::is_whole() {
+  if (!splits_) splits_ = roots_.empty() || inputs_.empty() || find_branches();
+  return !*splits_;
+}
+
+/// Finds where paths to parameters leave those to the inputs. Returns false if the weights cannot
+/// be left to the second part.
 bool SplitBackward::find_branches() {
   std::unordered_set<Node*> leads_to_input;
   for (const Edge& edge : input_edges()) leads_to_input.insert(edge.function.get());
   const std::unordered_set<Node*> leaves = leads_to_input;
-  std::unordered_map<Node*, edge_list> parameters;  // By node that does not lead to an input.
-  std::unordered_set<Node*> taken;
-  std::unordered_set<Node*> seen;
-  std::vector<Node*> sorted;
-  for (const Edge& root : roots_) add_nodes_below(root.function.get(), seen, sorted);
-  for (Node* const node : sorted) {
+  Accumulators parameters;  // Of nodes that do not lead to an input.
+  std::set<Node*> taken;
+  for (Node* const node : sorted_nodes()) {
+    if (is_checkpoint(*node)) return false;
     if (leaves.contains(node)) continue;
-    edge_list found;
+    std::set<Node*> found;
     bool on_path = false;
     for (const Edge& edge : node->next_edges()) {
       on_path |= leads_to_input.contains(edge.function.get());
       const auto below = parameters.find(edge.function.get());
-      if (below == parameters.end()) continue;
-      found.insert(found.end(), below->second.begin(), below->second.end());
+      if (below != parameters.end()) found.insert(below->second.begin(), below->second.end());
     }
-    if (dynamic_cast<AccumulateGrad*>(node)) found.emplace_back(node->getptr(), 0);
+    if (dynamic_cast<AccumulateGrad*>(node)) found.insert(node);
     if (!on_path) {
       parameters[node] = std::move(found);
       continue;
     }
     leads_to_input.insert(node);
     if (found.empty()) continue;
-    for (const Edge& parameter : found) {
-      if (!taken.insert(parameter.function.get()).second) return false;
-    }
-    branches_.push_back({std::make_shared<variable_list>(), node, std::move(found)});
+    if (!may_run_in_parts(*node) || !add_branch(node, found, taken)) return false;
+  }
+  std::set<Node*> of_outputs;
+  for (const Edge& root : roots_) {
+    const auto below = parameters.find(root.function.get());
+    if (below != parameters.end()) of_outputs.insert(below->second.begin(), below->second.end());
+  }
+  return of_outputs.empty() || add_branch(nullptr, of_outputs, taken);
+}
+
+/// Returns false if another branch leads to one of the parameters.
+bool SplitBackward::add_branch(Node* node, const std::set<Node*>& parameters,
+                               std::set<Node*>& taken) {
+  Branch& branch = branches_.emplace_back();
+  branch.node = node;
+  for (Node* const parameter : parameters) {
+    if (!taken.insert(parameter).second) return false;
+    branch.parameters.emplace_back(parameter->getptr(), 0);
   }
   return true;
 }
@@ -131,9 +170,13 @@ std::vector<torch::Tensor> SplitBackward::inputs(const std::vector<torch::Tensor
     gradients_ = gradients;
     return std::vector<torch::Tensor>(inputs_.size());
   }
-  if (!find_branches()) return all(gradients);
+  if (is_whole()) return all(gradients);
   for (const Branch& branch : branches_) {
-    branch.node->add_pre_hook(std::make_unique<Capture>(branch.received));
+    if (branch.node) {
+      branch.node->add_pre_hook(std::make_unique<Capture>(branch.received));
+    } else {
+      *branch.received = at_roots(gradients);
+    }
   }
   return autograd_engine().execute(roots_, at_roots(gradients), /*keep_graph=*/true,
                                    /*create_graph=*/false, /*accumulate_grad=*/false,
@@ -149,7 +192,8 @@ void SplitBackward::weights() {
   for (const Branch& branch : branches_) {
     if (branch.received->empty()) continue;
     // Copies: the hook stores what the node receives now.
-    const auto [roots, received] = roots_of(*branch.node, *branch.received);
+    const auto [roots, received] = branch.node ? roots_of(*branch.node, *branch.received)
+                                               : std::pair(roots_, *branch.received);
     if (roots.empty()) continue;
     autograd_engine().execute(roots, received, /*keep_graph=*/false,
                               /*create_graph=*/false, /*accumulate_grad=*/true, branch.parameters);

@@ -1,6 +1,9 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <set>
+#include <unordered_map>
 #include <vector>
 
 #include <torch/csrc/autograd/edge.h>
@@ -14,13 +17,22 @@ namespace gradwire {
 /// compute what one backward computes, with the same bits: each gradient of weights is computed
 /// from the gradient that its node of the autograd graph received in the first part.
 ///
-/// Both parts are one, in inputs(), if a parameter is used more than once: its gradients would be
-/// added in another order. Not thread-safe.
+/// Both parts are one, in inputs(), if the graph does not show that two give the same: a parameter
+/// is used in several places, whose gradients would be added in another order; a node that the
+/// second part would run again has hooks or is a custom function; or there is an activation
+/// checkpoint, which adds to gradients while it computes that of its input. Not thread-safe.
 class SplitBackward {
  public:
   /// `outputs`: results of the forward, `inputs`: the leaves that they were computed from; none if
   /// no gradients of them are needed, as in the first stage.
   SplitBackward(std::vector<torch::Tensor> outputs, std::vector<torch::Tensor> inputs);
+
+  /// Returns true if inputs() adds to the gradients of the parameters.
+  bool is_whole();
+  /// Returns true if an activation checkpoint will compute a part of the forward again.
+  bool has_checkpoint() const;
+  /// Returns true if all gradients are computed.
+  bool is_done() const { return done_; }
 
   /// Returns the gradient of each input, undefined if there is none. `gradients`: of each output.
   std::vector<torch::Tensor> inputs(const std::vector<torch::Tensor>& gradients);
@@ -30,14 +42,22 @@ class SplitBackward {
   std::vector<torch::Tensor> all(const std::vector<torch::Tensor>& gradients);
 
  private:
-  /// A node that passes gradients on to parameters and to the input.
+  using Node = torch::autograd::Node;
+  /// By node: the accumulators of parameters that it leads to.
+  using Accumulators = std::unordered_map<Node*, std::set<Node*>>;
+
+  /// A node that passes gradients on to parameters and to the input; or, without a node, all
+  /// outputs that lead to parameters alone.
   struct Branch {
-    std::shared_ptr<torch::autograd::variable_list> received;  ///< In inputs().
-    torch::autograd::Node* node = nullptr;
+    std::shared_ptr<torch::autograd::variable_list> received =
+        std::make_shared<torch::autograd::variable_list>();  ///< In inputs().
+    Node* node = nullptr;
     torch::autograd::edge_list parameters;  ///< The accumulators of their gradients.
   };
 
+  std::vector<Node*> sorted_nodes() const;
   bool find_branches();
+  bool add_branch(Node* node, const std::set<Node*>& parameters, std::set<Node*>& taken);
   torch::autograd::edge_list input_edges() const;
   /// Of the outputs that have a graph.
   torch::autograd::variable_list at_roots(const std::vector<torch::Tensor>& gradients) const;
@@ -48,7 +68,8 @@ class SplitBackward {
   /// Of the outputs, until weights() if there are no inputs.
   std::vector<torch::Tensor> gradients_;
   std::vector<Branch> branches_;
-  bool done_ = false;  ///< inputs() computed everything.
+  std::optional<bool> splits_;  ///< Known after the graph was searched for branches.
+  bool done_ = false;           ///< inputs() computed everything.
 };
 
 }  // namespace gradwire
