@@ -251,6 +251,16 @@ TEST_F(MeshCommand, RefusesWhatCannotBeDivided) {
               AllOf(HasSubstr("zero.stage above 0 is incompatible"), HasSubstr("zero_bubble")));
   EXPECT_THAT(refusal("gpt", {"mesh.pipeline=2", "pipeline.schedule=2bw"}),
               HasSubstr("gradient_clipping is incompatible with pipeline.schedule 2bw"));
+  const Settings predicted{"mesh.pipeline=2", "pipeline.schedule=pipedream", "gradient_clipping=0",
+                           "pipeline.weights=spectrain"};
+  for (const std::string key :
+       {"activation_checkpointing.number_checkpoints=1", "pipeline.recompute=true"}) {
+    Settings settings = predicted;
+    settings.push_back(key);
+    EXPECT_THAT(refusal("gpt", settings),
+                HasSubstr(key.substr(0, key.find('=')) +
+                          " needs a backward with the weights of its forward"));
+  }
   EXPECT_THAT(refusal("gpt", {"mesh.tensor=2", "optimizer.name=lamb"}),
               HasSubstr("norms of whole parameters"));
   EXPECT_THAT(refusal("resnet", {"mesh.tensor=4"}), HasSubstr("model.groups 2"));

@@ -3,6 +3,7 @@
 
 #include "gradwire/base/clock.h"
 #include "gradwire/base/error.h"
+#include "gradwire/train/activation/activation_checkpoint.h"
 #include "gradwire/train/memory/memory_tracker.h"
 #include "gradwire/train/parallel_mesh.h"
 #include "gradwire/train/pipeline/pipeline.h"
@@ -12,6 +13,7 @@
 namespace gradwire::test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 struct RecomputeCase {
@@ -22,6 +24,7 @@ struct RecomputeCase {
   int zero_stage = 0;
   std::int64_t samples = 8;
   bool recompute = true;
+  OptimizerFactory optimizer = pipeline_adam;
 };
 
 /// Parameters, buffers and optimizer states of replica 0, and the losses.
@@ -33,6 +36,7 @@ NamedValues train_recomputing(const Layers& layers, const RecomputeCase& what) {
     options.data = {.process_group = mesh.data(), .zero_stage = what.zero_stage};
     options.weights = what.weights;
     options.recompute = what.recompute;
+    options.optimizer = what.optimizer;
     Pipeline model(layers, options);
     NamedValues values;
     for (int step = 0; step < 6; ++step) {
@@ -136,10 +140,9 @@ TEST(PipelineRecompute, KeepsOnlyInputs) {
   EXPECT_LE(most_allocated(true), 2 * kTanhs * kActivation) << "one micro-batch at a time";
 }
 
-std::string refusal_to_recompute(const Layers& layers, const std::string& schedule,
-                                 const std::string& weights) {
+std::string refusal_of(const Layers& layers, const RecomputeCase& what) {
   try {
-    train_recomputing(layers, {.schedule = schedule, .weights = weights, .pipeline = 2});
+    train_recomputing(layers, what);
   } catch (const Exception& e) {
     return e.what();
   }
@@ -147,13 +150,60 @@ std::string refusal_to_recompute(const Layers& layers, const std::string& schedu
 }
 
 TEST(PipelineRecompute, NamesWhatItCannotRepeat) {
-  EXPECT_THAT(refusal_to_recompute(shared_layers(), "pipedream", "newest"),
+  EXPECT_THAT(refusal_of(shared_layers(), {.schedule = "pipedream", .weights = "newest"}),
               HasSubstr("use stash or 2bw"));
   Layers in_place;
   in_place.add("linear", [] { return torch::nn::Linear(5, 3); });
   in_place.add("relu", [] { return torch::nn::ReLU(torch::nn::ReLUOptions(true)); });
-  EXPECT_THAT(refusal_to_recompute(in_place, "1f1b", ""),
+  EXPECT_THAT(refusal_of(in_place, {.pipeline = 2}),
               HasSubstr("the first layer of stage 1 changes its input in place"));
+}
+
+using CheckpointedLinear = CheckpointedImpl<torch::nn::LinearImpl>;
+
+/// Four linear layers of fixed values, two of which may be checkpointed.
+Layers linear_layers(bool checkpoints) {
+  Layers layers;
+  for (int i = 0; i < 4; ++i) {
+    layers.add_layer(fmt::format("linear{}", i), [i, checkpoints] {
+      const auto fill = [i](const torch::nn::LinearImpl& linear) {
+        const torch::NoGradGuard no_grad;
+        linear.weight.copy_(torch::sin(torch::arange(25) * 1.3 + i).view({5, 5}));
+        linear.bias.zero_();
+      };
+      if (checkpoints && i % 2 == 1) {
+        const auto linear = std::make_shared<CheckpointedLinear>(5, 5);
+        fill(*linear);
+        return torch::nn::AnyModule(linear);
+      }
+      const torch::nn::Linear linear(5, 5);
+      fill(*linear);
+      return torch::nn::AnyModule(linear);
+    });
+  }
+  return layers;
+}
+
+TEST(PipelineCheckpoints, HaveTheSameBitsIfBackwardsHaveTheWeightsOfTheirForwards) {
+  for (const std::string schedule : {"1f1b", "zero_bubble", "zero_bubble_v", "pipedream", "2bw"}) {
+    const RecomputeCase what{.schedule = schedule, .pipeline = 2, .recompute = false};
+    expect_same(train_recomputing(linear_layers(true), what),
+                train_recomputing(linear_layers(false), what), schedule);
+  }
+  const auto momentum = [](std::vector<torch::Tensor> parameters) {
+    return std::make_unique<torch::optim::SGD>(std::move(parameters),
+                                               torch::optim::SGDOptions(0.01).momentum(0.9));
+  };
+  for (const std::string weights :
+       {"newest", "spectrain", "lwp_v", "lwp_w", "spike_compensation"}) {
+    EXPECT_THAT(refusal_of(linear_layers(true), {.schedule = "pipedream",
+                                                 .weights = weights,
+                                                 .pipeline = 2,
+                                                 .recompute = false,
+                                                 .optimizer = momentum}),
+                AllOf(HasSubstr("has an activation checkpoint"),
+                      HasSubstr("weights " + weights + " use others: use stash or 2bw")));
+  }
 }
 
 }  // namespace

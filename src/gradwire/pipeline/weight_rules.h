@@ -30,6 +30,13 @@ std::string_view name_of(WeightMethod method);
 /// Finds a method by its name ("spectrain"). Fails with invalid_argument that names the nearest.
 Result<WeightMethod> weight_method(std::string_view name);
 
+/// Returns true if a backward uses the weights of its forward, so that it may compute parts of it
+/// again.
+inline bool keeps_weights(WeightMethod method) {
+  return method == WeightMethod::flush || method == WeightMethod::stash ||
+         method == WeightMethod::two_bw;
+}
+
 /// Returns what the schedule must declare.
 WeightRule rule_of(WeightMethod method);
 

@@ -221,6 +221,16 @@ void check_asynchronous(const TrainConfig& config) {
   refuse_if(config.zero.stage > 0, "zero.stage above 0", "use 0, whose replicas have whole stages");
   refuse_if(config.gradient_clipping > 0, "gradient_clipping", "leave it out");
   refuse_if(config.model.tie_word_embeddings, "model.tie_word_embeddings", "leave it out");
+  const std::string& weights = config.pipeline.weights;
+  if (weights.empty() || keeps_weights(value_or_throw(pipeline::weight_method(weights)))) return;
+  if (!config.pipeline.recompute && config.model.checkpoints == 0) return;
+  refuse(
+      "{} needs a backward with the weights of its forward, but pipeline.weights {} use others; "
+      "use "
+      "stash or 2bw, or leave it out",
+      config.pipeline.recompute ? "pipeline.recompute"
+                                : "activation_checkpointing.number_checkpoints",
+      weights);
 }
 
 void check_ties(const TrainConfig& config) {

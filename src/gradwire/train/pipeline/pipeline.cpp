@@ -388,7 +388,8 @@ void Pipeline::find_shapes(const torch::Tensor& inputs) {
                               .seed = options_.seed,
                               .recompute = options_.recompute,
                               .codecs = options_.activation_codec,
-                              .step_at_once = !options_.clip_norm});
+                              .step_at_once = !options_.clip_norm,
+                              .other_weights = keeps_weights(method_) ? "" : options_.weights});
   const EvaluationMode evaluation(stages_);
   const torch::NoGradGuard no_grad;
   for (pipeline::Stage s = 0; s + 1 < stages; ++s) {

@@ -34,9 +34,7 @@ WeightMethod Pipeline::find_method() const {
         options_.weights, options_.schedule);
   }
   if (!flushes) check_asynchronous();
-  const bool same_weights =
-      flushes || method == WeightMethod::stash || method == WeightMethod::two_bw;
-  if (options_.recompute && !same_weights) {
+  if (options_.recompute && !keeps_weights(method)) {
     refuse(
         "recompute needs a backward with the weights of its forward, but weights {} use others: "
         "use stash or 2bw",

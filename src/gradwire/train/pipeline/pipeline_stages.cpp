@@ -249,9 +249,15 @@ void PipelineStages::compute_forward(const pipeline::Task& task, std::int64_t st
 void PipelineStages::start_backward(const Place& place, const StageValues& inputs,
                                     const StageValues& outputs) {
   const pipeline::Stage stage = std::get<1>(place);
-  backwards_.emplace(place,
-                     SplitBackward(in_order(outputs, edges_.outputs_of(stage)),
-                                   stage == 0 ? std::vector<torch::Tensor>() : tensors_of(inputs)));
+  SplitBackward backward(in_order(outputs, edges_.outputs_of(stage)),
+                         stage == 0 ? std::vector<torch::Tensor>() : tensors_of(inputs));
+  if (!options_.other_weights.empty() && backward.has_checkpoint()) {
+    refuse(
+        "stage {} has an activation checkpoint, which needs a backward with the weights of its "
+        "forward, but weights {} use others: use stash or 2bw, or no checkpoints",
+        stage, options_.other_weights);
+  }
+  backwards_.emplace(place, std::move(backward));
 }
 
 /// `versions`: of the inputs before the forward.

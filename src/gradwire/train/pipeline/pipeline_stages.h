@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -67,6 +68,8 @@ class PipelineStages final : public pipeline::StageWork {
     bool recompute = false;
     ActivationCodecs codecs;   ///< In training, between ranks.
     bool step_at_once = true;  ///< A stage that is not tied steps when its gradients are complete.
+    /// The rule of asynchronous weights, if its backwards use others than their forwards.
+    std::string other_weights;
   };
 
   /// A step of the runner.
