@@ -209,7 +209,7 @@ class PipelineTraining final : public TrainedModel {
     model_.finish();
   }
   torch::Tensor evaluate(const torch::Tensor& inputs) override { return model_.evaluate(inputs); }
-  void synchronize_buffers() override {}  // evaluate() does.
+  void synchronize_buffers() override {}  // finish() does.
   std::vector<std::shared_ptr<torch::nn::Module>> modules() override {
     std::vector<std::shared_ptr<torch::nn::Module>> all;
     for (const LocalStage& stage : model_.stages()) all.push_back(stage.module);

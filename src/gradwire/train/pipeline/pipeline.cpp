@@ -261,7 +261,10 @@ void Pipeline::finish() {
   run_or_abort(*options_.process_group, [&] {
     if (is_asynchronous()) finish_last_run();
     for (const LocalStage& stage : stages_) {
-      about(update_of(stage, steps_ - 1), [&] { stage.update->finish(); });
+      about(update_of(stage, steps_ - 1), [&] {
+        stage.update->finish();
+        stage.update->synchronize_buffers();
+      });
     }
   });
 }
@@ -365,8 +368,7 @@ torch::Tensor Pipeline::evaluate(const torch::Tensor& inputs, std::int64_t sampl
     if (!work_) find_shapes(inputs);
     const std::int64_t all = padded(samples);
     Run& run = run_for(all, /*trains=*/false);
-    // Pending backwards have run: they need the buffers, and recompute forwards in training mode.
-    for (const LocalStage& stage : stages_) stage.update->synchronize_buffers();
+    // Pending backwards, which recompute forwards in training mode, have run.
     const EvaluationMode evaluation(stages_);
     work_->begin(*run.runner, steps_of(run, repeated_to(all, inputs), {}, all));
     run.runner->step();

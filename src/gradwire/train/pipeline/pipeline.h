@@ -117,16 +117,18 @@ class Pipeline final : public Checkpointable {
     return train_step(inputs, targets, StepOptions());
   }
 
-  /// Completes the pending step of replicas. Drains an asynchronous pipeline: its pending backwards
-  /// and updates run, so that all stages have seen the same micro-batches. Collective. evaluate()
-  /// and checkpoints call it. Call it after the last step: a rank that leaves with messages in
-  /// flight fails the others.
+  /// Completes the pending step of replicas, and gives all of them the buffers of the first (batch
+  /// norm's statistics). Drains an asynchronous pipeline: its pending backwards and updates run, so
+  /// that all stages have seen the same micro-batches. Collective over all ranks of all replicas.
+  /// Checkpoints call it. Call it after the last step: a rank that leaves with messages in flight
+  /// fails the others.
   void finish();
 
   /// Returns the outputs, in evaluation mode, on the rank with the last stage; undefined elsewhere.
   /// The inputs pass in micro-batches, as in training, so that bits depend on neither stages nor
-  /// cut. Each replica evaluates its own inputs, with the buffers of the first. With ZeRO 3,
-  /// collective over the replicas.
+  /// cut. Each replica evaluates its own inputs, with its own buffers: call finish() before for
+  /// those of the first. Collective over the ranks of the pipeline; over its replicas too with ZeRO
+  /// 3, which gathers parameters, and with asynchronous schedules, whose updates are drained.
   torch::Tensor evaluate(const torch::Tensor& inputs, std::int64_t samples = -1);
 
   /// This rank's stages.
