@@ -1,5 +1,6 @@
 #include "gradwire/train/parallel_mesh.h"
 
+#include <mutex>
 #include <optional>
 
 #include <gmock/gmock.h>
@@ -11,6 +12,7 @@
 #include "tests/data/temporary_folder.h"
 #include "tests/torch/error_of.h"
 #include "tests/train/pipeline_model.h"
+#include "tests/train/pipeline_processes.h"
 #include "tests/train/thread_group.h"
 
 namespace gradwire::test {
@@ -235,6 +237,41 @@ TEST(HybridTraining, ReplicasEvaluateBatchesOfTheirOwnSizes) {
       }
     });
   }
+}
+
+TEST(HybridTraining, AReplicaEvaluatesAloneAndFinishGivesAllTheBuffersOfTheFirst) {
+  Layers layers;
+  layers.add("linear", [] {
+    const torch::nn::Linear linear(5, 3);
+    linear->weight.set_data(torch::sin(torch::arange(15, torch::kFloat32)).view({3, 5}));
+    linear->bias.set_data(torch::zeros({3}));
+    return linear;
+  });
+  layers.add("norm", [] { return torch::nn::BatchNorm1d(3); });
+  const auto inputs = pipeline_batch(8, 0).inputs;
+  std::mutex mutex;
+  std::vector<torch::Tensor> outputs;
+  on_ranks(4, [&](const ProcessGroup& world) {
+    const ParallelMesh mesh(world, {.data = 2, .pipeline = 2});
+    auto options = pipeline_options(mesh.pipeline(), "1f1b", 2);
+    options.data = {.process_group = mesh.data()};
+    Pipeline model(layers, options);
+    const auto batch = pipeline_batch(8, mesh.position().data);
+    model.train_step(batch.inputs, batch.targets);
+    if (mesh.position().data == 0) model.evaluate(inputs);
+    model.finish();
+    const torch::Tensor output = model.evaluate(inputs);
+    const std::lock_guard lock(mutex);
+    if (output.defined()) outputs.push_back(output);
+  });
+  ASSERT_EQ(outputs.size(), 2);
+  EXPECT_TRUE(torch::equal(outputs[0], outputs[1]));
+}
+
+/// With dropout, and codecs that draw random numbers.
+TEST(HybridTraining, ReplicasDrawWhatOneProcessDrawsForAllMicroBatches) {
+  expect_close(train_in_processes(4, "zero_bubble", {"halved", "coded"}),
+               train_in_processes(2, "1f1b", {"doubled", "coded"}), "two replicas");
 }
 
 TEST(HybridCheckpoint, ContinuesInAnotherLayout) {

@@ -135,7 +135,7 @@ Pipeline::Pipeline(const Layers& layers, Options options) : options_(std::move(o
   ranks_ = options_.process_group->getSize();
   check_ties(layers);
   check_agreement(layers);
-  check_tied_shards(layers);
+  check_places();
   run_or_abort(*options_.process_group, [&] { make_stages(layers); });
 }
 
@@ -328,7 +328,10 @@ std::vector<PipelineStages::Step> Pipeline::steps_of(const Run& run, const torch
   } else {
     for (MicroBatches& one : one_by_one(batch)) steps.push_back({.batch = std::move(one)});
   }
-  for (PipelineStages::Step& step : steps) step.number = steps_;
+  for (PipelineStages::Step& step : steps) {
+    step.samples_before = options_.data.process_group->getRank() * samples;
+    step.number = steps_;
+  }
   return steps;
 }
 

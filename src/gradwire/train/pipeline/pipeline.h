@@ -76,7 +76,7 @@ class Pipeline final : public Checkpointable {
     /// activations of float32.
     ActivationCodecs activation_codec;
     PipelineLoss loss;
-    std::uint64_t seed = 0;  ///< Of dropout.
+    std::uint64_t seed = 0;  ///< Of dropout, and of codecs of activations.
   };
 
   /// What a step needs beside tensors.
@@ -96,7 +96,8 @@ class Pipeline final : public Checkpointable {
   Pipeline(const Layers& layers, Options options);
 
   /// Runs forward and backward over a batch in micro-batches, and one step of the optimizers. The
-  /// gradient is that of the mean loss over the batches of all replicas together. The rank with the
+  /// gradient is that of the mean loss over the batches of all replicas together, and random
+  /// numbers are those of one batch, of which all replicas have equal parts. The rank with the
   /// first stage needs `inputs`, the one with the last stage `targets`; all need the number of
   /// samples, from either tensor or from `step.samples`. With fewer samples than micro-batches
   /// there are as many micro-batches as samples. Returns the losses of this replica's batch, on the
@@ -166,7 +167,7 @@ class Pipeline final : public Checkpointable {
   double squared_norm() const;
   double sum_of_squares(std::vector<double> squares) const;
   void check_ties(const Layers& layers) const;
-  void check_tied_shards(const Layers& layers) const;
+  void check_places() const;
   void check_agreement(const Layers& layers) const;
   Run& run_for(std::int64_t samples, bool trains);
   /// The number of micro-batches.

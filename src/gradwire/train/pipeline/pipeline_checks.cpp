@@ -68,19 +68,18 @@ void Pipeline::check_ties(const Layers& layers) const {
       fmt::join(layers.ties().front(), " and "), options_.schedule);
 }
 
-/// Holders of a tie exchange shards of the same range: their ranks must have the same place among
-/// the replicas.
-void Pipeline::check_tied_shards(const Layers& layers) const {
-  if (layers.ties().empty() || options_.data.zero_stage == 0) return;
+/// Both ends of a message draw the random numbers of one replica, and holders of a tie exchange
+/// shards of the same range: the ranks of a pipeline must have the same place among the replicas.
+void Pipeline::check_places() const {
   const auto& data = options_.data.process_group;
   const auto places = gather_texts(*options_.process_group,
                                    fmt::format("{} of {}", data->getRank(), data->getSize()));
   const auto other = std::ranges::find_if(places, [&](const auto& p) { return p != places[0]; });
   if (other == places.end()) return;
   refuse(
-      "{} are tied and sharded over replicas, but rank {} of the pipeline is replica {}, and rank "
-      "0 is replica {}: use the groups of one ParallelMesh",
-      fmt::join(layers.ties().front(), " and "), other - places.begin(), *other, places[0]);
+      "rank {} of the pipeline is replica {}, and rank 0 is replica {}: use the groups of one "
+      "ParallelMesh",
+      other - places.begin(), *other, places[0]);
 }
 
 /// All ranks must have the same layers and options, or they would wait for each other for ever.

@@ -277,7 +277,8 @@ void PipelineStages::keep_inputs(const Place& place, const StageValues& inputs,
 StageValues PipelineStages::forward(const pipeline::Task& task, const StageValues& inputs,
                                     const Step& step, bool counts) {
   const auto i = static_cast<std::size_t>(task.micro_batch);
-  StageValues outputs = forward(local(task.stage), inputs, step.batch.first[i], step.number);
+  const std::int64_t first_sample = step.samples_before + step.batch.first[i];
+  StageValues outputs = forward(local(task.stage), inputs, first_sample, step.number);
   if (!is_last(task.stage) || !schedule_->trains) return outputs;
   const torch::Tensor& target = step.batch.targets[i];
   torch::Tensor& output = outputs.at(kPassing);
@@ -396,8 +397,8 @@ std::uint64_t PipelineStages::codec_seed(const Message& message, std::int64_t st
   constexpr std::size_t kFirst = std::size_t{1} << 32;
   const Step& current = steps_.at(step);
   const auto edge = static_cast<std::size_t>(message.from * all_stages_ + message.to);
-  return seed_of(options_.seed, current.number,
-                 current.batch.first[static_cast<std::size_t>(message.micro_batch)], kFirst + edge);
+  const auto first = current.batch.first[static_cast<std::size_t>(message.micro_batch)];
+  return seed_of(options_.seed, current.number, current.samples_before + first, kFirst + edge);
 }
 
 /// A gradient has the shape of the activation.

@@ -57,7 +57,8 @@ std::vector<MicroBatches> one_by_one(const MicroBatches& batch);
 
 /// A rank's stages in libtorch: forward, gradients of inputs and of weights, one micro-batch at a
 /// time. Gradients add up on the parameters. Random numbers (dropout) depend on the seed, the step,
-/// the micro-batch's first sample and the layer alone, so that they are the same in every cut.
+/// the micro-batch's first sample, counted over all replicas, and the layer alone, so that they are
+/// the same in every cut.
 /// Not thread-safe.
 class PipelineStages final : public pipeline::StageWork {
  public:
@@ -75,7 +76,8 @@ class PipelineStages final : public pipeline::StageWork {
   /// A step of the runner.
   struct Step {
     MicroBatches batch;
-    std::int64_t number = 0;  ///< Of the training step, for random numbers and errors.
+    std::int64_t samples_before = 0;  ///< In the batches of the replicas before this one.
+    std::int64_t number = 0;          ///< Of the training step, for random numbers and errors.
     /// Waits for the number of losses of all replicas, and returns the mean's divisor.
     std::function<double()> count;
     BeforeStep before;
