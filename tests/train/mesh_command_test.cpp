@@ -184,6 +184,26 @@ TEST_F(MeshCommand, ResumesInAnotherMesh) {
   }
 }
 
+/// A pipeline's ranks have one generator's state, which belongs to no rank of replicas.
+TEST_F(MeshCommand, ReplicasResumedFromAPipelineDrawDifferentNumbers) {
+  ASSERT_EQ(train("gpt", 2, {"mesh.pipeline=2", "model.dropout=0.1"}, "there").status, 0);
+  const auto resumed = train("gpt", 2, {"model.dropout=0.1", "epochs=2", "resume=auto"}, "there");
+  ASSERT_EQ(resumed.status, 0) << resumed.output;
+  EXPECT_THAT(resumed.output, AllOf(HasSubstr("of 2 ranks: pipeline 2, in stages, on 2 ranks"),
+                                    HasSubstr("reset: random numbers")));
+  std::filesystem::path newest;
+  for (const auto& each : std::filesystem::directory_iterator(folder / "there" / "checkpoints")) {
+    newest = std::max(newest, each.path());
+  }
+  std::vector<torch::Tensor> states;
+  for (const auto& file : std::filesystem::directory_iterator(newest)) {
+    if (file.path().extension() != ".safetensors") continue;
+    states.push_back(load_safetensors(file.path()).tensors.at("rank:random"));
+  }
+  ASSERT_EQ(states.size(), 2);
+  EXPECT_FALSE(torch::equal(states[0], states[1]));
+}
+
 /// The checkpoint's boxes are whole tensors for other programs.
 TEST_F(MeshCommand, OtherProgramsReadDividedCheckpoints) {
   const auto finished = train("gpt", 4, {"mesh.tensor=2", "zero.stage=1"}, "out");

@@ -200,6 +200,7 @@ class Trainer {
             .feedback = model_->feedback(),
             .scaler = model_->scaler(),
             .local = local_.get(),
+            .mesh = mesh_.describe() + (config_.uses_pipeline() ? ", in stages" : ""),
             .description = model_description(config_),
             .position = position_text(run_position())};
   }

@@ -1,11 +1,13 @@
 #include "gradwire/train/checkpoint/checkpoint.h"
 
 #include <algorithm>
+#include <span>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "gradwire/base/random.h"
 #include "gradwire/base/refuse.h"
 #include "gradwire/checkpoint/checkpoint_folder.h"
 #include "gradwire/train/activation/activation_checkpoint.h"
@@ -42,17 +44,21 @@ std::map<std::string, c10::Device> generators_of(const std::vector<TensorPiece>&
   return generators;
 }
 
-/// Seeds the generators for a run resumed on another number of ranks: different from the run's
-/// start, but reproducible.
-void begin_random(std::int64_t step, int rank, const std::vector<TensorPiece>& pieces) {
-  constexpr std::uint64_t kSpread = 0x9e3779b97f4a7c15;  // 2^64 / golden ratio.
-  const auto seed =
-      static_cast<std::uint64_t>(step + 1) * kSpread + static_cast<std::uint64_t>(rank);
+/// Seeds the generators for a run resumed on another mesh from the state that rank 0's had:
+/// different from the run's start and from other runs, but reproducible.
+void begin_random(const Tensors& of_rank_0, int rank, const std::vector<TensorPiece>& pieces) {
+  std::uint64_t seed = static_cast<std::uint64_t>(rank);
+  const auto state = of_rank_0.find(kRandom);
+  if (state != of_rank_0.end()) {
+    const std::span bytes(state->second.const_data_ptr<std::uint8_t>(),
+                          static_cast<std::size_t>(state->second.numel()));
+    for (const std::uint8_t byte : bytes) seed = mixed_seed({seed, byte});
+  }
   for (const auto& [name, device] : generators_of(pieces)) set_random_seed(seed, device);
 }
 
 std::string run_json(const RunState& run) {
-  json values{{"position", json::parse(run.position)}};
+  json values{{"position", json::parse(run.position)}, {"mesh", run.mesh}};
   if (run.scaler != nullptr) {
     const auto [scale, steps, tolerated] = run.scaler->state();
     values["loss_scale"] = {
@@ -85,22 +91,38 @@ void load_scaler(const RunState& run, const json& values) {
                     .tolerated = saved.value("tolerated", std::int64_t{0})});
 }
 
-/// Restores what is the same on all ranks; returns the position.
-std::string load_run(const RunState& run, const CheckpointLoader& loader) {
+/// Returns what `read` reads of RunState's values in a checkpoint.
+template <class Read>
+auto read_run(const CheckpointLoader& loader, const Read& read) {
   try {
-    const auto values = json::parse(loader.manifest().run);
-    load_scaler(run, values);
-    return values.value("position", json::object()).dump();
+    return read(json::parse(loader.manifest().run));
   } catch (const json::exception& error) {
     refuse("{}: 'run' is invalid ({}); use another checkpoint",
            (loader.path() / checkpoint::kManifestName).string(), error.what());
   }
 }
 
-/// After a change of the rank count, `saved` holds only the codecs' warm-up state.
+/// Restores what is the same on all ranks; returns the position.
+std::string load_run(const RunState& run, const CheckpointLoader& loader) {
+  return read_run(loader, [&](const json& values) {
+    load_scaler(run, values);
+    return values.value("position", json::object()).dump();
+  });
+}
+
+/// Returns the mesh of the run that saved if it is known to be another one, or an empty text.
+std::string other_mesh(const RunState& run, const CheckpointLoader& loader) {
+  const auto saved =
+      read_run(loader, [](const json& values) { return values.value("mesh", std::string()); });
+  return run.mesh.empty() || saved == run.mesh ? "" : saved;
+}
+
+/// Loads the generators' states on the same mesh only. On another, `saved` holds the codecs'
+/// warm-up state.
 void load_rank_state(const RunState& run, const std::vector<TensorPiece>& pieces,
-                     const Tensors& saved) {
+                     const Tensors& saved, bool same) {
   if (run.feedback != nullptr) load_state(*run.feedback, saved, kFeedback);
+  if (!same) return;
   for (const auto& [name, device] : generators_of(pieces)) {
     const auto random = saved.find(name);
     if (random != saved.end()) set_random_state(random->second, device);
@@ -111,9 +133,12 @@ std::string summary_of(const RunState& run, const CheckpointLoader& loader, std:
   const auto& manifest = loader.manifest();
   auto text = fmt::format("resumed from {}, after {} steps", loader.path().string(), manifest.step);
   std::vector<std::string> anew;
-  if (!loader.same_ranks()) {
-    text += fmt::format(" of {} ranks, on {}: the model and its optimizer are resharded",
-                        manifest.ranks(), run.group->getSize());
+  const std::string mesh = other_mesh(run, loader);
+  if (!loader.same_ranks() || !mesh.empty()) {
+    text += loader.same_ranks()
+                ? fmt::format(" of {}, on {}", mesh, run.mesh)
+                : fmt::format(" of {} ranks, on {}", manifest.ranks(), run.group->getSize());
+    text += ": the model and its optimizer are resharded";
     anew.emplace_back("random numbers");
     if (run.feedback != nullptr) anew.emplace_back("error feedback");
     if (run.local != nullptr) anew.emplace_back("local steps and their optimizers");
@@ -148,10 +173,11 @@ std::filesystem::path save_checkpoint(const RunState& run, std::int64_t step,
 
 ResumedRun load_checkpoint(const std::filesystem::path& path, const RunState& run) {
   CheckpointLoader loader(*run.group, path);
-  const bool same = loader.same_ranks();
+  const bool same = loader.same_ranks() && other_mesh(run, loader).empty();
   const auto pieces = run.model.pieces(true);
-  const auto saved = loader.rank_tensors(same ? run.group->getRank() : 0,
-                                         [&](const auto& name) { return same || name == kStep; });
+  const auto saved = loader.rank_tensors(same ? run.group->getRank() : 0, [&](const auto& name) {
+    return same || name == kStep || name == kRandom;
+  });
   std::size_t left = 0;
   if (run.local != nullptr) {
     load_local(loader, *run.local, pieces, saved);
@@ -160,8 +186,8 @@ ResumedRun load_checkpoint(const std::filesystem::path& path, const RunState& ru
   }
   collective_try(*run.group, [&] {
     if (same) load_own(pieces, saved);
-    if (!same) begin_random(loader.manifest().step, run.group->getRank(), pieces);
-    load_rank_state(run, pieces, saved);
+    if (!same) begin_random(saved, run.group->getRank(), pieces);
+    load_rank_state(run, pieces, saved, same);
     return "";
   });
   run.model.loaded();

@@ -21,6 +21,7 @@ struct RunState {
   exchange::Exchange* feedback = nullptr;  ///< With error feedback: DataParallel's or Zero's.
   LossScaler* scaler = nullptr;
   LocalSgd* local = nullptr;       ///< Local SGD; each rank then has its own parameters.
+  std::string mesh = {};           ///< How ranks divide the work ("4 ranks: pipeline 2 x data 2").
   std::string description = "{}";  ///< JSON: description of the model, for users and messages.
   std::string position = "{}";     ///< JSON: progress of the run; load_checkpoint() returns it.
 };
@@ -39,8 +40,9 @@ struct ResumedRun {
 };
 
 /// Restores a run from a checkpoint, on any number of ranks, however the model was sharded when it
-/// was saved. On the same number of ranks, the run continues with the same bits. On another number,
-/// per-rank state (random numbers, error feedback, local steps) is reset, as the summary states.
+/// was saved. On the same mesh, the run continues with the same bits. On another number of ranks,
+/// or with another RunState::mesh, per-rank state (random numbers, error feedback, local steps) is
+/// reset, as the summary states.
 /// `path`: as in find_checkpoint(). Collective. Throws Exception(invalid_argument), the same on all
 /// ranks, if the checkpoint is missing, damaged, incomplete, or of another model or optimizer.
 ResumedRun load_checkpoint(const std::filesystem::path& path, const RunState& run);
