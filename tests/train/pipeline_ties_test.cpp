@@ -247,6 +247,35 @@ TEST(TiedParameters, OneTensorOfAStageIsNotTiedToItself) {
   EXPECT_THAT(refusal_of_ties(layers), HasSubstr("a.weight and b.weight are one tensor already"));
 }
 
+/// a and b are one tensor; the tie repeats c in d, or that tensor in c.
+TEST(TiedParameters, ClippingCountsEachTensorOnce) {
+  const auto inputs = pipeline_batch(6, 0).inputs, targets = torch::ones({6, 5});
+  for (const bool ties_shared : {false, true}) {
+    const torch::Tensor shared = torch::linspace(0.5, 1.5, 5), other = torch::linspace(1, 2, 5);
+    const auto a = shared.clone().requires_grad_(), d = other.clone().requires_grad_();
+    const auto c = ties_shared ? a : d;
+    torch::mse_loss(inputs * a * a * c * d, targets).backward();
+    torch::nn::utils::clip_grad_norm_(std::vector{a, d}, 0.05);
+    Layers layers;
+    for (const std::string name : {"a", "b"}) layers.add(name, [=] { return Borrowed(shared); });
+    for (const std::string name : {"c", "d"})
+      layers.add(name, [=] { return Borrowed(other.clone()); });
+    ties_shared ? layers.tie("b.weight", "c.weight") : layers.tie("c.weight", "d.weight");
+    on_ranks(1, [&](const ProcessGroup& group) {
+      auto options = pipeline_options(group, "1f1b", 1);
+      options.loss = squared_error_sum();
+      options.clip_norm = 0.05;
+      options.optimizer = [](std::vector<torch::Tensor> parameters) {
+        return std::make_unique<torch::optim::SGD>(std::move(parameters), 1.0);
+      };
+      Pipeline model(layers, options);
+      model.train_step(inputs, targets);
+      model.finish();
+    });
+    EXPECT_TRUE(torch::allclose(shared.detach(), (a - a.grad()).detach(), 1e-4, 1e-6));
+  }
+}
+
 TEST(TiedParameters, FrozenOnesShareTheirFirstValues) {
   TrainedParts trained;
   on_ranks(2, [&](const ProcessGroup& group) {

@@ -178,8 +178,8 @@ void Pipeline::make_stages(const Layers& layers) {
     double elements = 0;
     for (std::size_t i = 0; i < cut_[static_cast<std::size_t>(s)]; ++i, ++layer) {
       torch::nn::AnyModule made = layers.make(layer);
-      ties_->add_layer(layers.name(layer), *made.ptr(), s, owner, all_parameters_);
-      all_parameters_ += trainable_parameters(*made.ptr()).size();
+      all_parameters_ =
+          ties_->add_layer(layers.name(layer), *made.ptr(), s, owner, all_parameters_);
       elements += whole_elements(*made.ptr());
       if (owner == rank_) {
         stage.module->add(layers.name(layer), std::move(made), skips_of(layers, layer));

@@ -29,24 +29,31 @@ TiedParameters::TiedParameters(const Layers& layers, Rank rank) : rank_(rank) {
   for (const auto& names : layers.ties()) ties_.push_back({.names = names});
 }
 
-void TiedParameters::add_layer(const std::string& layer, const torch::nn::Module& module,
-                               pipeline::Stage stage, Rank owner, std::size_t first_parameter) {
-  std::size_t place = first_parameter;
+std::size_t TiedParameters::add_layer(const std::string& layer, const torch::nn::Module& module,
+                                      pipeline::Stage stage, Rank owner,
+                                      std::size_t first_parameter) {
+  std::size_t next = first_parameter;
   for (const auto& [own_name, parameter] : all_parameters(module)) {
     const std::string name = layer + "." + own_name;
     Seen seen{name, stage, c10::weak_intrusive_ptr<c10::TensorImpl>(parameter.getIntrusivePtr())};
     check_apart(seen);
+    const auto same = std::ranges::find(seen_, seen.tensor, &Seen::tensor);
+    const bool is_new = same == seen_.end();
+    seen.place = is_new ? next : same->place;
+    if (is_new && parameter.requires_grad()) ++next;
     seen_.push_back(std::move(seen));
     const auto tie = std::ranges::find_if(
         ties_, [&](const Tie& each) { return std::ranges::count(each.names, name) > 0; });
     if (tie != ties_.end()) {
       check_separate(*tie, seen_.back());
-      if (parameter.requires_grad() && !tie->holders.empty()) repeated_.push_back(place);
+      if (parameter.requires_grad() && !tie->holders.empty()) {
+        repeated_.push_back(seen_.back().place);
+      }
       const int tag = kFirstTag + static_cast<int>(seen_.size());
       add_holder(*tie, {.name = name, .stage = stage, .rank = owner, .tag = tag}, parameter);
     }
-    if (parameter.requires_grad()) ++place;
   }
+  return next;
 }
 
 /// Each stage would step its own copy of a tensor that modules share.

@@ -27,10 +27,11 @@ class TiedParameters {
 
   /// Called for each layer of the model, in order, on every rank: gives holders the initial values
   /// of the first. `first_parameter`: the place in the model of the layer's first trainable
-  /// parameter. Throws Exception(invalid_argument) that names two holders which differ in shape,
-  /// type, or in being trained; or two parameters that are one tensor, in different stages or tied.
-  void add_layer(const std::string& layer, const torch::nn::Module& module, pipeline::Stage stage,
-                 Rank owner, std::size_t first_parameter);
+  /// parameter. Returns that of the next layer's; a tensor that layers share has one place. Throws
+  /// Exception(invalid_argument) that names two holders which differ in shape, type, or in being
+  /// trained; or two parameters that are one tensor, in different stages or tied.
+  std::size_t add_layer(const std::string& layer, const torch::nn::Module& module,
+                        pipeline::Stage stage, Rank owner, std::size_t first_parameter);
   /// Called after the last layer. Throws Exception(invalid_argument) for a name that no layer has.
   void complete();
 
@@ -69,6 +70,7 @@ class TiedParameters {
     std::string name;
     pipeline::Stage stage = 0;
     c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
+    std::size_t place = 0;  ///< Among the trainable parameters of the model.
   };
 
   void check_apart(const Seen& parameter) const;
