@@ -90,12 +90,12 @@ TEST_P(ZeroTrain, WithACodecComesAsNearAsStage0) {
 
 TEST(ZeroOptionsOfAConfiguration, AreWhatItsKeysSay) {
   const auto config = recipe::parse_train_config(nlohmann::json::parse(R"({
-    "zero": {"stage": 2, "reduce_bucket_size": 2097152, "overlap_comm": false,
+    "zero": {"stage": 3, "reduce_bucket_size": 2097152, "overlap_comm": false,
              "stage3_prefetch_bucket_size": 7, "stage3_param_persistence_threshold": 8},
     "gradient_clipping": 1.5, "parallel": {"codec": "int8", "codec_min_elements": 9}
   })"));
   const auto options = recipe::zero_options(config, {}, nullptr);
-  EXPECT_EQ(options.stage, 2);
+  EXPECT_EQ(options.stage, 3);
   EXPECT_EQ(options.bucket_cap_mb, 8) << "of elements that have four bytes";
   EXPECT_EQ(options.overlap, step::Overlap::none);
   EXPECT_EQ(options.prefetch_elements, 7);

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "gradwire/base/suggest.h"
+#include "gradwire/pipeline/catalogue.h"
 
 namespace gradwire::pipeline {
 namespace {
@@ -117,6 +118,23 @@ Result<WeightMethod> weight_method(std::string_view name) {
   if (found != kMethods.end()) return static_cast<WeightMethod>(found - kMethods.begin());
   return failure(ErrorKind::invalid_argument,
                  unknown_name("rule for weights", name, {kMethods.begin(), kMethods.end()}));
+}
+
+Result<WeightMethod> weight_method_for(std::string_view schedule, std::string_view weights) {
+  GRADWIRE_ASSIGN_OR_RETURN(const PipelineSchedule made, make_pipeline(schedule, {}));
+  const WeightRule own = made.weights;
+  const WeightMethod usual = own == WeightRule::flush   ? WeightMethod::flush
+                             : own == WeightRule::stash ? WeightMethod::stash
+                                                        : WeightMethod::two_bw;
+  if (weights.empty()) return usual;
+  GRADWIRE_ASSIGN_OR_RETURN(const WeightMethod method, weight_method(weights));
+  const bool by_step = !updates_each_micro_batch(own);
+  if (by_step ? method == usual : updates_each_micro_batch(rule_of(method))) return method;
+  return failure(
+      ErrorKind::invalid_argument,
+      fmt::format("weights {} do not go with the schedule {}: flush goes with synchronous "
+                  "schedules, 2bw with 2bw, all others with pipedream",
+                  weights, schedule));
 }
 
 WeightRule rule_of(WeightMethod method) {

@@ -37,6 +37,10 @@ inline bool keeps_weights(WeightMethod method) {
          method == WeightMethod::two_bw;
 }
 
+/// Returns the method that a name of `gradwire schedule pipeline` and `weights` select; empty:
+/// stash, 2bw or flush, as the schedule is. Fails with invalid_argument if they do not go together.
+Result<WeightMethod> weight_method_for(std::string_view schedule, std::string_view weights);
+
 /// Returns what the schedule must declare.
 WeightRule rule_of(WeightMethod method);
 

@@ -145,7 +145,7 @@ std::string train_config(const PlanInput& input, const PipelineSettings& pipelin
   }
   if (input.model.transformer.vocabulary > 0) add_model(json, input.model.transformer);
   if (s.local_steps > 1) {
-    json["parallel"].erase("codec");  // It would have no gradients to encode.
+    json.erase("parallel");  // There are no gradients to exchange.
     json["local_steps"] = {{"steps", s.local_steps},
                            {"fragments", s.fragments},
                            {"overlap_steps", s.overlap_steps},

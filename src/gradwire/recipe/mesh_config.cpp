@@ -153,10 +153,6 @@ PipelineConfig read_pipeline(JsonFields json, const MeshDegrees& mesh) {
       json.integer_or("micro_batches", pipeline.micro_batches, 1, kMostMicroBatches);
   pipeline.schedule = json.text_or("schedule", pipeline.schedule);
   pipeline.weights = json.text_or("weights", pipeline.weights);
-  if (!pipeline.weights.empty()) {
-    const auto method = pipeline::weight_method(pipeline.weights);
-    if (!method) refuse("pipeline.weights: {}", method.error().message);
-  }
   if (json.has("cut")) {
     for (const double layers : json.numbers("cut")) {
       if (!(layers >= 1) || layers != std::floor(layers)) {
@@ -181,12 +177,14 @@ PipelineConfig read_pipeline(JsonFields json, const MeshDegrees& mesh) {
   if (!schedule->trains) {
     refuse("pipeline.schedule {} does not train; use 1f1b, zero_bubble, ...", pipeline.schedule);
   }
+  const auto method = pipeline::weight_method_for(pipeline.schedule, pipeline.weights);
+  if (!method) refuse("pipeline.weights: {}", method.error().message);
   check_codecs(pipeline, schedule->stages());
   return pipeline;
 }
 
-/// Refuses settings that a Pipeline does not have.
-void check_pipeline(const TrainConfig& config) {
+/// Refuses settings that a Pipeline does not have. `parallel`: the configuration's object.
+void check_pipeline(const TrainConfig& config, const JsonFields& parallel) {
   if (!config.uses_pipeline()) return;
   const std::string_view reason = config.mesh.pipeline > 1  ? "mesh.pipeline above 1"
                                   : config.mesh.tensor > 1  ? "mesh.tensor above 1"
@@ -201,16 +199,36 @@ void check_pipeline(const TrainConfig& config) {
             "use pipeline.micro_batches");
   refuse_if(config.precision != Precision::fp32, "precision", "use fp32");
   refuse_if(config.parallel.check_finite, "parallel.check_finite", leave);
+  refuse_if(parallel.has("broadcast_buffers"), "parallel.broadcast_buffers",
+            "leave it out: the first replica's buffers are those of the trained model");
   refuse_if(config.parallel.find_unused_parameters, "parallel.find_unused_parameters", leave);
   refuse_if(!config.zero.offload_path.empty(), "zero.offload_optimizer", leave);
+}
+
+/// Refuses an optimizer that a method for weights does not know.
+void check_weights(pipeline::WeightMethod method, const OptimizerConfig& optimizer) {
+  using pipeline::WeightMethod;
+  const bool has_momentum = optimizer.name == "sgd" && optimizer.momentum > 0;
+  const bool predicts = method == WeightMethod::spectrain || method == WeightMethod::lwp_v;
+  if (predicts && !has_momentum && optimizer.name != "adam") {
+    refuse("pipeline.weights {} needs adam, or sgd with optimizer.momentum; use lwp_w or stash",
+           name_of(method));
+  }
+  if (method == WeightMethod::spike_compensation &&
+      (optimizer.name != "sgd" || optimizer.nesterov)) {
+    refuse("pipeline.weights {} needs optimizer.name sgd without optimizer.nesterov; use stash",
+           name_of(method));
+  }
 }
 
 /// Refuses what needs the gradients or weights of a whole step.
 void check_asynchronous(const TrainConfig& config) {
   if (config.mesh.pipeline == 1) return;
   const std::string& schedule = config.pipeline.schedule;
-  const auto made = value_or_throw(pipeline::make_pipeline(schedule, {}));
-  if (made.weights == pipeline::WeightRule::flush) return;
+  const auto method =
+      value_or_throw(pipeline::weight_method_for(schedule, config.pipeline.weights));
+  if (method == pipeline::WeightMethod::flush) return;
+  check_weights(method, config.optimizer);
   const auto refuse_if = [&](bool wrong, std::string_view key, std::string_view remedy) {
     if (!wrong) return;
     refuse(
@@ -221,16 +239,14 @@ void check_asynchronous(const TrainConfig& config) {
   refuse_if(config.zero.stage > 0, "zero.stage above 0", "use 0, whose replicas have whole stages");
   refuse_if(config.gradient_clipping > 0, "gradient_clipping", "leave it out");
   refuse_if(config.model.tie_word_embeddings, "model.tie_word_embeddings", "leave it out");
-  const std::string& weights = config.pipeline.weights;
-  if (weights.empty() || keeps_weights(value_or_throw(pipeline::weight_method(weights)))) return;
+  if (keeps_weights(method)) return;
   if (!config.pipeline.recompute && config.model.checkpoints == 0) return;
   refuse(
       "{} needs a backward with the weights of its forward, but pipeline.weights {} use others; "
-      "use "
-      "stash or 2bw, or leave it out",
+      "use stash or 2bw, or leave it out",
       config.pipeline.recompute ? "pipeline.recompute"
                                 : "activation_checkpointing.number_checkpoints",
-      weights);
+      name_of(method));
 }
 
 void check_ties(const TrainConfig& config) {
@@ -251,8 +267,8 @@ void read_mesh(JsonFields& root, TrainConfig& config) {
   config.spatial = read_spatial(root.object_or_empty("spatial"), config);
 }
 
-void check_mesh(const TrainConfig& config) {
-  check_pipeline(config);
+void check_mesh(JsonFields& root, const TrainConfig& config) {
+  check_pipeline(config, root.object_or_empty("parallel"));
   check_asynchronous(config);
   check_ties(config);
 }

@@ -10,6 +10,7 @@ namespace gradwire::recipe {
 void read_mesh(JsonFields& root, TrainConfig& config);
 
 /// Throws Exception(invalid_argument) for settings that a model across ranks does not have.
-void check_mesh(const TrainConfig& config);
+/// `root`: the whole configuration.
+void check_mesh(JsonFields& root, const TrainConfig& config);
 
 }  // namespace gradwire::recipe

@@ -104,6 +104,20 @@ void read_offload(JsonFields json, ZeroConfig& zero) {
   }
 }
 
+/// Refuses what another stage does.
+void check_zero_keys(const JsonFields& json, std::int64_t stage) {
+  const auto refuse_if_present = [&](std::string_view key, std::string_view stages) {
+    if (json.has(key)) refuse("zero.{} needs zero.stage {}, not {}", key, stages, stage);
+  };
+  if (stage == 0) {
+    for (const auto* key : {"reduce_bucket_size", "overlap_comm"}) refuse_if_present(key, "1 to 3");
+  }
+  if (stage == 3) return;
+  for (const auto* key : {"stage3_prefetch_bucket_size", "stage3_param_persistence_threshold"}) {
+    refuse_if_present(key, "3");
+  }
+}
+
 }  // namespace
 
 ZeroConfig read_zero(JsonFields json) {
@@ -118,6 +132,7 @@ ZeroConfig read_zero(JsonFields json) {
   zero.stage3_param_persistence_threshold =
       json.integer_or("stage3_param_persistence_threshold", zero.stage3_param_persistence_threshold,
                       0, kManyElements);
+  check_zero_keys(json, zero.stage);
   read_offload(json.object_or_empty("offload_optimizer"), zero);
   json.refuse_others();
   return zero;
@@ -376,6 +391,7 @@ void check_zero(const TrainConfig& config) {
   check_zero_codec(config);
   if (config.local_steps.enabled) with("local_steps");
   if (config.parallel.check_finite) with("parallel.check_finite");
+  if (config.parallel.find_unused_parameters) with("parallel.find_unused_parameters");
 }
 
 /// Returns true if no parameter may be stepped before all gradients are known.
@@ -383,9 +399,16 @@ bool looks_at_all_gradients(const TrainConfig& config) {
   return config.precision == Precision::fp16 || config.gradient_clipping > 0;
 }
 
-/// With local steps, ranks step independently and never see the mean gradients.
-void check_local_steps_with(const TrainConfig& config) {
+/// With local steps, ranks step independently and never see the mean gradients. `parallel`: the
+/// configuration's object.
+void check_local_steps_with(const TrainConfig& config, const JsonFields& parallel) {
   if (!config.local_steps.enabled) return;
+  for (const auto* key :
+       {"bucket_cap_mb", "broadcast_buffers", "find_unused_parameters", "overlap"}) {
+    if (!parallel.has(key)) continue;
+    refuse("parallel.{} is of gradients that are averaged, which local_steps do not; leave it out",
+           key);
+  }
   if (config.parallel.codec != "none") {
     refuse(
         "parallel.codec \"{0}\" compresses gradients, which are not sent with local_steps; use "
@@ -408,10 +431,10 @@ void check_local_steps_with(const TrainConfig& config) {
   }
 }
 
-void check_together(const TrainConfig& config) {
+void check_together(JsonFields& root, const TrainConfig& config) {
   check_zero(config);
-  check_local_steps_with(config);
-  check_mesh(config);
+  check_local_steps_with(config, root.object_or_empty("parallel"));
+  check_mesh(root, config);
   if (!config.uses_pipeline() && config.zero.stage == 0 && config.gradient_clipping > 0 &&
       config.parallel.overlap == step::Overlap::full) {
     refuse(
@@ -514,7 +537,7 @@ TrainConfig parse_train_config(const nlohmann::ordered_json& json) {
   config.trace = root.text_or("trace", config.trace);
   root.refuse_others();
   config.model_text = text_of(json.value("model", nlohmann::ordered_json::object()));
-  check_together(config);
+  check_together(root, config);
   return config;
 }
 
