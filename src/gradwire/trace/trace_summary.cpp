@@ -26,19 +26,19 @@ std::string percent(double share) {
 std::string communication_text(const StepMedians& step) {
   const double sent = step.hidden + step.exposed;
   const double computing = step.forward + step.backward;
-  auto text = fmt::format(
-      "communication: {} of the step waits for gradients, which are in flight "
-      "for {:.3g} ms, ",
-      percent(share_of(step.exposed, step.total)), 1e3 * sent);
+  const auto text =
+      fmt::format("communication: {} of the step waits for other ranks; it takes {:.3g} ms, ",
+                  percent(share_of(step.exposed, step.total)), 1e3 * sent);
   if (sent <= computing) {
     return text + fmt::format(
-                      "less than the {:.3g} ms of forward and backward that could hide "
-                      "them: overlap more (full overlap, smaller buckets)",
+                      "less than the {:.3g} ms of forward and backward that could hide it: overlap "
+                      "more (full overlap, smaller buckets; in a pipeline more micro-batches)",
                       1e3 * computing);
   }
   return text + fmt::format(
-                    "{:.2g}x forward and backward, too long to hide: send less (a stronger "
-                    "codec, such as int8 or top_k, or accumulate {}x the steps)",
+                    "{:.2g}x forward and backward, too long to hide: send less (a stronger codec, "
+                    "such as int8 or top_k, or accumulate {}x the steps; fewer ranks of "
+                    "mesh.tensor)",
                     sent / std::max(computing, 1e-9), sent > 2 * computing ? 4 : 2);
 }
 

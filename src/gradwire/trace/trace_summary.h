@@ -35,7 +35,7 @@ SlowestRank slowest_of(const std::vector<RankMedians>& ranks);
 /// The dominant loss of time in a step.
 enum class BottleneckCause {
   none,           ///< Nothing was recorded.
-  communication,  ///< Waiting for gradients.
+  communication,  ///< Waiting for gradients, activations, or sums of layers.
   data,           ///< Waiting for batches.
   straggler,      ///< Waiting for one rank that is slower than the others.
   compute,        ///< None of these takes a tenth of the step.

@@ -9,6 +9,7 @@
 
 #include "gradwire/base/error.h"
 #include "gradwire/torch/process_group.h"
+#include "gradwire/train/wait_meter.h"
 
 namespace gradwire {
 namespace {
@@ -66,7 +67,7 @@ void broadcast_as_one(c10d::ProcessGroup& group, const std::vector<torch::Tensor
   std::vector<torch::Tensor> message{torch::cat(pieces)};
   c10d::BroadcastOptions options;
   options.rootRank = root;
-  group.broadcast(message, options)->wait();
+  wait_measured(*group.broadcast(message, options), "wait for buffers");
   if (group.getRank() == root) return;
   std::int64_t offset = 0;
   for (const auto& tensor : tensors) {
@@ -82,7 +83,7 @@ torch::Tensor gather_rows(c10d::ProcessGroup& group, torch::Tensor row) {
   std::vector<std::vector<torch::Tensor>> rows(1);
   for (int r = 0; r < group.getSize(); ++r) rows[0].push_back(torch::empty_like(row));
   std::vector<torch::Tensor> input{std::move(row)};
-  group.allgather(rows, input)->wait();
+  wait_measured(*group.allgather(rows, input), "wait for texts");
   return torch::stack(rows[0]);
 }
 
@@ -134,7 +135,7 @@ std::vector<std::string> gather_texts(c10d::ProcessGroup& group, const std::stri
 std::vector<double> sum_over_ranks(c10d::ProcessGroup& group, std::vector<double> values) {
   if (group.getSize() == 1 || values.empty()) return values;
   std::vector<torch::Tensor> tensors{torch::tensor(values, torch::kFloat64)};
-  group.allreduce(tensors)->wait();
+  wait_measured(*group.allreduce(tensors), "wait for sums");
   const auto* sums = tensors[0].data_ptr<double>();
   return {sums, sums + values.size()};
 }

@@ -8,6 +8,7 @@
 
 #include "gradwire/base/refuse.h"
 #include "gradwire/train/parallel/rank_functions.h"
+#include "gradwire/train/wait_meter.h"
 
 namespace gradwire {
 
@@ -72,7 +73,7 @@ struct BoxExchange::Plan {
     std::int64_t elements = 0;
     for (const auto count : out) elements += count;
     auto result = torch::empty({elements}, flat.options());
-    group->all_to_all_single(result, flat, out, in)->wait();
+    wait_measured(*group->all_to_all_single(result, flat, out, in), "wait for boxes of layer");
     return result;
   }
 };

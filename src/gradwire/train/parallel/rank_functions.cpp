@@ -11,6 +11,8 @@ namespace gradwire {
 namespace collective {
 namespace {
 
+constexpr std::string_view kGather = "wait for parts of layer";
+
 bool alone(const ProcessGroup& group) {
   return group->getSize() == 1;
 }
@@ -75,13 +77,13 @@ torch::Tensor gather(const torch::Tensor& part, std::int64_t dimension, std::int
   auto own = dimension_first(part, dimension);
   auto whole = torch::empty(with_rows(own, size), own.options());
   if (size % ranks == 0) {
-    if (whole.numel() > 0) group->all_gather_single(whole, own)->wait();
+    if (whole.numel() > 0) wait_measured(*group->all_gather_single(whole, own), kGather);
   } else {
     auto flat = whole.view(-1);
     auto to_each = own.view(-1).repeat({ranks});
     auto received = part_lengths(size, row_elements(whole), ranks);
     std::vector<std::int64_t> sent(static_cast<std::size_t>(ranks), own.numel());
-    group->all_to_all_single(flat, to_each, received, sent)->wait();
+    wait_measured(*group->all_to_all_single(flat, to_each, received, sent), kGather);
   }
   return whole.movedim(0, dimension);
 }
@@ -103,7 +105,7 @@ torch::Tensor exchanged_and_added(torch::Tensor whole, const ProcessGroup& group
   auto flat = whole.view(-1);
   std::vector<std::int64_t> received(static_cast<std::size_t>(ranks), part.numel());
   auto sent = part_lengths(size, row_elements(whole), ranks);
-  group->all_to_all_single(of_rank, flat, received, sent)->wait();
+  wait_measured(*group->all_to_all_single(of_rank, flat, received, sent), "wait for sum of layer");
   of_rank = of_rank.view({ranks, part.numel()});
   auto total = part.view(-1);
   total.copy_(of_rank[0]);

@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include "gradwire/train/group.h"
+#include "gradwire/train/wait_meter.h"
 
 namespace gradwire {
 
@@ -71,7 +72,7 @@ class Pending {
       : result_(std::move(result)), work_(std::move(work)) {}
 
   torch::Tensor wait() const {
-    if (work_) work_->wait();
+    if (work_) wait_measured(*work_, "wait for sum of layer");
     return result_;
   }
 

@@ -1,11 +1,15 @@
 #include "gradwire/train/pipeline/group_transfers.h"
 
+#include <string>
 #include <utility>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "gradwire/base/error.h"
 #include "gradwire/torch/process_group.h"
 #include "gradwire/torch/tensor_span.h"
+#include "gradwire/train/wait_meter.h"
 
 namespace gradwire {
 namespace {
@@ -67,14 +71,62 @@ class GroupTransfers final : public pipeline::StageTransfers {
   const pipeline::PipelineSchedule& schedule_;
 };
 
-}  // namespace
+/// Measures how long the runner waits.
+class MeasuredTransfer final : public pipeline::Transfer {
+ public:
+  MeasuredTransfer(std::unique_ptr<pipeline::Transfer> transfer, std::string name)
+      : transfer_(std::move(transfer)), name_(std::move(name)) {}
+  bool done() override { return transfer_->done(); }
+  void wait() override {
+    if (transfer_->done()) return transfer_->wait();
+    const MeasuredWait measured(name_);
+    transfer_->wait();
+  }
 
-std::unique_ptr<pipeline::StageTransfers> group_transfers(
+ private:
+  std::unique_ptr<pipeline::Transfer> transfer_;
+  std::string name_;
+};
+
+class MeasuredTransfers final : public pipeline::StageTransfers {
+ public:
+  explicit MeasuredTransfers(std::unique_ptr<pipeline::StageTransfers> transfers)
+      : transfers_(std::move(transfers)) {}
+
+  std::unique_ptr<pipeline::Transfer> send(const Message& message, Rank to,
+                                           LentConstSpan data) override {
+    return std::make_unique<MeasuredTransfer>(transfers_->send(message, to, std::move(data)),
+                                              fmt::format("send to stage {}", message.to));
+  }
+  std::unique_ptr<pipeline::Transfer> receive(const Message& message, Rank from,
+                                              LentSpan data) override {
+    return std::make_unique<MeasuredTransfer>(
+        transfers_->receive(message, from, std::move(data)),
+        fmt::format("wait for {} of stage {}", message.is_gradient() ? "gradient" : "activation",
+                    message.from));
+  }
+  void barrier() override {
+    const MeasuredWait measured("wait for barrier");
+    transfers_->barrier();
+  }
+
+ private:
+  std::unique_ptr<pipeline::StageTransfers> transfers_;
+};
+
+std::unique_ptr<pipeline::StageTransfers> plain_transfers(
     ProcessGroup group, const pipeline::PipelineSchedule& schedule) {
   if (auto communicator = communicator_of(*group)) {
     return pipeline::communicator_transfers(std::move(communicator), schedule);
   }
   return std::make_unique<GroupTransfers>(std::move(group), schedule);
+}
+
+}  // namespace
+
+std::unique_ptr<pipeline::StageTransfers> group_transfers(
+    ProcessGroup group, const pipeline::PipelineSchedule& schedule) {
+  return std::make_unique<MeasuredTransfers>(plain_transfers(std::move(group), schedule));
 }
 
 }  // namespace gradwire

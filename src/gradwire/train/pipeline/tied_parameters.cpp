@@ -10,6 +10,7 @@
 #include "gradwire/base/refuse.h"
 #include "gradwire/base/suggest.h"
 #include "gradwire/train/named_tensor.h"
+#include "gradwire/train/wait_meter.h"
 
 namespace gradwire {
 namespace {
@@ -141,7 +142,7 @@ std::vector<torch::Tensor> TiedParameters::exchange(c10d::ProcessGroup& group, c
     if (!is_mine) continue;
     for (const Rank other : others) works.push_back(group.send(message, other, holder.tag));
   }
-  for (const auto& work : works) work->wait();
+  for (const auto& work : works) wait_measured(*work, "wait for tied gradients");
   return all;
 }
 
