@@ -140,7 +140,7 @@ std::vector<NamedValues> train_wide(const std::string& weights, const std::strin
   on_async_ranks(4, [&](const ProcessGroup& world) {
     const ParallelMesh mesh(world, {.data = 2, .pipeline = 2});
     Pipeline::Options options = async_options(mesh.pipeline(), what);
-    options.data = {.process_group = mesh.data(), .codec = codec};
+    options.data = {.process_group = mesh.data(), .options = {.codec = codec}};
     options.cut = {2, 3};
     Pipeline model(wide_layers(), options);
     const int replica = mesh.position().data;

@@ -37,7 +37,9 @@ struct ShardedTies {
 std::unique_ptr<Pipeline> make_pipeline(const Layers& layers, const ShardedTies& what,
                                         const ParallelMesh& mesh) {
   auto options = pipeline_options(mesh.pipeline(), what.schedule, what.micro_batches);
-  options.data = {.process_group = mesh.data(), .zero_stage = what.zero_stage, .codec = what.codec};
+  options.data = {.process_group = mesh.data(),
+                  .zero_stage = what.zero_stage,
+                  .options = {.codec = what.codec}};
   options.clip_norm = what.clip;
   options.optimizer = what.optimizer;
   return std::make_unique<Pipeline>(layers, options);

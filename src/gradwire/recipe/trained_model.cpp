@@ -98,8 +98,9 @@ class ReplicatedTraining final : public WholeModel {
   SyncControl& core() override { return model_.core(); }
   step::StepStats stats() const override { return model_.stats(); }
   Checkpointable& state() override { return state_; }
-  exchange::Exchange* feedback() override {
-    return model_.world_size() > 1 ? &model_.core().replicated().exchange() : nullptr;
+  std::vector<exchange::Exchange*> feedback() override {
+    if (model_.world_size() == 1) return {};
+    return {&model_.core().replicated().exchange()};
   }
 
  private:
@@ -150,7 +151,10 @@ class ZeroTraining final : public WholeModel {
   SyncControl& core() override { return model_.core(); }
   step::StepStats stats() const override { return model_.stats(); }
   Checkpointable& state() override { return model_.core(); }
-  exchange::Exchange* feedback() override { return model_.core().feedback(); }
+  std::vector<exchange::Exchange*> feedback() override {
+    exchange::Exchange* const own = model_.core().feedback();
+    return own == nullptr ? std::vector<exchange::Exchange*>() : std::vector{own};
+  }
 
  private:
   Zero<torch::nn::Sequential> model_;
@@ -163,13 +167,13 @@ LayerGroups layer_groups(const TrainConfig& config, const ParallelMesh& mesh) {
   return groups;
 }
 
-Pipeline::Options pipeline_options(const TrainConfig& config, const ParallelMesh& mesh) {
+Pipeline::Options pipeline_options(const TrainConfig& config, const ParallelMesh& mesh,
+                                   TraceRecorder* trace) {
   Pipeline::Options options{
       .process_group = mesh.pipeline(),
       .data = {.process_group = mesh.data(),
                .zero_stage = static_cast<int>(config.zero.stage),
-               .codec = config.parallel.codec,
-               .bucket_cap_mb = config.parallel.bucket_cap_mb},
+               .options = zero_options(config, mesh.data(), trace)},
       .tensor = mesh.tensor(),
       .spatial = mesh.spatial(),
       .micro_batches = static_cast<int>(config.micro_batches()),
@@ -183,16 +187,17 @@ Pipeline::Options pipeline_options(const TrainConfig& config, const ParallelMesh
       .loss = likelihood_sum(config.model, layer_groups(config, mesh)),
       .seed = config.seed};
   if (config.gradient_clipping > 0) options.clip_norm = config.gradient_clipping;
+  options.data.options.max_grad_norm = 0;  // The pipeline clips.
   return options;
 }
 
 class PipelineTraining final : public TrainedModel {
  public:
-  PipelineTraining(const TrainConfig& config, const ParallelMesh& mesh)
+  PipelineTraining(const TrainConfig& config, const ParallelMesh& mesh, TraceRecorder* trace)
       : world_(mesh.world()),
         group_(mesh.pipeline()),
         model_(make_layers(config.model, layer_groups(config, mesh)),
-               pipeline_options(config, mesh)) {}
+               pipeline_options(config, mesh, trace)) {}
 
   double train_step(const Batch& batch, double learning_rate, bool is_last) override {
     const LossSum loss = model_.train_step(
@@ -215,8 +220,10 @@ class PipelineTraining final : public TrainedModel {
     for (const LocalStage& stage : model_.stages()) all.push_back(stage.module);
     return all;
   }
-  step::StepStats stats() const override { return {}; }
+  /// The bytes of the reduced gradients are no measure of what a mesh sends.
+  step::StepStats stats() const override { return {.exposed = model_.stats().exposed}; }
   Checkpointable& state() override { return model_; }
+  std::vector<exchange::Exchange*> feedback() override { return model_.feedback(); }
   void save(const std::filesystem::path& path, const std::string& description) override {
     const auto tensors = gather_model(*world_, model_.pieces(false));
     if (world_->getRank() == 0) save_model(path, tensors, description);
@@ -294,8 +301,8 @@ std::unique_ptr<WholeModel> make_trained_model(const TrainConfig& config,
 }
 
 std::unique_ptr<TrainedModel> make_pipeline_model(const TrainConfig& config,
-                                                  const ParallelMesh& mesh) {
-  return std::make_unique<PipelineTraining>(config, mesh);
+                                                  const ParallelMesh& mesh, TraceRecorder* trace) {
+  return std::make_unique<PipelineTraining>(config, mesh, trace);
 }
 
 }  // namespace gradwire::recipe

@@ -47,9 +47,9 @@ class TrainedModel {
   virtual LossScaler* scaler() { return nullptr; }
   /// For saving and loading.
   virtual Checkpointable& state() = 0;
-  /// The exchange whose state (error-feedback residuals) belongs to the checkpoint; null if none.
-  /// Call between steps.
-  virtual exchange::Exchange* feedback() { return nullptr; }
+  /// The exchanges whose state (error-feedback residuals) belongs to the checkpoint. Call between
+  /// steps.
+  virtual std::vector<exchange::Exchange*> feedback() = 0;
   /// Writes the whole model to a file of rank 0. Collective.
   virtual void save(const std::filesystem::path& path, const std::string& description) = 0;
 };
@@ -101,8 +101,9 @@ std::unique_ptr<WholeModel> make_trained_model(const TrainConfig& config,
                                                TraceRecorder* trace);
 
 /// A pipeline of the configured model. Initial weights come from torch's default generator, as
-/// those of make_model(). `config` must outlive it. Collective over the mesh.
+/// those of make_model(). `config` and `trace` (which may be null) must outlive it. Collective over
+/// the mesh.
 std::unique_ptr<TrainedModel> make_pipeline_model(const TrainConfig& config,
-                                                  const ParallelMesh& mesh);
+                                                  const ParallelMesh& mesh, TraceRecorder* trace);
 
 }  // namespace gradwire::recipe

@@ -33,10 +33,11 @@ torch::nn::Sequential seeded_model(const TrainConfig& config, int rank) {
   return model;
 }
 
-std::unique_ptr<TrainedModel> seeded_pipeline(const TrainConfig& config, const ParallelMesh& mesh) {
+std::unique_ptr<TrainedModel> seeded_pipeline(const TrainConfig& config, const ParallelMesh& mesh,
+                                              TraceRecorder* trace) {
   torch::manual_seed(config.seed);
   const MemoryScope memory(MemoryCategory::parameters);
-  return make_pipeline_model(config, mesh);
+  return make_pipeline_model(config, mesh, trace);
 }
 
 /// Ranks of one replica have the same batches.
@@ -103,7 +104,7 @@ class Trainer {
   std::int64_t total_steps() const { return config_.epochs * sampler_.batches(); }
 
   std::unique_ptr<TrainedModel> make_model_of_run() {
-    if (config_.uses_pipeline()) return seeded_pipeline(config_, mesh_);
+    if (config_.uses_pipeline()) return seeded_pipeline(config_, mesh_, context_.trace);
     auto whole = make_trained_model(config_, seeded_model(config_, group_.getRank()),
                                     context_.group, context_.trace);
     whole_ = whole.get();
@@ -268,9 +269,9 @@ class Trainer {
   /// Describes how gradients or differences are encoded; empty without a codec.
   std::string codec_text() {
     if (local_) return config_.local_steps.codec == "none" ? "" : local_->describe();
-    const exchange::Exchange* exchange =
-        config_.parallel.codec == "none" ? nullptr : model_->feedback();
-    return exchange != nullptr ? exchange->describe() : "";
+    if (config_.parallel.codec == "none") return "";
+    const auto exchanges = model_->feedback();
+    return exchanges.empty() ? "" : exchanges.front()->describe();
   }
 
   /// Record of the run, with losses of whole batches and this rank's memory.

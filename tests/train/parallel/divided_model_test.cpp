@@ -334,7 +334,7 @@ TEST_F(DividedModel, CodecsNeedPartsOfEqualSize) {
       const ParallelMesh mesh(world, {.data = 2, .tensor = 2});
       const recipe::LayerGroups groups{.tensor = mesh.tensor()};
       Pipeline::Options options = pipeline_options(mesh.pipeline(), "1f1b", 1);
-      options.data = {.process_group = mesh.data(), .codec = "qsgd"};
+      options.data = {.process_group = mesh.data(), .options = {.codec = "qsgd"}};
       options.tensor = mesh.tensor();
       options.loss = recipe::likelihood_sum(config, groups);
       Pipeline model(recipe::make_layers(config, groups), options);

@@ -27,6 +27,11 @@ constexpr const char* kStep = "feedback.codec.step";
 constexpr const char* kOwn = "own.";
 constexpr const char* kRandom = "random";
 
+/// Before the names of the states of a run's exchange number `index`.
+std::string feedback_prefix(std::size_t index) {
+  return index == 0 ? kFeedback : fmt::format("{}{}.", kFeedback, index);
+}
+
 /// Returns the random generators that a run of this model uses, by their names in a checkpoint: the
 /// CPU's, and those of the model's accelerators in order of appearance.
 std::map<std::string, c10::Device> generators_of(const std::vector<TensorPiece>& pieces) {
@@ -121,7 +126,11 @@ std::string other_mesh(const RunState& run, const CheckpointLoader& loader) {
 /// warm-up state.
 void load_rank_state(const RunState& run, const std::vector<TensorPiece>& pieces,
                      const Tensors& saved, bool same) {
-  if (run.feedback != nullptr) load_state(*run.feedback, saved, kFeedback);
+  for (std::size_t i = 0; i < run.feedback.size(); ++i) {
+    const std::string own = feedback_prefix(i);
+    const bool has_own = saved.contains(own + "codec.step");
+    load_state(*run.feedback[i], saved, has_own ? own : kFeedback);
+  }
   if (!same) return;
   for (const auto& [name, device] : generators_of(pieces)) {
     const auto random = saved.find(name);
@@ -140,7 +149,7 @@ std::string summary_of(const RunState& run, const CheckpointLoader& loader, std:
                 : fmt::format(" of {} ranks, on {}", manifest.ranks(), run.group->getSize());
     text += ": the model and its optimizer are resharded";
     anew.emplace_back("random numbers");
-    if (run.feedback != nullptr) anew.emplace_back("error feedback");
+    if (!run.feedback.empty()) anew.emplace_back("error feedback");
     if (run.local != nullptr) anew.emplace_back("local steps and their optimizers");
   }
   if (left > 0) anew.emplace_back(fmt::format("{} optimizer states that it lacks", left));
@@ -153,8 +162,8 @@ CheckpointContent content_of(const RunState& run) {
       .pieces = run.model.pieces(false), .model = run.description, .run = run_json(run)};
   add_own(content.rank_tensors, content.pieces);
   if (run.local != nullptr) split_local_state(*run.local, content);
-  if (run.feedback != nullptr) {
-    for (auto& state : state_of(*run.feedback, kFeedback)) {
+  for (std::size_t i = 0; i < run.feedback.size(); ++i) {
+    for (auto& state : state_of(*run.feedback[i], feedback_prefix(i))) {
       content.rank_tensors.push_back(std::move(state));
     }
   }

@@ -18,7 +18,8 @@ namespace gradwire {
 struct RunState {
   ProcessGroup group;
   Checkpointable& model;  ///< Parameters, buffers, optimizer states: ReplicatedModel, ZeRO.
-  exchange::Exchange* feedback = nullptr;  ///< With error feedback: DataParallel's or Zero's.
+  /// With error feedback: DataParallel's or Zero's, or those of a pipeline's stages.
+  std::vector<exchange::Exchange*> feedback = {};
   LossScaler* scaler = nullptr;
   LocalSgd* local = nullptr;       ///< Local SGD; each rank then has its own parameters.
   std::string mesh = {};           ///< How ranks divide the work ("4 ranks: pipeline 2 x data 2").

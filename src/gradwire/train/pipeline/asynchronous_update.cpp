@@ -22,6 +22,7 @@ class AsynchronousUpdate final : public ReplicatedGradients {
       : ReplicatedGradients(module, data, nullptr),
         optimizer_(optimizer_of(module, optimizer)),
         weights_(make_stage_weights(method, place, module, optimizer_.get())),
+        trace_(data.options.trace),
         state_(module, optimizer_ ? std::vector{optimizer_.get()}
                                   : std::vector<torch::optim::Optimizer*>{}) {}
 
@@ -33,6 +34,7 @@ class AsynchronousUpdate final : public ReplicatedGradients {
   void step(BeforeStep before, double /*factor*/) override {
     if (!optimizer_) return;
     wait_for_gradients();
+    const TraceScope scope(trace_, TraceKind::optimizer);
     if (before) before(*optimizer_);
     if (weights_) weights_->begin_update();
     optimizer_->step();
@@ -52,6 +54,7 @@ class AsynchronousUpdate final : public ReplicatedGradients {
 
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   std::unique_ptr<StageWeights> weights_;
+  TraceRecorder* trace_;
   ModuleState state_;
 };
 

@@ -130,6 +130,8 @@ Pipeline::Pipeline(const Layers& layers, Options options) : options_(std::move(o
   for (ProcessGroup* group : {&options_.data.process_group, &options_.tensor, &options_.spatial}) {
     if (!*group) *group = group_of_one();
   }
+  waits_.emplace(options_.data.options.clock, options_.data.options.trace);
+  check_data_options();
   method_ = find_method();
   rank_ = options_.process_group->getRank();
   ranks_ = options_.process_group->getSize();
@@ -280,7 +282,7 @@ std::function<double()> Pipeline::count_of(const MicroBatches& batch) {
   std::vector<torch::Tensor> sum{torch::full({1}, own, torch::kFloat64)};
   const auto work = options_.data.process_group->allreduce(sum);
   return [work, sum, replicas] {
-    work->wait();
+    wait_measured(*work, "wait for number of losses");
     return sum[0].item<double>() / replicas;
   };
 }
@@ -338,6 +340,7 @@ std::vector<PipelineStages::Step> Pipeline::steps_of(const Run& run, const torch
 LossSum Pipeline::train_step(const torch::Tensor& inputs, const torch::Tensor& targets,
                              const StepOptions& step) {
   LossSum loss;
+  const WaitScope waits(*waits_);
   run_or_abort(*options_.process_group, [&] {
     const std::int64_t samples = count_samples(inputs, targets, step.samples);
     if (has_first_stage() && !inputs.defined()) refuse("rank {} needs the inputs", rank_);
@@ -394,7 +397,8 @@ void Pipeline::find_shapes(const torch::Tensor& inputs) {
                               .recompute = options_.recompute,
                               .codecs = options_.activation_codec,
                               .step_at_once = !options_.clip_norm,
-                              .other_weights = keeps_weights(method_) ? "" : options_.weights});
+                              .other_weights = keeps_weights(method_) ? "" : options_.weights,
+                              .trace = options_.data.options.trace});
   const EvaluationMode evaluation(stages_);
   const torch::NoGradGuard no_grad;
   for (pipeline::Stage s = 0; s + 1 < stages; ++s) {
@@ -508,6 +512,7 @@ double Pipeline::sum_of_squares(std::vector<double> squares) const {
 /// Clips by the norm of all gradients, then steps.
 void Pipeline::clip_and_step(const BeforeStep& before) {
   const torch::NoGradGuard no_grad;
+  const TraceScope scope(options_.data.options.trace, TraceKind::optimizer, "gradient norm");
   const double norm = std::sqrt(squared_norm());
   const double scale = std::min(1.0, *options_.clip_norm / (norm + 1e-6));
   for (const LocalStage& stage : stages_) {
@@ -523,6 +528,26 @@ std::vector<TensorPiece> Pipeline::pieces(bool make_states) {
     place_in_boxes(pieces, *stage.module);
     all.insert(all.end(), std::make_move_iterator(pieces.begin()),
                std::make_move_iterator(pieces.end()));
+  }
+  return all;
+}
+
+step::StepStats Pipeline::stats() const {
+  step::StepStats sum{.exposed = waits_->waited()};
+  for (const LocalStage& stage : stages_) {
+    const step::StepStats own = stage.update->stats();
+    sum.exposed += own.exposed;
+    sum.bytes += own.bytes;
+    sum.operations += own.operations;
+    sum.synchronized += own.synchronized;
+  }
+  return sum;
+}
+
+std::vector<exchange::Exchange*> Pipeline::feedback() {
+  std::vector<exchange::Exchange*> all;
+  for (const LocalStage& stage : stages_) {
+    if (exchange::Exchange* own = stage.update->feedback()) all.push_back(own);
   }
   return all;
 }

@@ -19,6 +19,7 @@
 #include "gradwire/train/pipeline/pipeline_loss.h"
 #include "gradwire/train/pipeline/pipeline_stages.h"
 #include "gradwire/train/pipeline/tied_parameters.h"
+#include "gradwire/train/wait_meter.h"
 
 namespace gradwire {
 
@@ -138,6 +139,10 @@ class Pipeline final : public Checkpointable {
   bool has_last_stage() const;
   std::int64_t steps() const { return steps_; }
 
+  /// Accumulated cost of communication in train_step(): `exposed` is the time in which this rank
+  /// waited for others, which a bubble is part of; the other figures are those of replicas.
+  step::StepStats stats() const;
+
   /// A line per stage: its rank, its layers and parameters.
   std::string describe() const { return description_; }
 
@@ -146,6 +151,9 @@ class Pipeline final : public Checkpointable {
   std::vector<TensorPiece> pieces(bool make_states) override;
   void loaded() override;
   void resume_at(std::int64_t step) override { steps_ = step; }
+  /// By stage of this rank, the exchange whose state (error-feedback residuals) a checkpoint must
+  /// hold in addition to pieces(); empty without a codec. Call between steps.
+  std::vector<exchange::Exchange*> feedback();
 
  private:
   /// A schedule for some number of micro-batches.
@@ -158,6 +166,7 @@ class Pipeline final : public Checkpointable {
   bool is_asynchronous() const { return method_ != WeightMethod::flush; }
   WeightMethod find_method() const;
   void check_asynchronous() const;
+  void check_data_options() const;
   pipeline::PipelineSchedule schedule_for(int micro_batches, bool trains) const;
   void make_stages(const Layers& layers);
   void make_equal(const LocalStage& stage) const;
@@ -205,6 +214,7 @@ class Pipeline final : public Checkpointable {
   Run* last_run_ = nullptr;
   std::string description_;
   std::int64_t steps_ = 0;
+  std::optional<WaitMeter> waits_;
 };
 
 }  // namespace gradwire

@@ -18,22 +18,9 @@ namespace gradwire {
 
 /// Checks that weights and schedule go together.
 WeightMethod Pipeline::find_method() const {
-  const auto own = value_or_throw(pipeline::make_pipeline(options_.schedule, {})).weights;
-  const bool flushes = own == pipeline::WeightRule::flush;
-  const WeightMethod usual = flushes                              ? WeightMethod::flush
-                             : own == pipeline::WeightRule::stash ? WeightMethod::stash
-                                                                  : WeightMethod::two_bw;
   const WeightMethod method =
-      options_.weights.empty() ? usual : value_or_throw(pipeline::weight_method(options_.weights));
-  const auto by_step = [](pipeline::WeightRule rule) { return !updates_each_micro_batch(rule); };
-  const bool fits = by_step(own) ? method == usual : !by_step(rule_of(method));
-  if (!fits) {
-    refuse(
-        "weights {} do not go with the schedule {}: flush goes with synchronous schedules, 2bw "
-        "with 2bw, all others with pipedream",
-        options_.weights, options_.schedule);
-  }
-  if (!flushes) check_asynchronous();
+      value_or_throw(pipeline::weight_method_for(options_.schedule, options_.weights));
+  if (method != WeightMethod::flush) check_asynchronous();
   if (options_.recompute && !keeps_weights(method)) {
     refuse(
         "recompute needs a backward with the weights of its forward, but weights {} use others: "
@@ -58,6 +45,17 @@ void Pipeline::check_asynchronous() const {
         "a synchronous schedule, such as zero_bubble",
         options_.data.zero_stage, options_.schedule);
   }
+}
+
+/// Refuses what the stages of a pipeline do not have.
+void Pipeline::check_data_options() const {
+  const ZeroOptions& data = options_.data.options;
+  const auto refuse_if = [](bool wrong, std::string_view option, std::string_view remedy) {
+    if (wrong) refuse("a Pipeline does not have data.options.{}; {}", option, remedy);
+  };
+  refuse_if(data.max_grad_norm != 0, "max_grad_norm", "use clip_norm");
+  refuse_if(!data.offload_optimizer.empty(), "offload_optimizer", "leave it out");
+  refuse_if(data.parameters.has_value(), "parameters", "its stages are in their original type");
 }
 
 void Pipeline::check_ties(const Layers& layers) const {
@@ -130,7 +128,7 @@ void Pipeline::check_optimizer(const LocalStage& stage) const {
 /// Codecs draw random numbers by bucket. Parts of equal sizes have the same buckets on all ranks
 /// that share a layer, so that replicated parameters stay equal there.
 void Pipeline::check_gradient_codec(const LocalStage& stage) const {
-  if (options_.data.codec == "none" || options_.tensor->getSize() == 1) return;
+  if (options_.data.options.codec == "none" || options_.tensor->getSize() == 1) return;
   std::string sizes;
   for (const auto& [name, tensor] : all_parameters(*stage.module)) {
     sizes += fmt::format("{} [{}]\n", name, fmt::join(tensor.sizes(), ", "));
@@ -143,7 +141,7 @@ void Pipeline::check_gradient_codec(const LocalStage& stage) const {
   refuse(
       "codec {} needs parts of equal size, but other ranks have another part than {}; replicate "
       "that layer, choose sizes that divide, or use no codec",
-      options_.data.codec, all[0].substr(begin, all[0].find('\n', begin) - begin));
+      options_.data.options.codec, all[0].substr(begin, all[0].find('\n', begin) - begin));
 }
 
 /// Codecs encode float32 only.

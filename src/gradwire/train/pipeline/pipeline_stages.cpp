@@ -201,12 +201,20 @@ std::int64_t PipelineStages::number_of(std::int64_t step) const {
 void PipelineStages::compute(const pipeline::Task& task, std::int64_t step) {
   StageWeights* const weights = schedule_->trains ? local(task.stage).update->weights() : nullptr;
   if (weights) weights->begin(task, step);
-  if (task.compute == Compute::forward) {
+  compute_task(task, step);
+  if (weights) weights->end(task, step);
+}
+
+void PipelineStages::compute_task(const pipeline::Task& task, std::int64_t step) {
+  const std::string name = options_.trace ? name_of(task) : "";
+  const bool is_forward = task.compute == Compute::forward;
+  const TraceScope scope(options_.trace, is_forward ? TraceKind::forward : TraceKind::backward,
+                         name);
+  if (is_forward) {
     compute_forward(task, step);
   } else {
     compute_backward(task, step);
   }
-  if (weights) weights->end(task, step);
 }
 
 /// What a forward needs, from earlier stages; of the first stage, the batch.

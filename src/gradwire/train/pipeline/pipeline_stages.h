@@ -71,6 +71,7 @@ class PipelineStages final : public pipeline::StageWork {
     bool step_at_once = true;  ///< A stage that is not tied steps when its gradients are complete.
     /// The rule of asynchronous weights, if its backwards use others than their forwards.
     std::string other_weights;
+    TraceRecorder* trace = nullptr;  ///< Records the tasks; may be null.
   };
 
   /// A step of the runner.
@@ -131,6 +132,7 @@ class PipelineStages final : public pipeline::StageWork {
   void complete_backward(const Place& place);
   void keep_inputs(const Place& place, const StageValues& inputs,
                    const std::vector<std::int64_t>& versions);
+  void compute_task(const pipeline::Task& task, std::int64_t step);
   /// The codec of a message; null if it is sent as it is.
   const ActivationCodec* codec_of(const pipeline::Message& message) const;
   std::uint64_t codec_seed(const pipeline::Message& message, std::int64_t step) const;

@@ -21,6 +21,10 @@ class ReplicatedGradients : public StageUpdate {
   void wait_for_gradients() override { core_.finish(); }
   void finish() override { core_.finish(); }
   void synchronize_buffers() override { core_.synchronize_buffers(); }
+  step::StepStats stats() const override { return core_.stats(); }
+  exchange::Exchange* feedback() override {
+    return encodes_ && core_.size() > 1 ? &core_.replicated().exchange() : nullptr;
+  }
 
  protected:
   /// `optimizer`: makes the optimizers of the buckets, for begin_step(). Null: the derived class
@@ -28,18 +32,25 @@ class ReplicatedGradients : public StageUpdate {
   ReplicatedGradients(StageModule& module, const DataParallelism& data, OptimizerFactory optimizer)
       : core_(module,
               {.process_group = data.process_group,
-               .bucket_cap_mb = data.bucket_cap_mb,
+               .bucket_cap_mb = data.options.bucket_cap_mb,
                .broadcast_buffers = false,  // For every micro-batch, it would hold up the pipeline.
                .optimizer = std::move(optimizer),
-               .overlap = step::Overlap::full,
+               .overlap = data.options.overlap,
                .forward_awaits = true,
-               .codec = data.codec},
-              /*sequential=*/false) {}
+               .codec = data.options.codec,
+               .codec_min_elements = data.options.codec_min_elements,
+               .codec_warmup_steps = data.options.codec_warmup_steps,
+               .codec_seed = data.options.codec_seed,
+               .clock = data.options.clock,
+               .trace = data.options.trace},
+              /*sequential=*/false),
+        encodes_(data.options.codec != "none") {}
 
   ReplicatedStep& replicated() { return core_.replicated(); }
 
  private:
   DataParallelCore core_;
+  bool encodes_;
 };
 
 }  // namespace gradwire

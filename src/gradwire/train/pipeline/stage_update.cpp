@@ -86,17 +86,7 @@ class ShardedUpdate final : public StageUpdate {
         parameters_(trainable_parameters(module)),
         boxes_(parameter_boxes(module)),
         tied_(tied),
-        core_(module,
-              {.process_group = data.process_group,
-               .stage = data.zero_stage,
-               .optimizer = optimizer,
-               .codec = data.codec,
-               .bucket_cap_mb = data.bucket_cap_mb,
-               .forward_awaits = true,
-               .broadcast_buffers = false,
-               .blocks = module.children(),
-               .own_units = tied},
-              /*sequential=*/false) {}
+        core_(module, options_for(module, data, optimizer, tied), /*sequential=*/false) {}
 
   void before_forward() override { core_.before_forward(module_); }
   void after_forward(const std::vector<torch::Tensor>& outputs) override {
@@ -131,8 +121,24 @@ class ShardedUpdate final : public StageUpdate {
   void finish() override { core_.finish(); }
   void synchronize_buffers() override { core_.synchronize_buffers(); }
   Checkpointable& state() override { return core_; }
+  step::StepStats stats() const override { return core_.stats(); }
+  exchange::Exchange* feedback() override { return core_.feedback(); }
 
  private:
+  static ZeroOptions options_for(const StageModule& module, const DataParallelism& data,
+                                 const OptimizerFactory& optimizer,
+                                 const std::vector<torch::Tensor>& tied) {
+    ZeroOptions options = data.options;
+    options.process_group = data.process_group;
+    options.stage = data.zero_stage;
+    options.optimizer = optimizer;
+    options.forward_awaits = true;
+    options.broadcast_buffers = false;
+    options.blocks = module.children();
+    options.own_units = tied;
+    return options;
+  }
+
   StageModule& module_;
   std::vector<NamedTensor> parameters_;
   std::map<std::string, ParameterBox> boxes_;

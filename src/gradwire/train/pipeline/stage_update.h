@@ -6,13 +6,13 @@
 
 #include <torch/torch.h>
 
-#include "gradwire/step/bucket_plan.h"
 #include "gradwire/train/activation/await_parameters.h"
 #include "gradwire/train/checkpoint/tensor_piece.h"
 #include "gradwire/train/group.h"
 #include "gradwire/train/optim/optimizer_factory.h"
 #include "gradwire/train/pipeline/layers.h"
 #include "gradwire/train/pipeline/weight_versions.h"
+#include "gradwire/train/zero/zero_core.h"
 
 namespace gradwire {
 
@@ -25,8 +25,10 @@ struct DataParallelism {
   /// 0: each replica has whole stages. 1 to 3: ZeRO over the replicas. Stage 1 reduces gradients
   /// once a step; 2 once per micro-batch; 3 also gathers the parameters twice per micro-batch.
   int zero_stage = 0;
-  std::string codec = "none";  ///< Of gradients, as in DataParallelOptions.
-  double bucket_cap_mb = step::kBucketMegabytes;
+  /// How gradients and parameters are exchanged: codec, sizes of units, overlap, trace. A pipeline
+  /// sets the group, stage, optimizer, blocks, units, and the buffers' broadcasts. Throws
+  /// Exception(invalid_argument) with max_grad_norm, offload_optimizer or parameters.
+  ZeroOptions options;
 };
 
 /// Squared norm of the gradient of each parameter of a stage, in order. The same on every replica.
@@ -70,6 +72,11 @@ class StageUpdate {
   virtual void synchronize_buffers() = 0;
 
   virtual Checkpointable& state() = 0;
+  /// Cost of the communication among replicas.
+  virtual step::StepStats stats() const = 0;
+  /// The exchange whose state (error-feedback residuals) a checkpoint must hold in addition to
+  /// state(). Null: none. Call between steps.
+  virtual exchange::Exchange* feedback() = 0;
 
   /// With an asynchronous schedule, the versions of the weights; null otherwise.
   virtual StageWeights* weights() { return nullptr; }
