@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <future>
 #include <numeric>
 #include <thread>
 
@@ -96,6 +97,82 @@ TEST(Communicator, NobodyNeedsToWaitForProgress) {
   while (called < 3) std::this_thread::yield();
   EXPECT_EQ(called, 3);
   EXPECT_EQ(data[1].front(), 3.0f);
+}
+
+/// Three threads of rank 0: one waits for a large message to leave, one drives the network until an
+/// answer to the first comes, and one posts small messages. These also write what the large one has
+/// left to write, so that posting them may complete it.
+void wakes_the_waiter_of_what_a_post_completes(Wire wire) {
+  constexpr int kRounds = 12;
+  constexpr Duration kGenerous = std::chrono::seconds(20);
+  LocalJob job(2, {}, {.wire = wire});
+  const auto errors = job.run([&](Rank rank, Communicator& c) {
+    std::vector<float> big(1 << 20);
+    std::vector<float> word(1);
+    std::vector<float> count(1);
+    for (int round = 0; round < kRounds; ++round) {
+      if (rank == 1) {
+        c.recv(lend(big), 0, 1).wait();
+        c.recv(lend(count), 0, 4).wait();
+        for (int i = 0; i < static_cast<int>(count.front()); ++i) c.recv(lend(word), 0, 2).wait();
+        c.recv(lend(word), 0, 5).wait();
+        c.send(lend(word), 0, 3).wait();
+        continue;
+      }
+      std::vector<float> answer(1);
+      const engine::Work answered = c.recv(lend(answer), 1, 3);
+      auto driver = std::async(std::launch::async, [&] { return answered.wait_for(kGenerous); });
+      const engine::Work large = c.send(lend(big), 1, 1);
+      auto waiter = std::async(std::launch::async, [&] {
+        const bool sent = large.wait_for(2 * kGenerous);
+        c.send(lend(word), 1, 5).wait();
+        return sent;
+      });
+      std::vector<engine::Work> small;
+      while (!large.done()) {
+        if (small.size() < 400) small.push_back(c.send(lend(word), 1, 2));
+        std::this_thread::yield();
+      }
+      count.front() = static_cast<float>(small.size());
+      c.send(lend(count), 1, 4).wait();
+      EXPECT_TRUE(driver.get()) << "the waiting thread slept on after its message had left";
+      EXPECT_TRUE(waiter.get());
+      answered.wait();
+      for (const engine::Work& work : small) work.wait();
+    }
+  });
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+}
+
+TEST(Communicator, AWaiterWakesWhenAPostCompletesItsOperationOverSharedMemory) {
+  wakes_the_waiter_of_what_a_post_completes(Wire::shm);
+}
+
+TEST(Communicator, AWaiterWakesWhenAPostCompletesItsOperationOverTcp) {
+  wakes_the_waiter_of_what_a_post_completes(Wire::tcp);
+}
+
+TEST(Communicator, CallbacksContinueBetweenShortWaitsOfAnotherThread) {
+  constexpr int kRounds = 300;
+  LocalJob job(2);
+  const auto errors = job.run([](Rank rank, Communicator& c) {
+    std::vector<float> echo(1);
+    std::vector<float> small(1, 1.0f);
+    for (int round = 0; round < kRounds; ++round) {
+      std::vector<float> sent(1, static_cast<float>(round));
+      std::promise<void> received;
+      const engine::Work in = c.recv(lend(echo), 1 - rank, 1);
+      in.on_done([&](const engine::Work&) { received.set_value(); });
+      in.drive_in_background();
+      c.all_reduce(lend(small), ReduceOp::max).wait();
+      const engine::Work out = c.send(lend(sent), 1 - rank, 1);
+      out.drive_in_background();
+      received.get_future().wait();
+      ASSERT_EQ(echo.front(), static_cast<float>(round));
+      out.wait();
+    }
+  });
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
 TEST(Communicator, MessagesWithATagKeepTheirOrder) {

@@ -42,7 +42,8 @@ constexpr int kTriesPerPoll = 64;
 constexpr Duration kBackOff = std::chrono::milliseconds(1);
 
 /// While waiters drive, the progress thread checks on them at growing intervals, up to this one. It
-/// is also the maximum delay of an operation that is posted without a wait after many short waits.
+/// is also the maximum delay of an operation that is posted without a wait after many short waits,
+/// unless Work::drive_in_background() announces that none will follow.
 constexpr Duration kMaxBackOff = std::chrono::milliseconds(4);
 
 /// Maximum time for which close() waits until the kernel has taken the last frames.
@@ -91,7 +92,9 @@ std::unique_lock<std::mutex> Progress::lock_engine() {
 }
 
 /// Runs `action` with the engine locked. Completes the operations that it ended after the unlock,
-/// so that no callback runs and no caller's memory is freed under the lock.
+/// so that no callback runs and no caller's memory is freed under the lock. Wakes their waiters: an
+/// action of any thread may end any operation, also post(), which writes what other operations have
+/// left to write.
 template <class Action>
 void Progress::locked(const Action& action) {
   Ended ended;
@@ -101,7 +104,15 @@ void Progress::locked(const Action& action) {
     if (finishing_ && !executor_.is_needed()) finishing_ = false;
     ended = take_ended();
   }
-  publish(ended);
+  if (ended.empty()) return;
+  std::exception_ptr failed;
+  try {
+    publish(ended);
+  } catch (...) {
+    failed = std::current_exception();
+  }
+  notify_waiters();
+  if (failed) std::rethrow_exception(failed);
 }
 
 /// With Close::completing, bounded by the timeouts of the operations.
@@ -227,37 +238,27 @@ bool Progress::poll_once(Poller poller, Time latest, std::vector<net::ReadyEvent
 
 void Progress::handle(const std::vector<net::ReadyEvent>& events) {
   const Time now = clock_->now();
-  std::size_t before = 0;
-  std::size_t after = 0;
   locked([&] {
-    before = executor_.in_flight();
     for (const net::ReadyEvent& event : events) {
       if (event.writable) executor_.on_writable(event.stream(), now);
       if (event.readable) executor_.on_readable(event.stream(), now);
     }
     if (now >= executor_.next_timer()) executor_.on_timer(now);
-    after = executor_.in_flight();
   });
-  if (after != before) notify_waiters();
 }
 
 /// Reads the awaited streams once, without asking the kernel which streams are ready. Returns true
 /// if anything was received.
 bool Progress::try_read(Time now) {
-  std::size_t before = 0;
-  std::size_t after = 0;
   bool heard = false;
   locked([&] {
-    before = executor_.in_flight();
     heard = executor_.read_awaited(now);
     if (now >= executor_.next_timer()) executor_.on_timer(now);
-    after = executor_.in_flight();
   });
-  if (after != before) notify_waiters();
   return heard;
 }
 
-/// Wakes the waiting threads after an operation has ended.
+/// Wakes the waiting threads after an operation has ended, or with all of them.
 void Progress::notify_waiters() {
   const std::lock_guard lock(roles_mutex_);
   // The driving waiter checks its own operation.
@@ -267,6 +268,12 @@ void Progress::notify_waiters() {
 void Progress::wait(const WorkState& state, Time until) {
   refuse_in_child();
   wait_for([&state] { return state.done(); }, until);
+}
+
+void Progress::drive_in_background(int change) {
+  const std::lock_guard lock(roles_mutex_);
+  background_ += change;
+  if (change > 0 && waiting_ == 0 && !thread_polls_) thread_.notify_all();
 }
 
 template <class Done>
@@ -308,8 +315,8 @@ void Progress::wait_for(const Done& done, Time until) {
   last_wait_ = now;
   if (thread_polls_ && waiting_ == 0) transport_->wake();
   // Not after short waits, which it would lengthen; but always if the thread sleeps until a wait
-  // ends.
-  if (parked_ || now - begin >= kMaxBackOff) thread_.notify_all();
+  // ends, or other operations have no waiter.
+  if (parked_ || background_ > 0 || now - begin >= kMaxBackOff) thread_.notify_all();
 }
 
 /// Drives until done() holds or `until` passes. Returns the approximate time.
@@ -360,7 +367,7 @@ void Progress::run() {
   Duration delay = kBackOff;
   std::unique_lock lock(roles_mutex_);
   while (!stopping_) {
-    if (waiting_ > 0 || clock_->now() - last_wait_ < kBackOff) {
+    if (waiting_ > 0 || (background_ == 0 && clock_->now() - last_wait_ < kBackOff)) {
       back_off(lock, delay);
       delay = std::min(2 * delay, kMaxBackOff);
       continue;

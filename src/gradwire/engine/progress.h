@@ -43,6 +43,7 @@ class Progress final : public Engine, public std::enable_shared_from_this<Progre
   void post(std::vector<OperationRequest> requests) override;
   Time now() const override { return clock_->now(); }
   void wait(const WorkState& state, Time until) override;
+  void drive_in_background(int change) override;
   void abort(Error error) override;
   /// Waits briefly until the kernel has taken the goodbye frames.
   void close(Close how) override;
@@ -87,6 +88,7 @@ class Progress final : public Engine, public std::enable_shared_from_this<Progre
   std::condition_variable thread_;   ///< The progress thread while a waiter drives.
   int waiting_ = 0;                  ///< Threads in wait().
   std::uint64_t waits_ = 0;          ///< Number of wait() calls so far.
+  int background_ = 0;               ///< Operations for which no thread will wait.
   bool waiter_drives_ = false;       ///< A waiting thread drives.
   bool thread_polls_ = false;        ///< The progress thread drives.
   bool parked_ = false;  ///< The progress thread sleeps until a wait ends, however short.

@@ -1,11 +1,29 @@
 #include "gradwire/engine/work.h"
 
+#include <exception>
 #include <utility>
 
 #include "gradwire/base/check.h"
 #include "gradwire/engine/work_state.h"
 
 namespace gradwire::engine {
+namespace {
+
+/// Calls `action` for every item, then rethrows the first exception.
+template <class Items, class Action>
+void for_all(const Items& items, const Action& action) {
+  std::exception_ptr first;
+  for (const auto& item : items) {
+    try {
+      action(item);
+    } catch (...) {
+      if (!first) first = std::current_exception();
+    }
+  }
+  if (first) std::rethrow_exception(first);
+}
+
+}  // namespace
 
 void WorkState::succeeded() {
   engine_->ended(shared_from_this());
@@ -26,14 +44,17 @@ void WorkState::publish() {
   before_success_ = nullptr;
   kept_.clear();
   std::vector<std::function<void(const Work&)>> callbacks;
+  bool background = false;
   {
     const std::lock_guard lock(callbacks_mutex_);
     done_.store(true, std::memory_order_release);
     callbacks.swap(callbacks_);
+    background = background_;
   }
+  if (background) engine_->drive_in_background(-1);
   if (callbacks.empty()) return;
   const Work work(shared_from_this());
-  for (const auto& callback : callbacks) callback(work);
+  for_all(callbacks, [&](const auto& callback) { callback(work); });
 }
 
 bool WorkState::wait(Time until) const {
@@ -54,6 +75,19 @@ void WorkState::on_done(std::function<void(const Work&)> callback) {
     }
   }
   callback(Work(shared_from_this()));
+}
+
+void WorkState::drive_in_background() {
+  {
+    const std::lock_guard lock(callbacks_mutex_);
+    if (done() || background_) return;
+    background_ = true;
+  }
+  engine_->drive_in_background(1);
+}
+
+void Engine::publish(const Ended& ended) {
+  for_all(ended, [](const auto& state) { state->publish(); });
 }
 
 void Work::wait() const {
@@ -83,6 +117,10 @@ Rank Work::source() const {
 
 void Work::on_done(std::function<void(const Work&)> callback) const {
   state_->on_done(std::move(callback));
+}
+
+void Work::drive_in_background() const {
+  state_->drive_in_background();
 }
 
 }  // namespace gradwire::engine

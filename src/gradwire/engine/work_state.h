@@ -35,7 +35,7 @@ class WorkState final : public Completion, public std::enable_shared_from_this<W
 
   /// Publishes the result: releases the memory, sets done() and runs the callbacks. Must not be
   /// called under a lock that a callback or the owner of the memory may need: freeing a Python
-  /// tensor takes the GIL.
+  /// tensor takes the GIL. Runs all callbacks, then rethrows the first exception of one.
   void publish();
 
   /// publish() for an operation that no executor ran.
@@ -49,6 +49,7 @@ class WorkState final : public Completion, public std::enable_shared_from_this<W
   bool wait(Time until) const;
   bool wait_for(Duration timeout) const;
   void on_done(std::function<void(const Work&)> callback);
+  void drive_in_background();
 
  private:
   std::shared_ptr<Engine> engine_;
@@ -59,6 +60,7 @@ class WorkState final : public Completion, public std::enable_shared_from_this<W
   std::atomic<bool> done_ = false;
   std::mutex callbacks_mutex_;
   std::vector<std::function<void(const Work&)>> callbacks_;
+  bool background_ = false;  ///< Guarded by `callbacks_mutex_`.
 };
 
 /// Executes operations: a Communicator posts to it, and a Work waits on it. Thread-safe.
@@ -71,6 +73,9 @@ class Engine {
   virtual Time now() const = 0;
   /// Returns when `state` is done, or at `until`.
   virtual void wait(const WorkState& state, Time until) = 0;
+  /// Changes the number of operations in flight for which no thread will wait. An engine whose
+  /// operations complete by themselves ignores it.
+  virtual void drive_in_background(int /*change*/) {}
   virtual void abort(Error error) = 0;
   enum class Close : std::uint8_t {
     completing,  ///< Operations that other ranks may need complete first.
@@ -89,9 +94,8 @@ class Engine {
   /// Returns the operations that have ended since the last call. Must be called with the engine
   /// locked; the caller publishes them after the unlock.
   Ended take_ended() { return std::exchange(ended_, {}); }
-  static void publish(const Ended& ended) {
-    for (const auto& state : ended) state->publish();
-  }
+  /// Publishes all of them, then rethrows the first exception of a callback.
+  static void publish(const Ended& ended);
 
  private:
   Ended ended_;

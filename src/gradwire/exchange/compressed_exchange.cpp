@@ -134,6 +134,7 @@ void CompressedExchange::add_task_after(const engine::Work& work, std::size_t un
     if (const auto error = done.error()) return tracker->fail(*error);
     queue->add(priority, stage, [this, task = std::move(task)] { run(task); });
   });
+  work.drive_in_background();
 }
 
 void CompressedExchange::run(const std::function<void()>& task) {

@@ -137,6 +137,7 @@ void TensorWork::when_done(const std::function<void()>& then) const {
     part.on_done([threads = threads_, then, left](const gradwire::engine::Work&) {
       if (left->fetch_sub(1) == 1) threads->run(then);
     });
+    part.drive_in_background();
   }
 }
 
