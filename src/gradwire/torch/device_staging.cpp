@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "gradwire/base/refuse.h"
+#include "gradwire/torch/releases.h"
 #include "gradwire/torch/tensor_work.h"
 
 namespace gradwire {
@@ -147,8 +148,13 @@ void StagedWork::post(const Self& self, std::size_t part) {
   HostPart& host = self->host_[part];
   try {
     host.arrived.synchronize();
-    host.work = self->operation_.post(host.inputs, host.outputs);
-    host.work->getFuture()->addCallback(
+    const auto work = self->operation_.post(host.inputs, host.outputs);
+    {
+      const std::lock_guard lock(self->progress_);
+      host.work = work;
+    }
+    self->posted_.notify_all();
+    work->getFuture()->addCallback(
         [held = self, part,
          state = c10::ThreadLocalDebugInfo::current()](c10::ivalue::Future& future) mutable {
           const c10::DebugInfoGuard as_here(state);
@@ -183,9 +189,31 @@ void StagedWork::part_done(const Self& self, std::size_t part, std::exception_pt
       self->report_local_failure(failed);
     }
     if (error && !self->error_) self->error_ = error;
+    if (error) self->posted_.notify_all();
     if (--self->parts_left_ > 0) return;
   }
   complete(self);
+}
+
+/// Waits until a part has been posted. Returns null if the operation has failed.
+c10::intrusive_ptr<c10d::Work> StagedWork::posted(std::size_t part) {
+  std::unique_lock lock(progress_);
+  posted_.wait(lock, [&] { return host_[part].work || error_; });
+  return error_ ? nullptr : host_[part].work;
+}
+
+/// Waiting for the parts drives the network, which is quicker than to be woken by its thread.
+bool StagedWork::wait(std::chrono::milliseconds timeout) {
+  for (std::size_t part = 0; timeout == kNoTimeout && part < host_.size(); ++part) {
+    const auto work = posted(part);
+    if (!work) break;
+    try {
+      work->wait();
+    } catch (const std::exception&) {
+      break;  // Reported below.
+    }
+  }
+  return c10d::Work::wait(timeout);
 }
 
 void StagedWork::complete(const Self& self) {
@@ -264,7 +292,7 @@ c10::intrusive_ptr<StagedWork> DeviceStaging::run(Rank rank, std::uint64_t numbe
   const at::Device device = device_of(operation);
   const Guard guard(device.type());
   const c10::Stream callers = guard.getStream(device);
-  if (guard.isStreamCapturing(callers)) {
+  if (is_capturing(guard, callers)) {
     throw Exception(ErrorKind::unsupported,
                     fmt::format("rank {}: network operations cannot be captured in a graph of {}; "
                                 "run them outside the capture",

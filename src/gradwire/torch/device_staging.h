@@ -1,5 +1,7 @@
 #pragma once
 
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -63,7 +65,8 @@ class StagedWork final : public c10d::Work {
   /// Source of a receive from any rank, after completion.
   int sourceRank() const override;
   TensorList result() override { return operation_.outputs; }
-  /// Makes the current stream wait for the results.
+  /// Drives the network while it waits, then makes the current stream wait for the results.
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void synchronize() override;
   std::uint64_t getSequencenumber() const override { return number_; }
   /// Completes when the copies of the results are queued. Callbacks run on a separate thread, whose
@@ -86,6 +89,7 @@ class StagedWork final : public c10d::Work {
   void copy_to_host(const c10::Stream& callers, const c10::Stream& stream);
   void copy_back(std::size_t part);
   void report_local_failure(const std::exception& error);
+  c10::intrusive_ptr<c10d::Work> posted(std::size_t part);
   static void post(const Self& self, std::size_t part);
   static void part_done(const Self& self, std::size_t part, std::exception_ptr error);
   static void complete(const Self& self);
@@ -99,7 +103,8 @@ class StagedWork final : public c10d::Work {
   c10::Event ready_;   ///< Recorded on the caller's stream when the operation starts.
   c10::Event copied_;  ///< All results are on the device.
 
-  std::mutex progress_;  ///< Guards the members below, and `back_` while copies are queued.
+  std::mutex progress_;  ///< Guards the members below, HostPart::work, and `back_` while copying.
+  std::condition_variable posted_;  ///< A part has been posted, or the operation has failed.
   std::size_t parts_left_;
   std::exception_ptr error_;
   bool done_ = false;

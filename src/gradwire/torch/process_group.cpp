@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "gradwire/base/refuse.h"
+#include "gradwire/torch/releases.h"
 #include "gradwire/torch/staged_process_group.h"
 
 namespace gradwire {
@@ -218,7 +219,7 @@ c10::intrusive_ptr<c10d::ProcessGroup> subgroup_of(c10d::ProcessGroup& group,
 }
 
 std::shared_ptr<Communicator> communicator_of(c10d::ProcessGroup& group) {
-  if (!group.hasBackendForDeviceType(c10::DeviceType::CPU)) return nullptr;
+  if (!has_backend(group, c10::DeviceType::CPU)) return nullptr;
   const auto backend = group.getBackend(c10::DeviceType::CPU);
   const auto* ours = dynamic_cast<const ProcessGroupGradwire*>(backend.get());
   return ours ? ours->communicator() : nullptr;

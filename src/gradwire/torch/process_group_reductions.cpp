@@ -3,6 +3,7 @@
 
 #include "gradwire/torch/contiguous_copies.h"
 #include "gradwire/torch/process_group.h"
+#include "gradwire/torch/releases.h"
 #include "gradwire/torch/tensor_lists.h"
 #include "gradwire/torch/tensor_reduction.h"
 
@@ -133,7 +134,7 @@ WorkPointer ProcessGroupGradwire::_reduce_scatter_base(at::Tensor& output, at::T
 
 WorkPointer ProcessGroupGradwire::reduce_scatter_tensor_coalesced(
     TensorList& outputs, TensorList& inputs, const c10d::ReduceScatterOptions& opts) {
-  return scatter_reduced(outputs, inputs, opts, c10d::OpType::REDUCE_SCATTER_TENSOR_COALESCED);
+  return scatter_reduced(outputs, inputs, opts, coalesced_reduce_scatter_type());
 }
 
 WorkPointer ProcessGroupGradwire::scatter_reduced(const TensorList& outputs,

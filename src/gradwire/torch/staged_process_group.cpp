@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "gradwire/base/refuse.h"
+#include "gradwire/torch/releases.h"
 
 namespace gradwire {
 
@@ -172,8 +173,8 @@ WorkPointer StagedProcessGroup::reduce_scatter_tensor_coalesced(
   if (!on_device(outputs, inputs, "reduce_scatter")) {
     return Base::reduce_scatter_tensor_coalesced(outputs, inputs, opts);
   }
-  return stage(c10d::OpType::REDUCE_SCATTER_TENSOR_COALESCED, cut_pairs(inputs, size_, outputs, 1),
-               outputs, [opts](Base& host, TensorList& in, TensorList& out) {
+  return stage(coalesced_reduce_scatter_type(), cut_pairs(inputs, size_, outputs, 1), outputs,
+               [opts](Base& host, TensorList& in, TensorList& out) {
                  return host.reduce_scatter_tensor_coalesced(out, in, opts);
                });
 }

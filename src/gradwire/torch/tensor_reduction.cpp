@@ -103,7 +103,7 @@ TensorReduction for_complex(DataType type, const TorchOp& op, at::ScalarType of,
 }
 
 at::Tensor factor_of(const TorchOp& op, at::ScalarType type, const ArgumentName& name) {
-  const auto* supplement = dynamic_cast<const c10d::PreMulSumSupplement*>(op.supplement_.get());
+  const auto* supplement = dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
   if (!supplement) refuse(op.op_, type, name, "construct it as ReduceOp.PREMUL_SUM(factor)");
   if (supplement->tensor_factor.defined()) return supplement->tensor_factor;
   return at::scalar_tensor(supplement->double_factor, at::kDouble);

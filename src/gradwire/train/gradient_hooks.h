@@ -48,7 +48,7 @@ class GradientHooks {
  private:
   GradientListener& listener_;
   /// Kept alive here: the graph holds weak references.
-  std::vector<c10::intrusive_ptr<torch::autograd::Node>> accumulators_;
+  std::vector<decltype(torch::autograd::Edge::function)> accumulators_;
   std::vector<std::uintptr_t> hooks_;
   std::shared_ptr<GradientListener*> alive_;  ///< Callbacks hold weak references to it.
 };

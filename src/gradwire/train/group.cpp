@@ -9,6 +9,7 @@
 
 #include "gradwire/base/error.h"
 #include "gradwire/torch/process_group.h"
+#include "gradwire/torch/releases.h"
 #include "gradwire/train/wait_meter.h"
 
 namespace gradwire {
@@ -154,7 +155,7 @@ c10::DeviceType one_device_type(std::string_view who, const std::vector<torch::T
 }
 
 bool can_average(c10d::ProcessGroup& group, c10::DeviceType device) {
-  if (!group.hasBackendForDeviceType(device)) return false;
+  if (!has_backend(group, device)) return false;
   const auto name = group.getBackend(device)->getBackendName();
   return name == "gradwire" || name == "nccl";
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <concepts>
+#include <memory>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -14,7 +15,18 @@
 
 namespace gradwire {
 
-using GraphNode = c10::intrusive_ptr<torch::autograd::Node>;
+/// A std::shared_ptr or a c10::intrusive_ptr, by the release of PyTorch.
+using GraphNode = decltype(torch::autograd::Edge::function);
+
+template <class Node>
+std::weak_ptr<Node> weak(const std::shared_ptr<Node>& node) {
+  return node;
+}
+template <class Node>
+c10::weak_intrusive_ptr<Node> weak(const c10::intrusive_ptr<Node>& node) {
+  return c10::weak_intrusive_ptr<Node>(node);
+}
+using WeakGraphNode = decltype(weak(GraphNode()));
 
 /// Returns the nodes at which backward from `outputs` starts.
 std::vector<GraphNode> graph_roots(const std::vector<torch::Tensor>& outputs);

@@ -134,7 +134,7 @@ class ReplicatedStep final : public BlockObserver,
   std::vector<bool> touched_;  ///< Received a gradient since the last averaging.
   /// Graph roots of the forwards since the last averaging, from which backward may start.
   /// References are weak: a freed graph, as after an evaluation with gradients, is ignored.
-  std::vector<c10::weak_intrusive_ptr<torch::autograd::Node>> roots_;
+  std::vector<WeakGraphNode> roots_;
   torch::Tensor usage_;         ///< Per parameter: ranks that used it, divided by the world size.
   torch::Tensor global_usage_;  ///< The same on the parameters' device, as it is reduced.
   std::unique_ptr<exchange::UnitTransfer> usage_transfer_;

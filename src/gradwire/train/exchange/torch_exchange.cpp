@@ -6,6 +6,7 @@
 #include "gradwire/exchange/communicator_exchange.h"
 #include "gradwire/exchange/traced_exchange.h"
 #include "gradwire/torch/process_group.h"
+#include "gradwire/torch/releases.h"
 #include "gradwire/torch/staged_sequence.h"
 
 namespace gradwire {
@@ -82,7 +83,7 @@ class GroupExchange final : public exchange::Exchange {
     // Not every backend supports an in-place all-gather.
     if (overlap(input, output)) input = input.clone();
     if (has_flat_gather_)
-      return std::make_unique<C10dTransfer>(group_->all_gather_single(output, input));
+      return std::make_unique<C10dTransfer>(all_gather_single(*group_, output, input));
     std::vector<std::vector<torch::Tensor>> outputs{output.chunk(group_->getSize())};
     std::vector<torch::Tensor> inputs{input};
     return std::make_unique<C10dTransfer>(group_->allgather(outputs, inputs));
@@ -99,7 +100,7 @@ class GroupExchange final : public exchange::Exchange {
     auto whole = torch::zeros({group_->getSize()}, options);
     auto part = torch::zeros({1}, options);
     has_reduce_scatter_ = has([&] { return reduce_scatter(whole, part); });
-    has_flat_gather_ = has([&] { return group_->all_gather_single(whole, part); });
+    has_flat_gather_ = has([&] { return all_gather_single(*group_, whole, part); });
   }
 
   c10d::ReduceOp op() const { return averages_ ? c10d::ReduceOp::AVG : c10d::ReduceOp::SUM; }
@@ -114,7 +115,7 @@ class GroupExchange final : public exchange::Exchange {
   c10::intrusive_ptr<c10d::Work> reduce_scatter(torch::Tensor& input, torch::Tensor& output) {
     c10d::ReduceScatterOptions options;
     options.reduceOp = op();
-    return group_->reduce_scatter_single(output, input, options);
+    return reduce_scatter_single(*group_, output, input, options);
   }
 
   ProcessGroup group_;

@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 
 #include "gradwire/base/refuse.h"
+#include "gradwire/torch/releases.h"
 #include "gradwire/train/memory/counting_allocator.h"
 #include "gradwire/train/memory/run_memory.h"
 
@@ -14,7 +15,7 @@ namespace gradwire {
 namespace {
 
 constexpr std::string_view kName = "GRADWIRE_MEMORY";
-const c10::DebugInfoKind kKind(&kName);
+const c10::DebugInfoKind kKind = own_debug_info(&kName);
 
 // At most one, as libtorch has one allocator per process. Null: not counting.
 std::atomic<MemoryCounter*> installed = nullptr;

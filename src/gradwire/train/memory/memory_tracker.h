@@ -89,7 +89,7 @@ class ParameterLabels {
  private:
   struct Hook {
     /// Kept alive here: the graph holds weak references.
-    c10::intrusive_ptr<torch::autograd::Node> accumulator;
+    decltype(torch::autograd::Edge::function) accumulator;
     std::uintptr_t hook;
   };
   std::vector<Hook> hooks_;

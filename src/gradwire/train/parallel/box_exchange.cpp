@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "gradwire/base/refuse.h"
+#include "gradwire/torch/releases.h"
 #include "gradwire/train/parallel/rank_functions.h"
 #include "gradwire/train/wait_meter.h"
 
@@ -73,7 +74,7 @@ struct BoxExchange::Plan {
     std::int64_t elements = 0;
     for (const auto count : out) elements += count;
     auto result = torch::empty({elements}, flat.options());
-    wait_measured(*group->all_to_all_single(result, flat, out, in), "wait for boxes of layer");
+    wait_measured(*all_to_all_single(*group, result, flat, out, in), "wait for boxes of layer");
     return result;
   }
 };

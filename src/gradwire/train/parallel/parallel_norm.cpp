@@ -1,6 +1,7 @@
 #include "gradwire/train/parallel/parallel_norm.h"
 
 #include <algorithm>
+#include <array>
 
 #include <fmt/ranges.h>
 
@@ -20,6 +21,9 @@ struct Statistics {
   double count = 0;
 };
 
+/// All dimensions but the second. A plain list is ambiguous where a sum takes names of dimensions.
+constexpr std::array<std::int64_t, 2> kAllButStatistics{0, 2};
+
 /// [statistics] as [1, statistics, 1] of x's type.
 torch::Tensor per_statistic(const torch::Tensor& values, const torch::Tensor& x) {
   return values.to(x.scalar_type()).view({1, -1, 1});
@@ -28,11 +32,11 @@ torch::Tensor per_statistic(const torch::Tensor& values, const torch::Tensor& x)
 /// Merges (count, mean, sum of squared deviations) of all ranks, in their order.
 Statistics merged_statistics(const torch::Tensor& x, const ProcessGroup& group) {
   const auto count = static_cast<double>(x.size(0) * x.size(2));
-  const auto mean = x.sum({0, 2}, false, torch::kFloat64) / std::max(count, 1.0);
+  const auto mean = x.sum(kAllButStatistics, false, torch::kFloat64) / std::max(count, 1.0);
   const auto deviation = x - per_statistic(mean, x);
-  const auto squares = (deviation * deviation).sum({0, 2}, false, torch::kFloat64);
+  const auto squares = (deviation * deviation).sum(kAllButStatistics, false, torch::kFloat64);
   // The deviations are from the rounded mean: correct their sum of squares for it.
-  const auto rest = deviation.sum({0, 2}, false, torch::kFloat64) / std::max(count, 1.0);
+  const auto rest = deviation.sum(kAllButStatistics, false, torch::kFloat64) / std::max(count, 1.0);
   const auto own =
       torch::stack({torch::full_like(mean, count), mean, squares - rest * rest * count});
   const auto all = collective::stack(own, group);
@@ -68,8 +72,8 @@ struct Normalize : torch::autograd::Function<Normalize> {
     const auto group = c10::static_intrusive_pointer_cast<c10d::ProcessGroup>(
         context->saved_data["group"].toCapsule());
     const torch::Tensor& dy = gradients[0];
-    const auto own = torch::stack({dy.sum({0, 2}, false, torch::kFloat64),
-                                   (dy * saved[0]).sum({0, 2}, false, torch::kFloat64)});
+    const auto own = torch::stack({dy.sum(kAllButStatistics, false, torch::kFloat64),
+                                   (dy * saved[0]).sum(kAllButStatistics, false, torch::kFloat64)});
     const auto all = collective::stack(own, group);
     auto sums = all[0].clone();
     for (std::int64_t r = 1; r < all.size(0); ++r) sums += all[r];

@@ -5,6 +5,7 @@
 
 #include "gradwire/base/box.h"
 #include "gradwire/base/refuse.h"
+#include "gradwire/torch/releases.h"
 
 namespace gradwire {
 
@@ -77,13 +78,13 @@ torch::Tensor gather(const torch::Tensor& part, std::int64_t dimension, std::int
   auto own = dimension_first(part, dimension);
   auto whole = torch::empty(with_rows(own, size), own.options());
   if (size % ranks == 0) {
-    if (whole.numel() > 0) wait_measured(*group->all_gather_single(whole, own), kGather);
+    if (whole.numel() > 0) wait_measured(*all_gather_single(*group, whole, own), kGather);
   } else {
     auto flat = whole.view(-1);
     auto to_each = own.view(-1).repeat({ranks});
     auto received = part_lengths(size, row_elements(whole), ranks);
     std::vector<std::int64_t> sent(static_cast<std::size_t>(ranks), own.numel());
-    wait_measured(*group->all_to_all_single(flat, to_each, received, sent), kGather);
+    wait_measured(*all_to_all_single(*group, flat, to_each, received, sent), kGather);
   }
   return whole.movedim(0, dimension);
 }
@@ -105,7 +106,7 @@ torch::Tensor exchanged_and_added(torch::Tensor whole, const ProcessGroup& group
   auto flat = whole.view(-1);
   std::vector<std::int64_t> received(static_cast<std::size_t>(ranks), part.numel());
   auto sent = part_lengths(size, row_elements(whole), ranks);
-  wait_measured(*group->all_to_all_single(of_rank, flat, received, sent), "wait for sum of layer");
+  wait_measured(*all_to_all_single(*group, of_rank, flat, received, sent), "wait for sum of layer");
   of_rank = of_rank.view({ranks, part.numel()});
   auto total = part.view(-1);
   total.copy_(of_rank[0]);
@@ -125,7 +126,7 @@ Pending start_reduce_scatter(const torch::Tensor& x, std::int64_t dimension,
   }
   auto part = torch::empty(with_rows(whole, size / group->getSize()), whole.options());
   if (whole.numel() == 0) return {part.movedim(0, dimension), nullptr};
-  auto work = group->reduce_scatter_single(part, whole);
+  auto work = reduce_scatter_single(*group, part, whole);
   return {part.movedim(0, dimension), std::move(work)};
 }
 

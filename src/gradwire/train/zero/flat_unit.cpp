@@ -6,6 +6,7 @@
 #include <c10/util/strides.h>
 #include <fmt/format.h>
 
+#include "gradwire/torch/releases.h"
 #include "gradwire/train/memory/memory_tracker.h"
 
 namespace gradwire {
@@ -89,7 +90,7 @@ void FlatUnit::allocate() {
   if (present_) return;
   const MemoryScope memory(MemoryCategory::communication);
   auto* storage = flat_.storage().unsafeGetStorageImpl();
-  storage->clear_data_ptr_access_error_msg_();
+  clear_access_error(*storage);
   const c10::OptionalDeviceGuard here(flat_.device());
   storage->set_data_ptr_noswap(storage->allocator()->allocate(storage->nbytes()));
   present_ = true;
@@ -106,7 +107,7 @@ void FlatUnit::release() {
 }
 
 void FlatUnit::poison() {
-  if (poisoned_ || sharded()) return;
+  if (poisoned_ || sharded() || !can_clear_access_error()) return;
   parameter_view_.storage()
       .unsafeGetStorageImpl()
       ->release_data_and_set_meta_custom_data_ptr_error_msg_(poisoned_message());
@@ -115,7 +116,7 @@ void FlatUnit::poison() {
 
 void FlatUnit::unpoison() {
   if (!poisoned_) return;
-  parameter_view_.storage().unsafeGetStorageImpl()->clear_data_ptr_access_error_msg_();
+  clear_access_error(*parameter_view_.storage().unsafeGetStorageImpl());
   poisoned_ = false;
 }
 
