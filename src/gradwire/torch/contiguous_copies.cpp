@@ -1,7 +1,9 @@
 #include "gradwire/torch/contiguous_copies.h"
 
-#include <algorithm>
 #include <cstdint>
+#include <iterator>
+#include <map>
+#include <optional>
 #include <utility>
 
 #include <ATen/MemoryOverlap.h>
@@ -30,21 +32,39 @@ at::Tensor contiguous_copy(const at::Tensor& tensor) {
   return tensor.detach().resolve_conj().resolve_neg().clone(at::MemoryFormat::Contiguous);
 }
 
-/// Returns the address range from a tensor's first to its last element.
-std::pair<std::uintptr_t, std::uintptr_t> extent(const at::Tensor& tensor) {
-  const auto begin = reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr());
-  if (tensor.numel() == 0) return {begin, begin};
-  std::int64_t last = 0;
-  for (std::int64_t d = 0; d < tensor.dim(); ++d) last += (tensor.size(d) - 1) * tensor.stride(d);
-  return {begin, begin + (static_cast<std::uintptr_t>(last) + 1) * tensor.element_size()};
-}
+/// The memory of tensors that do not overlap. Finds an overlap in O(log n).
+class DisjointMemory {
+ public:
+  /// Adds a tensor, the `index`-th of its list. If it overlaps an earlier one, returns that one's
+  /// index and adds nothing.
+  std::optional<std::size_t> add(const at::Tensor& tensor, std::size_t index) {
+    if (!is_dense_on_cpu(tensor) || tensor.numel() == 0) return std::nullopt;
+    const auto [begin, end] = extent(tensor);
+    const auto next = extents_.lower_bound(begin);
+    if (next != extents_.end() && next->first < end) return next->second.index;
+    if (next != extents_.begin() && std::prev(next)->second.end > begin) {
+      return std::prev(next)->second.index;
+    }
+    extents_.emplace_hint(next, begin, Extent{end, index});
+    return std::nullopt;
+  }
 
-bool overlap(const at::Tensor& a, const at::Tensor& b) {
-  if (!is_dense_on_cpu(a) || !is_dense_on_cpu(b)) return false;
-  const auto first = extent(a);
-  const auto second = extent(b);
-  return std::max(first.first, second.first) < std::min(first.second, second.second);
-}
+ private:
+  struct Extent {
+    std::uintptr_t end;
+    std::size_t index;
+  };
+
+  /// Returns the address range from a tensor's first to its last element.
+  static std::pair<std::uintptr_t, std::uintptr_t> extent(const at::Tensor& tensor) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr());
+    std::int64_t last = 0;
+    for (std::int64_t d = 0; d < tensor.dim(); ++d) last += (tensor.size(d) - 1) * tensor.stride(d);
+    return {begin, begin + (static_cast<std::uintptr_t>(last) + 1) * tensor.element_size()};
+  }
+
+  std::map<std::uintptr_t, Extent> extents_;  ///< By begin.
+};
 
 }  // namespace
 
@@ -84,10 +104,10 @@ ContiguousCopies::TensorList ContiguousCopies::written(const TensorList& tensors
 ContiguousCopies::TensorList ContiguousCopies::written_separately(const TensorList& tensors,
                                                                   const ArgumentName& name) {
   TensorList all;
+  DisjointMemory in_place;
   for (const at::Tensor& tensor : tensors) {
-    const bool shared = std::ranges::any_of(
-        all, [&](const at::Tensor& earlier) { return overlap(earlier, tensor); });
-    all.push_back(shared ? replace(tensor, name) : written(tensor, name));
+    const at::Tensor own = written(tensor, name);
+    all.push_back(in_place.add(own, all.size()) ? replace(tensor, name) : own);
   }
   return all;
 }
@@ -112,10 +132,11 @@ c10::intrusive_ptr<c10d::Work> ContiguousCopies::copy_back(c10::intrusive_ptr<c1
 }
 
 void check_disjoint(const std::vector<at::Tensor>& tensors, const ArgumentName& name) {
+  DisjointMemory memory;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    for (std::size_t j = 0; j < i; ++j) {
-      if (!overlap(tensors[i], tensors[j])) continue;
-      refuse(name, fmt::format("tensors {} and {} overlap, but the operation writes both", j, i));
+    if (const auto earlier = memory.add(tensors[i], i)) {
+      refuse(name,
+             fmt::format("tensors {} and {} overlap, but the operation writes both", *earlier, i));
     }
   }
 }
