@@ -171,7 +171,12 @@ TEST(TrainConfig, WrongSettingsAndFilesAreRefused) {
   EXPECT_THAT(with("model.hiden=3"), AllOf(HasSubstr("c.json"), HasSubstr("\"hidden\"")));
   write_file(folder / "c.json", "{\"epochs\": 3");
   EXPECT_THAT(with("epochs=1"), HasSubstr("is not JSON"));
+  write_file(folder / "c.json", "{\"epochs\": 3,\n \"epochs\": 4}");
+  EXPECT_THAT(with("epochs=1"), AllOf(HasSubstr("c.json:2: "), HasSubstr("\"epochs\"")));
+  write_file(folder / "c.json", "{\"seed\": 1e400}");
+  EXPECT_THAT(with("epochs=1"), HasSubstr("c.json:1: "));
   write_file(folder / "c.json", "{\"epochs\": 3}");
+  EXPECT_THAT(with("zero={\"stage\": 1, \"stage\": 2}"), HasSubstr("\"stage\" stands twice"));
   EXPECT_THAT(with("epochs.of=1"), HasSubstr("where an object is expected"));
   EXPECT_THAT(error_of([&] { recipe::load_train_config(folder / "none.json"); }),
               HasSubstr("cannot read"));

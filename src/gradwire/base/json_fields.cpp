@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -19,6 +21,21 @@ std::string shown(const nlohmann::ordered_json& value) {
   std::string text = value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   if (text.size() > kMaxShown) text = text.substr(0, kMaxShown) + "...";
   return text;
+}
+
+/// Returns a whole number that an std::int64_t holds, also one written as 5e8.
+std::optional<std::int64_t> whole_number(const nlohmann::ordered_json& value) {
+  constexpr double kLimit = 9223372036854775808.0;  // 2^63.
+  if (value.is_number_unsigned() && value.get<std::uint64_t>() > INT64_MAX) return std::nullopt;
+  if (value.is_number_integer()) return value.get<std::int64_t>();
+  if (!value.is_number()) return std::nullopt;
+  const auto number = value.get<double>();
+  if (number != std::floor(number) || number < -kLimit || number >= kLimit) return std::nullopt;
+  return static_cast<std::int64_t>(number);
+}
+
+bool is_within(const std::optional<std::int64_t>& number, std::int64_t min, std::int64_t max) {
+  return number && *number >= min && *number <= max;
 }
 
 }  // namespace
@@ -76,11 +93,23 @@ double JsonFields::number_or_nan(std::string_view key) {
 
 int JsonFields::integer(std::string_view key, int min, int max) {
   const std::string expected = fmt::format("a whole number from {} to {}", min, max);
+  const auto number = whole_number(find(key, expected));
+  if (!is_within(number, min, max)) refuse(key, expected);
+  return static_cast<int>(*number);
+}
+
+std::vector<std::int64_t> JsonFields::integers(std::string_view key, std::int64_t min,
+                                               std::int64_t max) {
+  const std::string expected = fmt::format("a list of whole numbers from {} to {}", min, max);
   const auto& value = find(key, expected);
-  if (!value.is_number_integer()) refuse(key, expected);
-  const auto number = value.get<double>();
-  if (number < min || number > max) refuse(key, expected);
-  return value.get<int>();
+  if (!value.is_array()) refuse(key, expected);
+  std::vector<std::int64_t> all;
+  for (const auto& one : value) {
+    const auto number = whole_number(one);
+    if (!is_within(number, min, max)) refuse(key, expected);
+    all.push_back(*number);
+  }
+  return all;
 }
 
 bool JsonFields::flag(std::string_view key) {
@@ -144,12 +173,8 @@ double JsonFields::number_or(std::string_view key, double fallback, double min, 
 std::int64_t JsonFields::integer_or(std::string_view key, std::int64_t fallback, std::int64_t min,
                                     std::int64_t max) {
   if (!request(key)) return fallback;
-  const auto& value = *value_.find(key);
-  const bool fits = value.is_number_integer() &&
-                    (!value.is_number_unsigned() || value.get<std::uint64_t>() <= INT64_MAX);
-  if (fits && value.get<std::int64_t>() >= min && value.get<std::int64_t>() <= max) {
-    return value.get<std::int64_t>();
-  }
+  const auto number = whole_number(*value_.find(key));
+  if (is_within(number, min, max)) return *number;
   const bool bounded = max != std::numeric_limits<std::int64_t>::max();
   refuse(key, bounded ? fmt::format("a whole number from {} to {}", min, max)
                       : fmt::format("a whole number, {} or more", min));

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gradwire/base/error.h"
+#include "gradwire/base/json_document.h"
 
 namespace gradwire {
 
@@ -37,7 +38,9 @@ class JsonFields {
   double number_or_nan(std::string_view key);
   /// A list of numbers, as number_or_nan().
   std::vector<double> numbers(std::string_view key);
+  // Whole numbers may be written as 5e8.
   int integer(std::string_view key, int min, int max);
+  std::vector<std::int64_t> integers(std::string_view key, std::int64_t min, std::int64_t max);
   bool flag(std::string_view key);
   std::string text(std::string_view key);
   std::vector<std::string> texts(std::string_view key);
@@ -86,12 +89,10 @@ class JsonFields {
 template <class Read>
 auto read_json_fields(std::string_view text, std::string_view what, Read read)
     -> Result<std::invoke_result_t<Read, JsonFields>> {
-  const auto json = nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) {
-    return failure(ErrorKind::invalid_argument, "the " + std::string(what) + " is not JSON");
-  }
+  const auto json = parse_json_document(text, "the " + std::string(what));
+  if (!json) return tl::unexpected(json.error());
   try {
-    return read(JsonFields(json, ""));
+    return read(JsonFields(*json, ""));
   } catch (const Exception& e) {
     return failure(e.kind(), e.what());
   }

@@ -1,7 +1,6 @@
 #include "gradwire/recipe/mesh_config.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <utility>
 
@@ -92,13 +91,14 @@ SpatialConfig read_spatial(JsonFields json, const TrainConfig& config) {
 }
 
 pipeline::PipelineCosts read_pipeline_costs(JsonFields json) {
+  constexpr double kMostMs = 1e9;
   pipeline::PipelineCosts costs;
   if (json.empty()) return costs;
   const auto seconds = [&](std::string_view key) {
     std::vector<double> all = json.numbers(key);
     for (double& value : all) {
-      if (!(value >= 0) || !std::isfinite(value)) {
-        refuse("pipeline.costs.{} has {}; expected milliseconds, 0 or more", key, value);
+      if (!(value >= 0 && value <= kMostMs)) {
+        refuse("pipeline.costs.{} has {}; expected milliseconds, 0 to {}", key, value, kMostMs);
       }
       value /= 1e3;
     }
@@ -145,6 +145,7 @@ void check_codecs(const PipelineConfig& pipeline, int stages) {
 
 PipelineConfig read_pipeline(JsonFields json, const MeshDegrees& mesh) {
   constexpr std::int64_t kMostMicroBatches = 1 << 16;
+  constexpr std::int64_t kMostLayers = 1 << 20;
   if (!json.empty() && mesh.pipeline == 1) {
     refuse("pipeline configures several stages, but mesh.pipeline is 1; set it to their ranks");
   }
@@ -154,10 +155,7 @@ PipelineConfig read_pipeline(JsonFields json, const MeshDegrees& mesh) {
   pipeline.schedule = json.text_or("schedule", pipeline.schedule);
   pipeline.weights = json.text_or("weights", pipeline.weights);
   if (json.has("cut")) {
-    for (const double layers : json.numbers("cut")) {
-      if (!(layers >= 1) || layers != std::floor(layers)) {
-        refuse("pipeline.cut has {}; expected the number of layers of each stage", layers);
-      }
+    for (const std::int64_t layers : json.integers("cut", 1, kMostLayers)) {
       pipeline.cut.push_back(static_cast<std::size_t>(layers));
     }
   }

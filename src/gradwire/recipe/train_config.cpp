@@ -471,11 +471,7 @@ std::string text_of(const nlohmann::ordered_json& json) {
 nlohmann::ordered_json read_json(const std::filesystem::path& path) {
   const auto text = read_file(path);
   if (!text) refuse("the configuration: {}", text.error().message);
-  try {
-    return nlohmann::ordered_json::parse(*text, nullptr, true, /*ignore_comments=*/true);
-  } catch (const nlohmann::ordered_json::parse_error& error) {
-    refuse("{} is not JSON: {}", path.string(), error.what());
-  }
+  return value_or_throw(parse_json_document(*text, path.string(), JsonComments::ignored));
 }
 
 nlohmann::ordered_json read_settled(const std::filesystem::path& path,
@@ -492,7 +488,8 @@ void apply_setting(nlohmann::ordered_json& config, std::string_view setting) {
   if (equals == std::string_view::npos || equals == 0) {
     refuse("setting '{}' is not of the form key.sub=value", setting);
   }
-  const auto value = nlohmann::ordered_json::parse(setting.substr(equals + 1), nullptr, false);
+  const auto text = setting.substr(equals + 1);
+  const auto value = nlohmann::ordered_json::parse(text, nullptr, false);
   auto* place = &config;
   for (auto keys = setting.substr(0, equals); !keys.empty();) {
     if (!place->is_object()) {
@@ -503,7 +500,9 @@ void apply_setting(nlohmann::ordered_json& config, std::string_view setting) {
     if (place->is_null() && dot < keys.size()) *place = nlohmann::ordered_json::object();
     keys.remove_prefix(std::min(dot + 1, keys.size()));
   }
-  *place = value.is_discarded() ? nlohmann::ordered_json(setting.substr(equals + 1)) : value;
+  *place = value.is_discarded()
+               ? nlohmann::ordered_json(text)
+               : value_or_throw(parse_json_document(text, fmt::format("setting '{}'", setting)));
 }
 
 TrainConfig parse_train_config(const nlohmann::ordered_json& json) {

@@ -133,10 +133,11 @@ void check_cut(const Layers& layers, const std::vector<std::size_t>& cut, int st
            layers.size(), stages);
   }
   if (cut.empty()) return;
-  const std::size_t sum = std::accumulate(cut.begin(), cut.end(), std::size_t{0});
-  const bool fits = cut.size() == static_cast<std::size_t>(stages) && sum == layers.size() &&
-                    std::ranges::count(cut, 0U) == 0;
-  if (!fits) {
+  const bool fits = cut.size() == static_cast<std::size_t>(stages) &&
+                    std::ranges::all_of(cut, [&](std::size_t count) {
+                      return count > 0 && count <= layers.size();  // So that the sum cannot wrap.
+                    });
+  if (!fits || std::accumulate(cut.begin(), cut.end(), std::size_t{0}) != layers.size()) {
     refuse("cut {}: expected the number of layers of each of {} stages, {} in all",
            fmt::join(cut, ", "), stages, layers.size());
   }
