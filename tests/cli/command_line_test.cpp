@@ -53,7 +53,12 @@ TEST(UsageError, HasStatusTwoAndNamesTheCommand) {
       {"bench --port 99999", "gradwire bench: --port: "},
       {"bench --seconds abc", "gradwire bench: "},
       {"bench --hosts a:x", "gradwire bench: --hosts a:x: "},
-      {"bench --bogus", "gradwire bench: "},
+      {"bench --bogus", "gradwire bench: unknown option --bogus"},
+      {"bench --host a,b", "gradwire bench: unknown option --host; did you mean --hosts?"},
+      {"bench --nproc 4", "gradwire bench: unknown option --nproc; did you mean -n?"},
+      {"bench --hosts a b c", "gradwire bench: unexpected argument c; hosts are one argument: "},
+      {"run -H a,b -- true", "gradwire run: unknown option -H; did you mean --hosts?"},
+      {"run --grase 3 true", "gradwire run: unknown option --grase; did you mean --grace?"},
       {"bench --compare slurm -n 2", "gradwire bench: unknown system"},
       {"bench --compare mpi", "gradwire bench: --compare starts the ranks itself"},
       {"bench step --codec int9 -n 2 --compute-ms 1", "gradwire bench"},
@@ -97,6 +102,21 @@ TEST(CommandLine, WordsAfterAVariableAreTheProgram) {
   const Outcome given = shell("run -n 1 --no-prefix --env A=1 --env B=2 sh -c 'echo $A$B'");
   EXPECT_EQ(given.status, 0) << given.err;
   EXPECT_EQ(given.out, "12\n");
+}
+
+/// Variables of a job of one rank are left over, or those of Slurm's interactive shells.
+TEST(CommandLine, AJobOfOneRankStartsOthers) {
+  const std::string slurm =
+      "SLURM_JOB_ID=7 SLURM_NTASKS=4 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_STEP_ID=4294967290 "
+      "SLURM_STEP_NUM_TASKS=1 SLURM_JOB_NODELIST=x SLURM_STEP_NODELIST=x ";
+  for (const std::string& variables : {slurm, std::string("RANK=0 WORLD_SIZE=1 ")}) {
+    const std::string bench = gradwire_program() + " bench barrier --iterations 2 -n ";
+    Launched two({"sh", "-c", variables + bench + "2"});
+    EXPECT_EQ(two.wait(), 0) << two.err();
+    EXPECT_THAT(two.out(), HasSubstr("2 ranks"));
+    Launched one({"sh", "-c", variables + bench + "1"});
+    EXPECT_EQ(one.wait(), 0) << one.err();
+  }
 }
 
 TEST(CommandLine, RanksStartNoRanks) {

@@ -172,6 +172,8 @@ TEST(DiagnosisTest, Names) {
   EXPECT_THAT(only_finding(all, false), HasSubstr("cannot find \"b\""));
   all = healthy(3);
   info_of(all, 0).names[0].addresses = {"127.0.1.1"};
+  EXPECT_THAT(diagnose(all), IsEmpty());  // Rank 0 listens at another address.
+  info_of(all, 0).master = "127.0.1.1:29400";
   EXPECT_THAT(only_finding(all), HasSubstr("on a the name a resolves to 127.0.1.1, the loopback"));
   all = healthy(3);
   info_of(all, 1).names[1].addresses = {"127.0.1.1"};  // Does not affect other hosts.

@@ -1,5 +1,8 @@
 #include "gradwire/cli/launch/hosts.h"
 
+#include <filesystem>
+#include <fstream>
+
 #include <gmock/gmock.h>
 
 #include "gradwire/base/error.h"
@@ -37,10 +40,13 @@ TEST(HostsTest, List) {
   EXPECT_THAT(described(parse_hosts("a:2,user@b:3")), ElementsAre("a:2", "user@b:3"));
   EXPECT_THAT(described(parse_hosts("a,b,a")), ElementsAre("a:2", "b"));
   EXPECT_THAT(described(parse_hosts("fe80::1,b")), ElementsAre("fe80::1", "b"));
+  EXPECT_THAT(described(parse_hosts("[fd00::1]:2,me@[fd00::2]:3,[fd00::3]")),
+              ElementsAre("fd00::1:2", "me@fd00::2:3", "fd00::3"));
 }
 
 TEST(HostsTest, ListErrorsShowTheList) {
-  for (const char* bad : {"", "a,,b", "a,", ",a", "a:0", "a:x", "a:", "a:5000", "-oProxy=x"}) {
+  for (const char* bad : {"", "a,,b", "a,", ",a", "a:0", "a:x", "a:", "a:5000", "-oProxy=x",
+                          "[fd00::1", "[fd00::1]2", "[fd00::1]:", "[]:2"}) {
     EXPECT_THAT(error_of([&] { parse_hosts(bad); }), HasSubstr(std::string("--hosts ") + bad));
   }
 }
@@ -50,6 +56,32 @@ TEST(HostsTest, File) {
       "# a cluster\n\na slots=2 address=10.0.0.1  # the first\n  b max_slots=4\r\nc:3\na slots=1",
       "hosts.txt");
   EXPECT_THAT(described(hosts), ElementsAre("a:3@10.0.0.1", "b", "c:3"));
+}
+
+TEST(HostsTest, FileOfAnEditorThatMarksUnicode) {
+  const auto hosts = parse_hostfile("\xEF\xBB\xBF[fd00::1]:2\r\n[fd00::2] slots=3", "hosts.txt");
+  EXPECT_THAT(described(hosts), ElementsAre("fd00::1:2", "fd00::2:3"));
+}
+
+TEST(HostsTest, AnAddressOfThisMachineIsThisHost) {
+  EXPECT_TRUE(is_this_host({this_host_name(), "", {}}));
+  EXPECT_FALSE(is_this_host({"192.0.2.1", "", {}}));  // No host has it (RFC 5737).
+  EXPECT_FALSE(is_this_host({"nobody-of-this-name@localhost", "", {}}));
+}
+
+TEST(InterpreterTest, PythonIsTheFirstInThePathOnEveryHost) {
+  const std::string folder = ::testing::TempDir() + "gradwire-interpreter";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/python3") << "#!/bin/sh\n";
+  std::filesystem::permissions(folder + "/python3", std::filesystem::perms::owner_all);
+  const std::string path = "/no-such-folder:" + folder + ":/bin";
+  EXPECT_THAT(with_interpreter({"train.py", "--lr", "1"}, path),
+              ElementsAre(folder + "/python3", "train.py", "--lr", "1"));
+  EXPECT_THAT(with_interpreter({"python3", "x"}, path), ElementsAre(folder + "/python3", "x"));
+  EXPECT_THAT(with_interpreter({"/usr/bin/python3"}, path), ElementsAre("/usr/bin/python3"));
+  EXPECT_THAT(with_interpreter({"python-config"}, path), ElementsAre("python-config"));
+  EXPECT_THAT(with_interpreter({"python3"}, "/no-such-folder"), ElementsAre("python3"));
+  std::filesystem::remove_all(folder);
 }
 
 TEST(HostsTest, FileErrorsNameTheLine) {
@@ -95,12 +127,14 @@ TEST(PlacementTest, FillsSlots) {
 }
 
 TEST(MasterTest, LoopbackOnlyIfAllRanksAreHere) {
-  EXPECT_EQ(default_master_address({"localhost", "", {}}, true), "127.0.0.1");
-  EXPECT_EQ(default_master_address({"a", "", {}}, false), "a");
-  EXPECT_THAT(error_of([] {
-                default_master_address({"localhost", "", {}}, false);
-              }),
-              HasSubstr("--master-addr"));
+  const HostEntry here{"localhost", "", {}};
+  const HostEntry other{"127.0.0.1", "", {}};
+  EXPECT_EQ(default_master_address(here, nullptr), "127.0.0.1");
+  EXPECT_EQ(default_master_address({"a", "", {}}, &other), "a");
+  EXPECT_THAT(error_of([&] { default_master_address(here, &other); }), HasSubstr("--master-addr"));
+  const HostEntry unknown{"no-such-host.invalid", "", {}};
+  EXPECT_THAT(error_of([&] { default_master_address(here, &unknown); }),
+              AllOf(HasSubstr("no-such-host.invalid"), HasSubstr("--master-addr")));
 }
 
 TEST(MasterTest, PortIsOneThatCanBeListenedOn) {

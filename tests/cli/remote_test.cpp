@@ -76,7 +76,21 @@ TEST_P(RemoteTest, RanksFindTheirEnvironmentAndFolder) {
   const std::string folder = std::filesystem::current_path();
   EXPECT_THAT(run.out(), HasSubstr("[0] 0 2 0 1 0 a 64 1 it's \"so\" $1 lo " + folder + "\n"));
   EXPECT_THAT(run.out(), HasSubstr("[1] 1 2 0 1 1 a 64 1 it's \"so\" $1 lo " + folder + "\n"));
-  EXPECT_EQ(run.err(), "");
+  EXPECT_THAT(run.out(), Not(HasSubstr("Welcome")));
+  std::vector<std::string> greetings;
+  if (std::string_view(GetParam().name) == "greeting") {
+    greetings = {"[0] Welcome to a", "[1] Welcome to b"};
+  }
+  EXPECT_EQ(sorted_lines(run.err()), greetings);
+}
+
+TEST_P(RemoteTest, PythonPrintsAtOnceUnlessItIsToldOtherwise) {
+  Launched run(command("echo $PYTHONUNBUFFERED"));
+  EXPECT_EQ(run.wait(), 0);
+  EXPECT_THAT(sorted_lines(run.out()), ElementsAre("[0] 1", "[1] 1"));
+  Launched told(command("echo \"<$PYTHONUNBUFFERED>\"", {"--env", "PYTHONUNBUFFERED="}));
+  EXPECT_EQ(told.wait(), 0);
+  EXPECT_THAT(sorted_lines(told.out()), ElementsAre("[0] <>", "[1] <>"));
 }
 
 TEST_P(RemoteTest, ArgumentsArriveAsTheyAre) {

@@ -174,7 +174,11 @@ int train_command(int argc, char** argv) {
   TrainOptions options;
   CLI::App app("Trains a model described by a JSON file", "gradwire train");
   declare_options(app, options);
-  if (const auto status = parse_command_line(app, argc, argv)) return *status;
+  const auto as_setting = [](std::string_view option) {
+    return fmt::format("; keys of the configuration are set with --set {}=VALUE",
+                       option.substr(option.find_first_not_of('-')));
+  };
+  if (const auto status = parse_command_line(app, argc, argv, as_setting)) return *status;
   if (options.config.empty()) {
     fmt::print(stderr,
                "gradwire train: no configuration given: gradwire train CONFIG.json -n 4 "

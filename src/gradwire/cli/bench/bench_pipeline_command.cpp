@@ -89,7 +89,7 @@ int compare_all(const PipelineBenchOptions& options) {
 std::optional<LaunchOptions> checked(PipelineBenchOptions& options, const bootstrap::Job& job) {
   LaunchArguments& launch = options.launch;
   const bool placed = launch.ranks > 0 || !launch.hosts.empty() || !launch.hostfile.empty();
-  if (!placed && job.launcher == "none") launch.ranks = options.stages * options.replicas;
+  if (!placed && job.world_size == 1) launch.ranks = options.stages * options.replicas;
   const bool starts = launch.starts_ranks(job);
   check_fits(launch, job);
   const int ranks = starts ? ranks_to_start(launch) : job.world_size;

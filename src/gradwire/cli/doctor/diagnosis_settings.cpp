@@ -48,8 +48,10 @@ NameTrouble trouble_with(const ClusterReport& cluster_report, std::size_t named)
       trouble.unknown_on.push_back(reports[i].name);
       trouble.error = name.error;
     } else if (std::ranges::all_of(name.addresses, is_loopback) && reports.size() > 1) {
-      // A host's own name may resolve to loopback, unless the others find rank 0 by that name.
-      if (i != named || named == 0) trouble.loopback_on.push_back(reports[i].name);
+      // A host's own name may resolve to loopback, unless rank 0 listens there.
+      if (i != named || (named == 0 && is_loopback(reports[i].info->master))) {
+        trouble.loopback_on.push_back(reports[i].name);
+      }
       trouble.address = name.addresses.front();
     } else if (target && std::ranges::none_of(name.addresses, [&](const std::string& address) {
                  return has_address(*target, address) || is_loopback(address);

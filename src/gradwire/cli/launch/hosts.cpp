@@ -6,10 +6,13 @@
 #include <numeric>
 
 #include <fmt/format.h>
+#include <pwd.h>
 #include <unistd.h>
 
 #include "gradwire/base/error.h"
 #include "gradwire/base/suggest.h"
+#include "gradwire/net/address.h"
+#include "gradwire/topology/interfaces.h"
 
 namespace gradwire::cli {
 namespace {
@@ -38,14 +41,43 @@ void check_name(std::string_view name, const std::string& where) {
   if (name.front() == '-') refuse(where, fmt::format("\"{}\" is not a host name", name));
 }
 
-/// Parses "name" or "name:slots". Text with more than one colon is an IPv6 address.
-HostEntry parse_host(std::string_view text, const std::string& where) {
-  HostEntry host;
+struct HostText {
+  std::string name;
+  std::optional<std::string_view> slots;
+};
+
+/// Splits "user@[fd00::1]:2". What follows the bracket must be slots.
+HostText split_bracketed(std::string_view text, std::size_t open, const std::string& where) {
+  const std::size_t close = text.find(']', open);
+  const std::string_view rest = close == std::string_view::npos ? "" : text.substr(close + 1);
+  if (close == std::string_view::npos || (!rest.empty() && rest.front() != ':')) {
+    refuse(where,
+           fmt::format("\"{}\": expected an IPv6 address as [fd00::1] or [fd00::1]:2", text));
+  }
+  HostText split{std::string(text.substr(0, open)), std::nullopt};
+  split.name += text.substr(open + 1, close - open - 1);
+  if (!rest.empty()) split.slots = rest.substr(1);
+  return split;
+}
+
+/// Splits "name" or "name:slots". Text with more than one colon is an IPv6 address.
+HostText split_host(std::string_view text, const std::string& where) {
+  if (const auto open = text.find('['); open != std::string_view::npos) {
+    return split_bracketed(text, open, where);
+  }
   const std::size_t colon = text.find(':');
-  const bool has_slots = colon != std::string_view::npos && colon == text.rfind(':');
-  host.name = text.substr(0, has_slots ? colon : text.size());
+  if (colon == std::string_view::npos || colon != text.rfind(':')) {
+    return {std::string(text), std::nullopt};
+  }
+  return {std::string(text.substr(0, colon)), text.substr(colon + 1)};
+}
+
+HostEntry parse_host(std::string_view text, const std::string& where) {
+  const HostText split = split_host(text, where);
+  HostEntry host;
+  host.name = split.name;
   check_name(host.name, where);
-  if (has_slots) host.slots = parse_slots(text.substr(colon + 1), where);
+  if (split.slots) host.slots = parse_slots(*split.slots, where);
   return host;
 }
 
@@ -103,6 +135,8 @@ std::vector<HostEntry> parse_hosts(std::string_view list) {
 }
 
 std::vector<HostEntry> parse_hostfile(std::string_view text, const std::string& path) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   std::vector<HostEntry> hosts;
   for (int line_number = 1; !text.empty(); ++line_number) {
     std::string_view line = take(text, "\n");
@@ -128,10 +162,32 @@ std::string this_host_name() {
   return name.data();
 }
 
+namespace {
+
+/// Returns true if `name` is an address of this host that others reach, such as 10.77.0.1.
+bool is_own_address(const std::string& name) {
+  const auto address = net::SocketAddress::of(name, 0);
+  if (!address || address->is_loopback()) return false;
+  const auto all = topology::list_interfaces();
+  return all && !topology::interface_with_address(address->host(), *all).empty();
+}
+
+bool is_this_user(std::string_view name) {
+  const passwd* own = ::getpwuid(::geteuid());
+  return own != nullptr && name == own->pw_name;
+}
+
+}  // namespace
+
 bool is_this_host(const HostEntry& host) {
-  if (host.name == "localhost" || host.name == "127.0.0.1" || host.name == "::1") return true;
+  std::string name = host.name;
+  if (const auto at = name.find('@'); at != std::string::npos) {
+    if (!is_this_user(name.substr(0, at))) return false;
+    name.erase(0, at + 1);
+  }
+  if (name == "localhost" || name == "127.0.0.1" || name == "::1") return true;
   const std::string own = this_host_name();
-  return host.name == own || host.name == own.substr(0, own.find('.'));
+  return name == own || name == own.substr(0, own.find('.')) || is_own_address(name);
 }
 
 namespace {

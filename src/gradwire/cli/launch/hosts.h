@@ -17,7 +17,7 @@ struct HostEntry {
   std::optional<int> slots;  ///< Maximum ranks on the host; nullopt: not specified.
 };
 
-/// Parses "a,b" or "a:2,b:2". The slots of a host that is listed twice are added. Throws
+/// Parses "a,b", "a:2,b:2" or "[fd00::1]:2". The slots of a host that is listed twice are added. Throws
 /// Exception(invalid_argument).
 std::vector<HostEntry> parse_hosts(std::string_view list);
 
@@ -32,8 +32,8 @@ std::string address_of(const HostEntry& host);
 /// Returns this machine's host name (gethostname(2)).
 std::string this_host_name();
 
-/// Returns true if a rank on `host` is a plain child process: `host` is "localhost", a loopback
-/// address, or this machine's own name with or without its domain.
+/// Returns true if a rank on `host` is a plain child process: `host` is "localhost", an address of
+/// this machine, or its own name with or without its domain, and names no other user.
 bool is_this_host(const HostEntry& host);
 
 /// Where one rank runs.

@@ -1,10 +1,12 @@
 #include "gradwire/cli/launch/launch.h"
 
 #include <algorithm>
+#include <cctype>
 #include <string_view>
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #include "gradwire/base/clock.h"
 #include "gradwire/base/cpu.h"
@@ -12,6 +14,8 @@
 #include "gradwire/base/refuse.h"
 #include "gradwire/bootstrap/environment_variables.h"
 #include "gradwire/bootstrap/job_secret.h"
+#include "gradwire/bootstrap/launchers.h"
+#include "gradwire/bootstrap/local_rails.h"
 #include "gradwire/cli/command_line.h"
 #include "gradwire/cli/launch/process.h"
 #include "gradwire/cli/launch/supervisor.h"
@@ -57,6 +61,47 @@ class Subreaper {
 
 }  // namespace
 
+namespace {
+
+bool is_python(std::string_view name) {
+  if (!name.starts_with("python")) return false;
+  return std::ranges::all_of(name.substr(6),
+                             [](unsigned char c) { return std::isdigit(c) || c == '.'; });
+}
+
+std::optional<std::string> find_in(std::string_view path, std::string_view name) {
+  while (!path.empty()) {
+    const std::string_view folder = path.substr(0, path.find(':'));
+    path.remove_prefix(std::min(folder.size() + 1, path.size()));
+    if (!folder.starts_with('/')) continue;
+    const std::string file = fmt::format("{}/{}", folder, name);
+    if (::access(file.c_str(), X_OK) == 0) return file;
+  }
+  return std::nullopt;
+}
+
+void report_idle_hosts(const LaunchOptions& options, const JobPlan& plan) {
+  std::vector<std::string> idle;
+  for (std::size_t host = plan.ranks.back().place.host + 1; host < options.hosts.size(); ++host) {
+    idle.push_back(options.hosts[host].name);
+  }
+  if (idle.empty()) return;
+  fmt::print(stderr, "{}: no rank runs on {}: {} ranks need no more than {} of {} hosts\n",
+             options.name, fmt::join(idle, ", "), plan.ranks.size(),
+             options.hosts.size() - idle.size(), options.hosts.size());
+}
+
+}  // namespace
+
+std::vector<std::string> with_interpreter(std::vector<std::string> program, std::string_view path) {
+  if (program.front().ends_with(".py")) program.insert(program.begin(), "python3");
+  if (!is_python(program.front())) return program;
+  auto found = find_in(path, program.front());
+  if (!found && program.front() == "python3") found = find_in(path, "python");
+  if (found) program.front() = *found;
+  return program;
+}
+
 int launch(const LaunchOptions& options) {
   const Subreaper subreaper;
   const SteadyClock clock;
@@ -65,15 +110,24 @@ int launch(const LaunchOptions& options) {
       !enough) {
     throw Exception(enough.error().kind, enough.error().message);
   }
+  report_idle_hosts(options, plan);
   return Supervisor(options, std::move(plan), clock).run();
 }
 
 namespace {
 
-bool only_loopback(const std::string& name) {
+/// Rank 0 listens on the first address of its name.
+bool is_loopback_here(const std::string& name) {
   const auto addresses = net::resolve(name, 0);
-  return addresses && std::all_of(addresses->begin(), addresses->end(),
-                                  [](const net::SocketAddress& a) { return a.is_loopback(); });
+  return addresses && addresses->front().is_loopback();
+}
+
+/// Returns this host's address on the interfaces that a job with `other` uses.
+Result<std::string> address_towards(const std::string& other, const std::string& interfaces) {
+  GRADWIRE_ASSIGN_OR_RETURN(const auto addresses, net::resolve(other, 0));
+  GRADWIRE_ASSIGN_OR_RETURN(const auto rails,
+                            bootstrap::choose_local_rails(interfaces, addresses.front()));
+  return rails.front().address.host();
 }
 
 std::optional<std::uint16_t> free_port_here(const net::SocketAddress& address) {
@@ -84,16 +138,17 @@ std::optional<std::uint16_t> free_port_here(const net::SocketAddress& address) {
 
 }  // namespace
 
-std::string default_master_address(const HostEntry& first, bool all_here) {
-  if (all_here && first.address.empty()) return "127.0.0.1";
+std::string default_master_address(const HostEntry& first, const HostEntry* other,
+                                   const std::string& interfaces) {
+  if (!other && first.address.empty()) return "127.0.0.1";
   const std::string address = address_of(first);
-  if (!all_here && is_this_host(first) && only_loopback(address)) {
-    refuse(
-        "other hosts cannot reach rank 0 at \"{}\", which resolves to this host's "
-        "loopback interface: pass an address that they can reach with --master-addr",
-        address);
-  }
-  return address;
+  if (!other || !first.address.empty() || !is_loopback_here(address)) return address;
+  const auto reachable = address_towards(address_of(*other), interfaces);
+  if (reachable && !bootstrap::is_loopback(*reachable)) return *reachable;
+  refuse(
+      "other hosts cannot reach rank 0 at \"{}\", which is a loopback address on this host{}: pass "
+      "an address that they can reach with --master-addr",
+      address, reachable ? "" : fmt::format(" ({})", reachable.error().message));
 }
 
 std::uint16_t free_master_port(const std::string& address) {
@@ -143,8 +198,16 @@ std::string secret_of(const LaunchOptions& options, const std::string& address) 
   return given;
 }
 
-bool all_here(const std::vector<RankPlan>& ranks) {
-  return std::none_of(ranks.begin(), ranks.end(), [](const RankPlan& r) { return r.remote; });
+/// Returns a host with ranks other than the first; null if all ranks are on this host.
+const HostEntry* other_host(const std::vector<RankPlan>& ranks) {
+  if (std::ranges::none_of(ranks, &RankPlan::remote)) return nullptr;
+  const auto other = std::ranges::find_if(
+      ranks, [&](const RankPlan& rank) { return rank.place.host != ranks.front().place.host; });
+  return other == ranks.end() ? &ranks.front().host : &other->host;
+}
+
+std::string interfaces_of(const LaunchOptions& options) {
+  return options.interface.empty() ? own_variables()["GRADWIRE_INTERFACE"] : options.interface;
 }
 
 std::uint16_t master_port_of(const LaunchOptions& options, const std::string& address) {
@@ -157,9 +220,10 @@ std::uint16_t master_port_of(const LaunchOptions& options, const std::string& ad
 
 VariableList shared_variables(const LaunchOptions& options, const std::vector<RankPlan>& ranks,
                               const std::string& run) {
-  const std::string address = options.master_address.empty()
-                                  ? default_master_address(ranks.front().host, all_here(ranks))
-                                  : options.master_address;
+  const std::string address =
+      options.master_address.empty()
+          ? default_master_address(ranks.front().host, other_host(ranks), interfaces_of(options))
+          : options.master_address;
   const std::uint16_t port = master_port_of(options, address);
   VariableList variables{{"WORLD_SIZE", std::to_string(ranks.size())},
                          {"MASTER_ADDR", address},

@@ -57,6 +57,11 @@ struct LaunchOptions {
   std::string name = "gradwire run";  ///< Prefix of the launcher's own messages.
 };
 
+/// Returns the program as it runs on every host: a .py file in Python, and `python`, `python3` and
+/// `python3.N` as the absolute path of the first in `path` ($PATH), so that all hosts run the same
+/// interpreter. Unchanged if `path` has none, or for any other program.
+std::vector<std::string> with_interpreter(std::vector<std::string> program, std::string_view path);
+
 /// Starts the ranks, passes on their output and the launcher's signals, and waits for them. When a
 /// rank fails, the others get SIGTERM and, after the grace period, SIGKILL. SIGINT, SIGTERM, SIGHUP
 /// and SIGQUIT are passed on and start the same grace period; a second SIGINT kills at once.
@@ -73,10 +78,13 @@ struct LaunchOptions {
 /// reaps all of them). Call it from a single-threaded process without other children.
 int launch(const LaunchOptions& options);
 
-/// Returns the default of --master-addr for a rank 0 that runs on `first`: 127.0.0.1 if all ranks
-/// are on this host (`all_here`), else the address of `first`. Throws Exception(invalid_argument)
-/// if other hosts could not reach it.
-std::string default_master_address(const HostEntry& first, bool all_here);
+/// Returns the default of --master-addr for a rank 0 that runs on `first`. `other`: another host of
+/// the job; null if all ranks are on this host, which gives 127.0.0.1. Else the address of `first`.
+/// If that is loopback here, as with Debian's "127.0.1.1 NAME" in /etc/hosts: the address of the
+/// first of the `interfaces` (as in GRADWIRE_INTERFACE), by default of the one on the route to
+/// `other`. Throws Exception(invalid_argument) if there is none.
+std::string default_master_address(const HostEntry& first, const HostEntry* other,
+                                   const std::string& interfaces = "");
 
 /// Returns a port for rank 0 to listen on. If `address` belongs to this host, the port is free now.
 /// Otherwise it is drawn from 20000..29999, below the range of ephemeral ports, so that it is

@@ -129,8 +129,13 @@ void declare_launch_arguments(CLI::App& app, LaunchArguments& given) {
   declare_settings(app, given);
 }
 
+bool LaunchArguments::starts_ranks(const bootstrap::Job& job) const {
+  if (ranks == 0 && hosts.empty() && hostfile.empty()) return false;
+  return job.launcher == "none" || (job.world_size == 1 && ranks_to_start(*this) > 1);
+}
+
 void check_fits(const LaunchArguments& given, const bootstrap::Job& job) {
-  if (job.launcher == "none" || (given.ranks == 0 && given.hosts.empty())) return;
+  if (given.starts_ranks(job) || (given.ranks == 0 && given.hosts.empty())) return;
   const std::optional<int> ranks = given.ranks > 0 ? std::optional(given.ranks) : std::nullopt;
   const std::size_t asked = given.hosts.empty()
                                 ? static_cast<std::size_t>(given.ranks)

@@ -21,11 +21,9 @@ struct LaunchArguments {
   std::vector<std::string> variables;
 
   /// Returns true if the options ask this process to start ranks, and it is not a rank of `job`
-  /// itself.
-  bool starts_ranks(const bootstrap::Job& job) const {
-    const bool asked = ranks > 0 || !hosts.empty() || !hostfile.empty();
-    return asked && job.launcher == "none";
-  }
+  /// itself. A job of one rank is left over in the environment, or is an interactive shell of
+  /// Slurm, if more ranks are asked for. Throws as ranks_to_start().
+  bool starts_ranks(const bootstrap::Job& job) const;
 };
 
 /// Adds the options to a command's. `given` must outlive `app`.

@@ -29,6 +29,8 @@ SpawnRequest local_request(const RankPlan& plan, const LaunchOptions& options, b
   for (const auto& [name, value] : plan.variables) variables[name] = value;
   const int threads = std::max(1, usable_cores() / plan.place.local_world_size);
   variables.try_emplace("OMP_NUM_THREADS", std::to_string(threads));
+  // Output goes through a pipe, where Python would keep it until a buffer is full, or lose it.
+  variables.try_emplace("PYTHONUNBUFFERED", "1");
   return {options.program, entries_of(variables), false, !plain, true};
 }
 
@@ -162,7 +164,10 @@ void RankProcess::find_ready_line(Stream& stream, std::string_view text) {
   const std::size_t end = at == std::string::npos ? at : greeting_.find('\n', at);
   if (end == std::string::npos) return;
   remote_process_ = greeting_.substr(at + begin.size(), end - at - begin.size());
-  const std::string rest = greeting_.substr(0, at) + greeting_.substr(end + 1);
+  // What the host's login files print is not the rank's output, which may be JSON.
+  err_.lines.feed(greeting_.substr(0, at), err_.sink.buffer());
+  err_.lines.finish(err_.sink.buffer());
+  const std::string rest = greeting_.substr(end + 1);
   greeting_.clear();
   stream.lines.feed(rest, stream.sink.buffer());
 }

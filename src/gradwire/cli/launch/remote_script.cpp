@@ -56,6 +56,7 @@ exec 3<&-
     OMP_NUM_THREADS=$((cores > {local_world_size} ? cores / {local_world_size} : 1))
     export OMP_NUM_THREADS
   fi
+  export PYTHONUNBUFFERED="${{PYTHONUNBUFFERED-1}}"
   own_session=$(command -v setsid) || own_session=
   exec $own_session sh -c '
     printf "%s %s\n" {ready} $$

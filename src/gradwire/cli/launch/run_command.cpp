@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
@@ -9,7 +11,8 @@ namespace gradwire::cli {
 namespace {
 
 constexpr const char* kAbout = R"(gradwire run [OPTIONS] [--] PROGRAM [ARGUMENTS]
-starts PROGRAM as the ranks of a job and waits for them.
+starts PROGRAM as the ranks of a job and waits for them. A PROGRAM that ends in .py, and one called
+python or python3, runs in the first Python of this PATH, at that path on every host.
 
 Each rank has RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT (by default a
 free port) and GRADWIRE_SECRET (generated unless it is set) in its environment, and /dev/null as
@@ -42,7 +45,11 @@ void declare(CLI::App& app, Given& given) {
 
 LaunchOptions options_of(const Given& given) {
   LaunchOptions options = launch_options_of(given.launch);
-  options.program = given.program;
+  // A PATH that --env gives to the ranks decides there.
+  const bool own_path = std::ranges::any_of(
+      options.variables, [](const auto& variable) { return variable.first == "PATH"; });
+  options.program =
+      own_path ? given.program : with_interpreter(given.program, own_variables()["PATH"]);
   if (given.no_prefix) options.output = RankOutput::unchanged;
   options.grace = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(given.grace));
   return options;
@@ -68,9 +75,7 @@ int run_command(int argc, char** argv) {
     return 2;
   }
   if (given.program.front().starts_with('-')) {
-    fmt::print(stderr, "gradwire run: unknown option {} (see gradwire run --help)\n",
-               given.program.front());
-    return 2;
+    return report_unexpected(app, given.program);
   }
   return launch(read_arguments([&] { return options_of(given); }));
 }
