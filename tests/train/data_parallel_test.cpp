@@ -354,6 +354,22 @@ TEST(DataParallel, FrozenParametersStayOut) {
   });
 }
 
+TEST(DataParallel, AParameterThatIsFrozenNoMoreIsAnErrorThatNamesIt) {
+  run_on_threads(2, [](const auto& group) {
+    TwoLayers layers;
+    layers->a->weight.set_requires_grad(false);
+    DataParallel model(layers, {.process_group = group});
+    model(input_of(0), true, true).sum().backward();
+    layers->a->weight.set_requires_grad(true);
+    try {
+      model(input_of(0), true, true);
+      ADD_FAILURE() << "the gradient of a.weight would have stayed on this rank";
+    } catch (const Exception& error) {
+      EXPECT_THAT(error.what(), HasSubstr("'a.weight' is trainable, but was absent or frozen"));
+    }
+  });
+}
+
 TEST(DataParallel, HooksGoWithIt) {
   run_on_threads(2, [](const auto& group) {
     TwoLayers mine;

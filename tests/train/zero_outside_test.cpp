@@ -207,6 +207,11 @@ TEST_P(OutsideZero, AParameterThatIsFrozenNoMoreIsAnErrorThatNamesIt) {
       Each(AllOf(HasSubstr("'frozen'"), HasSubstr("frozen when the Zero was constructed"))));
 }
 
+TEST_P(OutsideZero, AParameterThatIsFrozenIsAnErrorThatNamesIt) {
+  EXPECT_THAT(errors_after([](ZeroNet& net, auto&) { net->head->bias.requires_grad_(false); }),
+              Each(AllOf(HasSubstr("'head.bias'"), HasSubstr("go on moving it"))));
+}
+
 TEST_P(OutsideZero, WritesThatAStepWouldUndoAreAnError) {
   const auto write = [](ZeroNet& net, auto&) {
     const torch::NoGradGuard no_grad;

@@ -28,6 +28,14 @@ std::vector<NamedTensor> all_buffers(const torch::nn::Module& module) {
   return each_once(module.named_buffers());
 }
 
+std::string first_unknown_trainable(const torch::nn::Module& module,
+                                    const std::function<bool(const torch::Tensor&)>& known) {
+  for (const auto& item : module.named_parameters()) {
+    if (item.value().requires_grad() && !known(item.value())) return item.key();
+  }
+  return "";
+}
+
 std::vector<NamedTensor> trainable_parameters(const torch::nn::Module& module) {
   auto parameters = all_parameters(module);
   std::erase_if(parameters, [](const auto& p) { return !p.tensor.requires_grad(); });

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,11 @@ std::vector<NamedTensor> trainable_parameters(const torch::nn::Module& module);
 
 /// All parameters, trainable or not, each once.
 std::vector<NamedTensor> all_parameters(const torch::nn::Module& module);
+
+/// Returns the name of the first parameter that requires a gradient, but for which `known` returns
+/// false; "" if there is none.
+std::string first_unknown_trainable(const torch::nn::Module& module,
+                                    const std::function<bool(const torch::Tensor&)>& known);
 
 /// The module's buffers, each once.
 std::vector<NamedTensor> all_buffers(const torch::nn::Module& module);

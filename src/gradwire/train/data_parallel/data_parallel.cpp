@@ -85,8 +85,23 @@ DataParallelCore::~DataParallelCore() {
 
 void DataParallelCore::before_forward(const torch::nn::Module& module) {
   const bool training = module.is_training() && torch::GradMode::is_enabled();
+  if (training) require_own_module(module);
   if (broadcast_buffers_ && synchronizes() && training) synchronize_buffers();
   if (!forward_awaits_ || !training) finish();
+}
+
+/// A parameter without hooks would be trained by each rank alone, or not at all.
+void DataParallelCore::require_own_module(const torch::nn::Module& module) const {
+  const auto unknown = first_unknown_trainable(
+      module, [this](const torch::Tensor& parameter) { return replicated_->has(parameter); });
+  if (unknown.empty()) return;
+  const auto text = fmt::format(
+      "rank {}: DataParallel: '{}' is trainable, but was absent or frozen when the DataParallel "
+      "was "
+      "constructed, so its gradient would not be averaged; construct a new one from the module",
+      rank(), unknown);
+  abort_group(*group_, text);
+  throw Exception(ErrorKind::invalid_argument, text);
 }
 
 void DataParallelCore::after_forward(const std::vector<torch::Tensor>& outputs) {

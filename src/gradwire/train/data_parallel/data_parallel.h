@@ -77,6 +77,7 @@ class DataParallelCore : public SyncControl {
   step::StepStats stats() const;
 
  private:
+  void require_own_module(const torch::nn::Module& module) const;
   void require_stepped(const std::vector<torch::Tensor>& outputs) const;
 
   ProcessGroup group_;

@@ -61,6 +61,11 @@ class ReplicatedStep final : public BlockObserver,
   /// Exception(invalid_argument) if an earlier backward left parameters without a gradient.
   void prepare(const std::vector<torch::Tensor>& outputs, bool synchronize);
 
+  /// Returns true if the tensor is one of the parameters.
+  bool has(const torch::Tensor& parameter) const {
+    return unit_of_.contains(parameter.unsafeGetTensorImpl());
+  }
+
   /// Starts one step of the optimizers, after which the gradients are cleared. Runs at once if no
   /// gradient is in flight, otherwise as units are awaited.
   void begin_step(BeforeStep before);

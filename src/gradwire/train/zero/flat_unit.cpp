@@ -76,7 +76,10 @@ std::vector<FlatUnit::Piece> FlatUnit::pieces() const {
   for (const auto& member : members_) {
     const auto begin = std::max(first, member.offset);
     const auto end = std::min(last, member.offset + member.parameter.numel());
+    // A parameter without elements is a piece of one rank, so that checkpoints contain it.
+    const bool empty_here = member.parameter.numel() == 0 && options_.rank == 0;
     if (begin < end) found.push_back({&member, begin - member.offset, begin - first, end - begin});
+    if (empty_here) found.push_back({&member, 0, 0, 0});
   }
   return found;
 }

@@ -440,6 +440,7 @@ void ZeroCore::before_forward(const torch::nn::Module& module) {
   training_ = torch::GradMode::is_enabled();
   if (training_) {
     require_own_module(module);
+    require_trainable_members();
     require_own_parameters();
   }
   if (options_.broadcast_buffers && synchronizes() && training_ && module.is_training())
@@ -587,14 +588,28 @@ void ZeroCore::fail(ErrorKind kind, const std::string& message) const {
 }
 
 void ZeroCore::require_own_module(const torch::nn::Module& module) const {
-  for (const auto& item : module.named_parameters()) {
-    const auto& parameter = item.value();
-    if (!parameter.requires_grad() || unit_of_.contains(parameter.unsafeGetTensorImpl())) continue;
-    fail(
-        ErrorKind::invalid_argument,
-        fmt::format("'{}' is trainable, but was absent or frozen when the Zero was constructed, so "
-                    "it would never be stepped; {}",
-                    item.key(), kRemedy));
+  const auto unknown = first_unknown_trainable(module, [this](const torch::Tensor& parameter) {
+    return unit_of_.contains(parameter.unsafeGetTensorImpl());
+  });
+  if (!unknown.empty()) {
+    fail(ErrorKind::invalid_argument,
+         fmt::format("'{}' is trainable, but was absent or frozen when the Zero was constructed, "
+                     "so it would never be stepped; {}",
+                     unknown, kRemedy));
+  }
+}
+
+/// A shard holds parts of several parameters: its optimizer cannot leave one of them out, and its
+/// momentum would go on moving it.
+void ZeroCore::require_trainable_members() const {
+  for (const auto& unit : units_) {
+    for (const auto& member : unit.members()) {
+      if (member.parameter.requires_grad()) continue;
+      fail(ErrorKind::invalid_argument,
+           fmt::format("'{}' was trainable when the Zero was constructed and is frozen now, but "
+                       "momentum and weight decay would go on moving it; {}",
+                       member.name, kRemedy));
+    }
   }
 }
 

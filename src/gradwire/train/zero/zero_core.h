@@ -180,6 +180,7 @@ class ZeroCore final : public SyncControl,
 
   void require_stepped(const std::vector<torch::Tensor>& outputs) const;
   void require_own_module(const torch::nn::Module& module) const;
+  void require_trainable_members() const;
   void require_own_parameters() const;
   ArgumentName name(std::string_view what) const { return {"Zero", what, rank()}; }
   [[noreturn]] void fail(ErrorKind kind, const std::string& message) const;
