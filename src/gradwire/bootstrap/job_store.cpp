@@ -36,18 +36,18 @@ Connection stream_over(AuthenticatedSocket connection) {
 /// Retries until rank 0 accepts the connection.
 Result<Connection> connect(const net::HostNetwork& network, const Job& job,
                            net::Deadline deadline) {
-  const Time start = deadline.clock().now();
-  for (Backoff backoff;; backoff.pause(network, deadline)) {
-    auto connected = connect_once(network, rank_zero(job), deadline);
+  const RankZero to = rank_zero(job);
+  Attempts attempts(network, to, deadline);
+  for (;;) {
+    auto connected = connect_once(network, to, deadline);
     if (connected) return stream_over(std::move(connected->connection));
-    if (!may_pass(connected.error())) return tl::unexpected<Error>(connected.error());
+    GRADWIRE_RETURN_IF_ERROR(attempts.after(connected.error()));
     if (deadline.passed()) {
-      const auto waited = std::chrono::duration<double>(deadline.at() - start).count();
-      return failure(
-          ErrorKind::timeout,
-          fmt::format("cannot reach the job's store on rank 0 at {}:{} within {:.3g} s "
-                      "({}); has rank 0 started, and can this host reach that address?",
-                      job.master_address, job.master_port, waited, connected.error().message));
+      return failure(ErrorKind::timeout,
+                     fmt::format("cannot reach the job's store on rank 0 at {}:{} within {:.3g} s "
+                                 "({}); has rank 0 started, and can this host reach that address?",
+                                 job.master_address, job.master_port, attempts.seconds(),
+                                 connected.error().message));
     }
   }
 }

@@ -30,24 +30,35 @@ struct RankZeroConnection {
 
 /// Makes one attempt: tries the addresses of the host in order, each for at most 5 s (longer than a
 /// server's timeout for unauthenticated peers, behind which this client may queue). Blocks. Fails
-/// like connect_and_authenticate(), and with timeout if the name does not resolve: in some clusters
-/// a host name resolves only once the host is up.
+/// like connect_and_authenticate(), and as net::resolve() if the name does not resolve.
 Result<RankZeroConnection> connect_once(const net::HostNetwork& network, const RankZero& to,
                                         net::Deadline deadline);
 
-/// Returns true if the error may only mean that rank 0 has not started yet, or that this process is
-/// out of file descriptors.
-bool may_pass(const Error& error);
-
-/// Exponential back-off between attempts, from 5 to 200 ms: there is no event for "rank 0 has
-/// started".
-class Backoff {
+/// Attempts to connect, until the deadline: there is no event for "rank 0 has started". Pauses grow
+/// from 5 to 200 ms. After 8 s it warns once of what it waits for.
+class Attempts {
  public:
-  /// Blocks, at most until the deadline.
-  void pause(const net::HostNetwork& network, net::Deadline deadline);
+  Attempts(const net::HostNetwork& network, const RankZero& to, net::Deadline deadline)
+      : network_(network), to_(to), deadline_(deadline), start_(deadline.clock().now()) {}
+
+  /// Pauses after a failed attempt, at most until the deadline. Fails with `error` if it cannot
+  /// pass: rank 0 may not have started yet, or this process may be out of file descriptors. A name
+  /// that does not exist may appear within 10 s: in some clusters it does when the host is up.
+  Status after(const Error& error);
+
+  /// Returns the seconds from the first attempt to the deadline.
+  double seconds() const;
 
  private:
+  bool may_pass(const Error& error) const;
+  Duration waited() const { return deadline_.clock().now() - start_; }
+
+  const net::HostNetwork& network_;
+  const RankZero& to_;
+  net::Deadline deadline_;
+  Time start_;
   Duration pause_ = std::chrono::milliseconds(5);
+  bool warned_ = false;
 };
 
 }  // namespace gradwire::bootstrap

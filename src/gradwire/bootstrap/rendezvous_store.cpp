@@ -46,11 +46,11 @@ struct RendezvousStore::Reply {
 Result<std::unique_ptr<RendezvousStore>> RendezvousStore::connect(const net::HostNetwork& network,
                                                                   const Member& member,
                                                                   net::Deadline deadline) {
-  const Time start = deadline.clock().now();
-  Backoff backoff;
+  const RankZero to = rank_zero(member);
+  Attempts attempts(network, to, deadline);
   Error last;
   for (;;) {
-    Result<RankZeroConnection> attempt = connect_once(network, rank_zero(member), deadline);
+    Result<RankZeroConnection> attempt = connect_once(network, to, deadline);
     Status joined;
     if (attempt) {
       std::unique_ptr<RendezvousStore> store(
@@ -60,19 +60,17 @@ Result<std::unique_ptr<RendezvousStore>> RendezvousStore::connect(const net::Hos
       if (store->failed_) return tl::unexpected<Error>(*store->failed_);
     }
     const Error error = attempt ? joined.error() : attempt.error();
-    if (!may_pass(error)) return tl::unexpected<Error>(error);
+    GRADWIRE_RETURN_IF_ERROR(attempts.after(error));
     // If this client's deadline cut the last attempt short, its error says nothing about rank 0.
     const bool cut_short = error.kind == ErrorKind::timeout && deadline.passed();
     if (!cut_short || last.message.empty()) last = error;
     if (deadline.passed() && last.kind == ErrorKind::system) return tl::unexpected<Error>(last);
     if (deadline.passed()) {
-      const auto waited = std::chrono::duration<double>(deadline.at() - start).count();
       return failure(ErrorKind::timeout,
                      fmt::format("rank 0 has not joined at {}:{} within {:.3g} s ({}); is it "
                                  "started, and can this host reach that address?",
-                                 member.host, member.port, waited, last.message));
+                                 member.host, member.port, attempts.seconds(), last.message));
     }
-    backoff.pause(network, deadline);
   }
 }
 
