@@ -10,6 +10,7 @@
 #include "gradwire/base/refuse.h"
 #include "gradwire/checkpoint/checkpoint_folder.h"
 #include "gradwire/checkpoint/checkpoint_reader.h"
+#include "gradwire/checkpoint/consolidate.h"
 #include "gradwire/train/checkpoint/safetensors.h"
 
 namespace gradwire::python {
@@ -26,9 +27,12 @@ class VerifiedCheckpoint {
     for (const auto& tensor : reader_.manifest().tensors) by_name_[tensor.name] = &tensor;
   }
 
-  std::vector<std::string> names() const {
+  /// The model's tensors, or those of its optimizer, in the order of the module.
+  std::vector<std::string> names(bool optimizer) const {
     std::vector<std::string> names;
     for (const auto& tensor : reader_.manifest().tensors) names.push_back(tensor.name);
+    const auto states = checkpoint::optimizer_states(names);
+    std::erase_if(names, [&](const auto& name) { return states.contains(name) != optimizer; });
     return names;
   }
 
@@ -62,7 +66,7 @@ void bind_checkpoint(py::module_& module) {
   module.def("manifest_text", &checked_manifest_text, py::arg("path"), Unlocked());
   py::class_<VerifiedCheckpoint, std::shared_ptr<VerifiedCheckpoint>>(module, "VerifiedCheckpoint")
       .def(py::init<const std::string&>(), py::arg("path"), Unlocked())
-      .def("names", &VerifiedCheckpoint::names)
+      .def("names", &VerifiedCheckpoint::names, py::arg("optimizer"))
       .def("read", &VerifiedCheckpoint::read, py::arg("name"), Unlocked());
 }
 

@@ -124,8 +124,9 @@ class VerifiedCheckpoint:
     ValueError that names a damaged file."""
 
     def __init__(self, path: bytes) -> None: ...
-    def names(self) -> list[str]:
-        """Names of all tensors, the optimizer's included, in the order in which they were saved."""
+    def names(self, optimizer: bool) -> list[str]:
+        """Names of the model's tensors, or of its optimizer's states, in the order in which they
+        were saved."""
 
     def read(self, name: str) -> Tensor:
         """Returns a whole tensor. Raises ValueError."""

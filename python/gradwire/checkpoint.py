@@ -14,7 +14,7 @@ same code as in C++. docs/checkpoints.md describes the files.
 import json
 import os
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -27,6 +27,7 @@ __all__ = ["find", "load_manifest", "load_state_dict", "load_optimizer_states",
 Path = str | os.PathLike[str]
 
 _OPTIMIZER = "optimizer."
+_WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 
 
 def find(path: Path) -> pathlib.Path:
@@ -60,9 +61,14 @@ def load_optimizer_state_dict(
     path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer
 ) -> dict[str, Any]:
     """Returns the optimizer states for Optimizer.load_state_dict(). `optimizer` must have the
-    model's parameters, in any groups; its settings are kept."""
+    model's parameters, in any groups; its settings are kept. The model may be wrapped, by
+    DistributedDataParallel or torch.compile. Raises ValueError if no parameter has a state."""
     states = load_optimizer_states(path)
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    names = {id(parameter): _unwrapped(name) for name, parameter in model.named_parameters()}
+    if states and not states.keys() & set(names.values()):
+        raise ValueError(f"{find(path)} has optimizer states of {_some(states)}, but this model has "
+                         f"parameters {_some(names.values())}: pass the model as it was saved, or "
+                         "use another checkpoint")
     result = optimizer.state_dict()
     for group, packed in zip(optimizer.param_groups, result["param_groups"]):
         for parameter, index in zip(group["params"], packed["params"]):
@@ -71,9 +77,21 @@ def load_optimizer_state_dict(
     return result
 
 
+def _unwrapped(name: str) -> str:
+    """Returns a parameter's name without what DistributedDataParallel, torch.compile, FSDP and
+    activation checkpoints put before the names of what they wrap."""
+    parts = [part for part in name.split(".") if part not in _WRAPPERS]
+    return ".".join(parts[1:] if parts[0] == "module" else parts)
+
+
+def _some(names: Iterable[str]) -> str:
+    """Returns the first names, for messages."""
+    listed = sorted(names)
+    return ", ".join(listed[:3]) + (", ..." if len(listed) > 3 else "")
+
+
 def _tensors(path: Path, optimizer: bool) -> Iterator[tuple[str, torch.Tensor]]:
     """Yields (name, tensor) of the model or of its optimizer."""
     checkpoint = _core.VerifiedCheckpoint(os.fsencode(find(path)))
-    for name in checkpoint.names():
-        if name.startswith(_OPTIMIZER) == optimizer:
-            yield name, checkpoint.read(name)
+    for name in checkpoint.names(optimizer):
+        yield name, checkpoint.read(name)

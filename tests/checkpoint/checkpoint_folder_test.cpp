@@ -171,6 +171,13 @@ TEST_F(CheckpointFolder, TheManifestGoesThroughItsText) {
       HasSubstr("within the"));
 }
 
+TEST(OptimizerStates, AreToldFromLayersOfThatName) {
+  EXPECT_THAT(checkpoint::optimizer_states(
+                  {"optimizer.weight", "optimizer.exp_avg.optimizer.weight", "optimizer.step.bias",
+                   "a.b", "optimizer.step.a.b", "optimizer.exp_avg.a"}),
+              ElementsAre("optimizer.exp_avg.optimizer.weight", "optimizer.step.a.b"));
+}
+
 TEST_F(CheckpointFolder, ConsolidatesIntoOneFileThatHoldsTheSame) {
   write(7, 1, 4);
   const checkpoint::CheckpointReader reader(place / "step-000007");

@@ -48,11 +48,12 @@ def sealed(manifest):
     return json.dumps({**manifest, "checksum": crc32c(content)})
 
 
-def write(folder, step, sequence, scale=1.0):
-    """Writes a checkpoint of three ranks."""
+def write(folder, step, sequence, scale=1.0, weight="weight"):
+    """Writes a checkpoint of three ranks: a weight and its mean gradient."""
     path = folder / f"step-{step:06}"
     path.mkdir(parents=True)
-    tensors = {"weight": (scale * WEIGHTS, []), "optimizer.exp_avg.weight": (scale * MOMENTS, [])}
+    tensors = {weight: (scale * WEIGHTS, []),
+               f"optimizer.exp_avg.{weight}": (scale * MOMENTS, [])}
     files = []
     for rank in range(RANKS):
         mine = {f"{name}@{100 * rank}": tensor.flatten()[100 * rank:100 * (rank + 1)]
@@ -117,6 +118,38 @@ class Whole(Case):
         for path in (self.out / "nowhere", self.out / "empty"):
             with self.assertRaisesRegex(FileNotFoundError, str(path)):
                 checkpoint.load_state_dict(path)
+
+
+    def test_of_layers_whose_names_mean_something_else(self):
+        for name in ("optimizer.weight", "optimizer.step.weight", "step", "__metadata__.x"):
+            path = write(self.out / name, 1, 1, weight=name)
+            with self.subTest(name):
+                self.assertEqual(list(checkpoint.load_state_dict(path)), [name])
+                states = checkpoint.load_optimizer_states(path)
+                self.assertEqual({key: list(value) for key, value in states.items()},
+                                 {name: ["exp_avg"]})
+
+    def test_states_are_found_in_wrapped_models(self):
+        class Wrapper(torch.nn.Module):
+            def __init__(self, name, inner):
+                super().__init__()
+                self.add_module(name, inner)
+
+        model = torch.nn.Linear(10, 30, bias=False)
+        optimizer = torch.optim.Adam(model.parameters())
+        for names in (["module"], ["_orig_mod"], ["module", "_orig_mod"], ["_orig_mod", "module"],
+                      ["_fsdp_wrapped_module", "_checkpoint_wrapped_module"]):
+            wrapped = model
+            for name in reversed(names):
+                wrapped = Wrapper(name, wrapped)
+            found = checkpoint.load_optimizer_state_dict(self.out, wrapped, optimizer)
+            self.assertTrue(torch.equal(found["state"][0]["exp_avg"], MOMENTS), names)
+
+    def test_states_of_another_model_are_an_error(self):
+        model = torch.nn.Sequential(torch.nn.Linear(10, 30, bias=False))
+        optimizer = torch.optim.Adam(model.parameters())
+        with self.assertRaisesRegex(ValueError, "states of weight, but .* parameters 0.weight"):
+            checkpoint.load_optimizer_state_dict(self.out, model, optimizer)
 
 
 class DamagedFiles(Case):

@@ -8,6 +8,8 @@
 
 #include "gradwire/base/error.h"
 #include "gradwire/checkpoint/checkpoint_folder.h"
+#include "gradwire/checkpoint/checkpoint_reader.h"
+#include "gradwire/checkpoint/consolidate.h"
 #include "gradwire/recipe/trainer.h"
 #include "gradwire/train/checkpoint/safetensors.h"
 #include "tests/data/idx_files.h"
@@ -181,6 +183,24 @@ TEST_F(ResumeTest, ZeroWithACodecGoesOnInAnotherStageOrOnOtherRanks) {
   config.zero.stage = 3;
   train_to("resumed");
   EXPECT_TRUE(std::filesystem::exists(model_in("resumed")));
+}
+
+/// The way for a model that no rank can hold.
+TEST_F(ResumeTest, CheckpointsAreWrittenWithoutAFileOfTheWholeModel) {
+  config.parallel.codec = "none";
+  config.zero.stage = 3;
+  config.checkpoint = "";
+  train_to("parts");
+  EXPECT_FALSE(std::filesystem::exists(model_in("parts")));
+  config.checkpoint = "model.safetensors";
+  train_to("whole");
+  const checkpoint::CheckpointReader reader(
+      checkpoint::find_checkpoint(folder / "parts" / "checkpoints"));
+  checkpoint::consolidate(reader, folder / "made.safetensors", false);
+  const auto made = load_safetensors(folder / "made.safetensors").tensors;
+  const auto whole = load_safetensors(model_in("whole")).tensors;
+  ASSERT_EQ(made.size(), whole.size());
+  for (const auto& [name, tensor] : whole) EXPECT_TRUE(torch::equal(made.at(name), tensor)) << name;
 }
 
 TEST_F(ResumeTest, OnOtherRanksItIsTheSameTraining) {

@@ -144,11 +144,6 @@ TEST(TrainConfig, Fp16DoesNotOverlapTheNextForward) {
               AllOf(HasSubstr("precision"), HasSubstr("bf16")));
 }
 
-TEST(TrainConfig, CheckpointsToGoOnFromNeedAFile) {
-  EXPECT_THAT(error_of(R"({"checkpoint": "", "checkpoint_every": 5})"),
-              HasSubstr("checkpoint_every"));
-}
-
 TEST(TrainConfig, SettingsGoBeforeTheFile) {
   const TemporaryFolder folder;
   write_file(folder / "c.json", "{\"epochs\": 3, // as in C++\n \"model\": {\"hidden\": 5}}");

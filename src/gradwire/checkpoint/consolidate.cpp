@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <map>
 #include <span>
-#include <vector>
+#include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -17,8 +18,13 @@ constexpr std::size_t kChunkBytes = 4 << 20;
 
 std::map<std::string, const ManifestTensor*> wanted(const Manifest& manifest, bool optimizer) {
   std::map<std::string, const ManifestTensor*> by_name;
+  std::vector<std::string> names;
   for (const auto& tensor : manifest.tensors) {
-    if (optimizer || !tensor.name.starts_with(kOptimizerPrefix)) by_name[tensor.name] = &tensor;
+    by_name[tensor.name] = &tensor;
+    names.push_back(tensor.name);
+  }
+  if (!optimizer) {
+    for (const auto& state : optimizer_states(std::move(names))) by_name.erase(state);
   }
   return by_name;
 }
@@ -37,6 +43,19 @@ void copy_tensor(const CheckpointReader& checkpoint, const ManifestTensor& tenso
 }
 
 }  // namespace
+
+std::set<std::string> optimizer_states(std::vector<std::string> names) {
+  constexpr std::string_view kPrefix = kOptimizerPrefix;
+  std::ranges::sort(names, {}, &std::string::size);  // A parameter is shorter than its states.
+  std::set<std::string> parameters;
+  std::set<std::string> states;
+  for (auto& name : names) {
+    const auto dot = name.starts_with(kPrefix) ? name.find('.', kPrefix.size()) : name.npos;
+    const bool is_state = dot != name.npos && parameters.contains(name.substr(dot + 1));
+    (is_state ? states : parameters).insert(std::move(name));
+  }
+  return states;
+}
 
 Consolidation consolidate(const CheckpointReader& checkpoint, const std::filesystem::path& output,
                           bool optimizer) {

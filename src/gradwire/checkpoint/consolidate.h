@@ -2,6 +2,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "gradwire/checkpoint/checkpoint_reader.h"
 
@@ -9,6 +12,11 @@ namespace gradwire::checkpoint {
 
 /// Prefix of an optimizer's tensors: "optimizer.exp_avg.0.weight".
 inline constexpr const char* kOptimizerPrefix = "optimizer.";
+
+/// Returns those of a checkpoint's tensor names that are states of an optimizer:
+/// "optimizer.STATE.PARAMETER" for a parameter of the model. A layer may be called `optimizer` too:
+/// "optimizer.weight", whose own state is "optimizer.STATE.optimizer.weight".
+std::set<std::string> optimizer_states(std::vector<std::string> names);
 
 struct Consolidation {
   std::size_t tensors = 0;

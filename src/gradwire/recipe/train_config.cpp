@@ -458,9 +458,6 @@ void check_together(JsonFields& root, const TrainConfig& config) {
           "its loss scale; leave one of them out");
     }
   }
-  if (config.checkpoint_every > 0 && config.checkpoint.empty()) {
-    refuse("checkpoint_every needs a checkpoint to write; checkpoint is \"\"");
-  }
 }
 
 /// Keys are sorted. A path from the command line may not be UTF-8, which JSON requires.

@@ -58,7 +58,7 @@ const checkpoint::ManifestTensor* source_of(
     const std::map<std::string, const checkpoint::ManifestTensor*>& by_name) {
   const auto found = by_name.find(piece.name);
   if (found == by_name.end()) {
-    if (!piece.name.starts_with(checkpoint::kOptimizerPrefix)) {
+    if (!piece.is_state) {
       refuse("'{}' [{}] of this run's model is not in {}; {}", piece.name,
              fmt::join(piece.shape, ", "), checkpoint.path.string(), another_model(checkpoint));
     }

@@ -65,7 +65,7 @@ void load_mine(const std::vector<TensorPiece>& pieces, const Tensors& saved) {
     const auto found = saved.find(kMine + piece.name);
     if (found != saved.end() && found->second.numel() == piece.data.numel()) {
       piece.data.detach().copy_(found->second);
-    } else if (!piece.name.starts_with(checkpoint::kOptimizerPrefix)) {
+    } else if (!piece.is_state) {
       refuse(
           "checkpoint: this rank's '{}' is missing; the checkpoint is of a "
           "run without local_steps",
@@ -84,6 +84,7 @@ void split_local_state(LocalSgd& local, CheckpointContent& content) {
   for (const auto& [name, tensor] : local.state()) {
     if (const auto known = common_name(name); !known.empty()) {
       common.push_back(piece_of(known, tensor));
+      common.back().is_state = name.ends_with(kVelocity);
     } else {
       content.rank_tensors.push_back({kLocal + name, tensor});
     }
@@ -91,7 +92,7 @@ void split_local_state(LocalSgd& local, CheckpointContent& content) {
   for (const auto& piece : content.pieces) {
     const auto same = [&piece](const auto& other) { return other.name == piece.name; };
     const bool stepped = std::ranges::any_of(common, same);
-    if (!stepped && !piece.name.starts_with(checkpoint::kOptimizerPrefix)) common.push_back(piece);
+    if (!stepped && !piece.is_state) common.push_back(piece);
   }
   content.pieces = std::move(common);
 }
@@ -107,11 +108,11 @@ void load_local(CheckpointLoader& loader, LocalSgd& local, const std::vector<Ten
     const auto known = common_name(name);
     if (known.empty()) continue;
     common.push_back(piece_of(known, state[name]));
+    common.back().is_state = name.ends_with(kVelocity);
     outer[known] = common.back().data;
   }
   for (const auto& piece : pieces) {
-    const bool optimizer = piece.name.starts_with(checkpoint::kOptimizerPrefix);
-    if (!optimizer && !outer.contains(piece.name)) common.push_back(piece);
+    if (!piece.is_state && !outer.contains(piece.name)) common.push_back(piece);
   }
   loader.load(common);
   if (loader.same_ranks()) {

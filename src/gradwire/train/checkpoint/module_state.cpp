@@ -34,6 +34,7 @@ std::vector<TensorPiece> ModuleState::pieces(bool make) {
         const auto& name = names.at(parameter.unsafeGetTensorImpl());
         for (const auto& [state, tensor] : states_of(*optimizer, parameter)) {
           add(pieces, fmt::format("optimizer.{}.{}", state, name), tensor);
+          pieces.back().is_state = true;
         }
       }
     }

@@ -476,9 +476,8 @@ std::vector<NamedTensor> gather_model(c10d::ProcessGroup& group,
                                       const std::vector<TensorPiece>& pieces) {
   const torch::NoGradGuard no_grad;
   CheckpointContent content;
-  std::ranges::copy_if(pieces, std::back_inserter(content.pieces), [](const TensorPiece& piece) {
-    return !piece.name.starts_with("optimizer.");
-  });
+  std::ranges::copy_if(pieces, std::back_inserter(content.pieces),
+                       [](const TensorPiece& piece) { return !piece.is_state; });
   std::vector<json> described;
   for (const auto& text : gather_texts(group, describe_pieces(content.pieces).dump())) {
     described.push_back(json::parse(text));

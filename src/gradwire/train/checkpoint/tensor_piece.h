@@ -25,6 +25,8 @@ struct TensorPiece {
   bool common = true;
   /// The box, of a parameter that is divided over the ranks of a layer. Nullopt: the whole tensor.
   std::optional<TensorPart> part = std::nullopt;
+  /// A state of the optimizer. Its name does not tell: a layer may be called `optimizer`.
+  bool is_state = false;
 
   /// Which elements of the whole tensor it has.
   BoxRange range() const { return {part.value_or(whole_part(shape)), begin, data.numel()}; }

@@ -125,6 +125,7 @@ void ShardOptimizer::append_states(const Parameter& parameter, std::vector<Tenso
         found.push_back({full_name, piece.member->parameter.sizes().vec(), piece.begin,
                          alias(tensor, piece.offset - parameter.offset, piece.count)});
       }
+      found.back().is_state = true;
     }
   }
 }
