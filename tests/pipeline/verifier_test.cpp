@@ -47,6 +47,12 @@ TEST(PipelineVerifier, RefusesSumsInAnotherOrderThanThatOfOneProcess) {
   EXPECT_EQ(kind_of(schedule), Fault::wrong_order);
 }
 
+TEST(PipelineVerifier, RefusesGradientsOfInputsInAnotherOrder) {
+  const auto of = [](const char* csv) { return value_or_throw(from_csv(csv, "a")); };
+  EXPECT_FALSE(find_fault(of("0F0,0F1,0I0,0I1,0W0,0W1\n")));
+  EXPECT_EQ(kind_of(of("0F0,0F1,0I1,0I0,0W0,0W1\n")), Fault::wrong_order);
+}
+
 TEST(PipelineVerifier, FindsRanksThatWaitForEachOther) {
   // Rank 1 wants the second forward first; rank 0 waits for the first backward before it.
   PipelineSchedule schedule = value_or_throw(from_csv("0F0,0B0,0F1,0B1\n1F1,1F0,1B0,1B1\n", "a"));
@@ -108,11 +114,12 @@ bool mutate(Mutant& schedule, Random& random) {
 }
 
 /// A second implementation of the rules: runs the ranks task by task. Returns true if each task
-/// runs once, after its inputs, and each stage sums its weight gradients in order.
+/// runs once, after its inputs, and each stage computes its gradients in order.
 bool runs(const PipelineSchedule& schedule) {
   std::map<std::tuple<char, Stage, MicroBatch>, int> done;
   std::vector<std::size_t> next(schedule.order.size());
   std::vector<MicroBatch> sums(static_cast<std::size_t>(schedule.stages()), 0);
+  std::vector<MicroBatch> inputs = sums;
   const auto may_run = [&](const Task& task) {
     const auto [what, s, i, delay] = task;
     const bool last = s + 1 == schedule.stages();
@@ -130,8 +137,10 @@ bool runs(const PipelineSchedule& schedule) {
       moved = true;
       const bool both = task.compute == Compute::backward;
       if (task.compute == Compute::forward) ++done[{'F', task.stage, task.micro_batch}];
-      if (both || task.compute == Compute::backward_input)
+      if (both || task.compute == Compute::backward_input) {
         ++done[{'I', task.stage, task.micro_batch}];
+        if (inputs[static_cast<std::size_t>(task.stage)]++ != task.micro_batch) return false;
+      }
       if (both || task.compute == Compute::backward_weight) {
         ++done[{'W', task.stage, task.micro_batch}];
         if (sums[static_cast<std::size_t>(task.stage)]++ != task.micro_batch) return false;

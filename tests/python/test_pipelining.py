@@ -176,7 +176,7 @@ class PyTorchsSchedules(Case):
 
     def test_its_order_of_sums_is_noticed(self):
         """LoopedBFS runs the backwards from the last micro-batch to the first."""
-        with self.assertRaisesRegex(ValueError, "wrong_order: stage 0 adds the weight gradients"):
+        with self.assertRaisesRegex(ValueError, "wrong_order: stage 0 computes"):
             self.read("LoopedBFS", v=False).verify()
 
 

@@ -189,14 +189,17 @@ MaybeViolation check_delays(const PipelineSchedule& schedule, const Places& plac
   return std::nullopt;
 }
 
+/// A stage that cannot be divided, or that ZeRO shards, adds the gradients of weights in I.
 MaybeViolation check_sums(const PipelineSchedule& schedule, const Places& places) {
   for (Stage stage = 0; schedule.trains && stage < schedule.stages(); ++stage) {
     for (MicroBatch i = 1; i < schedule.micro_batches; ++i) {
-      if (places.of('W', stage, i - 1) < places.of('W', stage, i)) continue;
-      return violation(Fault::wrong_order,
-                       "stage {} adds the weight gradients of micro-batch {} before those of {}: "
-                       "other bits than those of one process",
-                       stage, i, i - 1);
+      for (const char part : {'I', 'W'}) {
+        if (places.of(part, stage, i - 1) < places.of(part, stage, i)) continue;
+        return violation(Fault::wrong_order,
+                         "stage {} computes {} of micro-batch {} before that of {}, and would add "
+                         "weight gradients in another order than one process: other bits",
+                         stage, part, i, i - 1);
+      }
     }
     const Rank rank = schedule.rank_of[static_cast<std::size_t>(stage)];
     const std::size_t next =
