@@ -132,6 +132,8 @@ int train_as_rank(const recipe::TrainConfig& config, const TrainOptions& options
   report::ProgressPrinter progress(std::cerr, ::isatty(STDERR_FILENO) == 1);
   if (job.rank == 0) check_outputs(config, options);
   const auto group = init(job);
+  const int sharing = recipe::ranks_sharing_cores(*group, job.local_world_size);
+  at::set_num_threads(std::min(threads, recipe::threads_per_rank(usable_cores(), sharing)));
   if (job.rank == 0 && !options.record_profile.empty()) {
     workload::write_profile(record_profile(config, job.world_size, clock), options.record_profile);
   }

@@ -6,14 +6,17 @@
 
 #include <nlohmann/json.hpp>
 
+#include "gradwire/base/cpu.h"
 #include "gradwire/base/random.h"
 #include "gradwire/recipe/batch_stream.h"
 #include "gradwire/recipe/evaluate.h"
 #include "gradwire/recipe/optimizers.h"
 #include "gradwire/recipe/run_recorder.h"
+#include "gradwire/topology/machine.h"
 #include "gradwire/torch/process_group.h"
 #include "gradwire/train/checkpoint/checkpoint.h"
 #include "gradwire/train/checkpoint/position.h"
+#include "gradwire/train/group.h"
 #include "gradwire/train/local_sgd/local_sgd.h"
 #include "gradwire/train/memory/run_memory.h"
 
@@ -334,6 +337,13 @@ class Trainer {
 
 TrainingResult train(const TrainConfig& config, const TrainerContext& context) {
   return Trainer(config, context).run();
+}
+
+int ranks_sharing_cores(c10d::ProcessGroup& group, int local_ranks) {
+  if (usable_cores() < topology::machine_cores()) return local_ranks;
+  const auto kernels = gather_texts(group, topology::kernel_of(topology::machine_identity()));
+  const std::string& own = kernels[static_cast<std::size_t>(group.getRank())];
+  return own.empty() ? local_ranks : static_cast<int>(std::ranges::count(kernels, own));
 }
 
 int threads_per_rank(int cores, int local_ranks) {

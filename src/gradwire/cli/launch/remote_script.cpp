@@ -53,6 +53,18 @@ exec 3<&-
 (
 {exports}  if [ -z "${{OMP_NUM_THREADS-}}" ]; then
     cores=$(nproc || echo 1)
+    limit() {{ # QUOTA PERIOD: of a control group, in microseconds.
+      [ "$1" -gt 0 ] && [ $((($1 + $2 - 1) / $2)) -lt "$cores" ] && cores=$((($1 + $2 - 1) / $2))
+    }}
+    cgroup=$(sed -n 's/^0:://p' /proc/self/cgroup)
+    while
+      read -r quota period <"/sys/fs/cgroup$cgroup/cpu.max" && limit "$quota" "$period"
+      [ -n "${{cgroup%/}}" ]
+    do cgroup=${{cgroup%/*}}; done
+    cgroup=$(sed -n 's/^[0-9]*:\(.*,\)\{{0,1\}}cpu\(,.*\)\{{0,1\}}:\//\//p' /proc/self/cgroup)
+    for folder in "/sys/fs/cgroup/cpu$cgroup" /sys/fs/cgroup/cpu; do
+      limit "$(cat "$folder/cpu.cfs_quota_us")" "$(cat "$folder/cpu.cfs_period_us")"
+    done
     OMP_NUM_THREADS=$((cores > {local_world_size} ? cores / {local_world_size} : 1))
     export OMP_NUM_THREADS
   fi
