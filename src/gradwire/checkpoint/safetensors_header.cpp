@@ -25,7 +25,7 @@ struct TypeSize {
   std::size_t bytes;
 };
 
-constexpr std::array<TypeSize, 14> kTypes{{{"F64", 8},
+constexpr std::array<TypeSize, 18> kTypes{{{"F64", 8},
                                            {"F32", 4},
                                            {"F16", 2},
                                            {"BF16", 2},
@@ -37,6 +37,10 @@ constexpr std::array<TypeSize, 14> kTypes{{{"F64", 8},
                                            {"I8", 1},
                                            {"U8", 1},
                                            {"U16", 2},
+                                           {"U32", 4},
+                                           {"U64", 8},
+                                           {"F8_E4M3FNUZ", 1},
+                                           {"F8_E5M2FNUZ", 1},
                                            {"BOOL", 1},
                                            {"C64", 8}}};
 

@@ -17,7 +17,7 @@ struct TypeName {
   const char* name;
 };
 
-constexpr std::array<TypeName, 11> kTypes{{{torch::kFloat64, "F64"},
+constexpr std::array<TypeName, 18> kTypes{{{torch::kFloat64, "F64"},
                                            {torch::kFloat32, "F32"},
                                            {torch::kFloat16, "F16"},
                                            {torch::kBFloat16, "BF16"},
@@ -26,6 +26,13 @@ constexpr std::array<TypeName, 11> kTypes{{{torch::kFloat64, "F64"},
                                            {torch::kInt16, "I16"},
                                            {torch::kInt8, "I8"},
                                            {torch::kUInt8, "U8"},
+                                           {torch::kUInt16, "U16"},
+                                           {torch::kUInt32, "U32"},
+                                           {torch::kUInt64, "U64"},
+                                           {torch::kFloat8_e4m3fn, "F8_E4M3"},
+                                           {torch::kFloat8_e4m3fnuz, "F8_E4M3FNUZ"},
+                                           {torch::kFloat8_e5m2, "F8_E5M2"},
+                                           {torch::kFloat8_e5m2fnuz, "F8_E5M2FNUZ"},
                                            {torch::kBool, "BOOL"},
                                            {torch::kComplexFloat, "C64"}}};
 
