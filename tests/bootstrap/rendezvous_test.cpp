@@ -110,7 +110,8 @@ TEST(Rendezvous, WrongSecretIsRefusedAndNamesTheRemedy) {
   ASSERT_FALSE(meshes[1]);
   EXPECT_EQ(meshes[1].error().kind, ErrorKind::refused);
   EXPECT_THAT(meshes[1].error().message,
-              HasSubstr("wrong secret: give every rank the same GRADWIRE_SECRET"));
+              HasSubstr("wrong secret: give every rank the same GRADWIRE_SECRET; or another job "
+                        "listens there"));
 }
 
 TEST(Rendezvous, ATakenPortIsNamedWithTheRemedy) {

@@ -151,7 +151,9 @@ Status ClientHandshake::on_verdict(ConstBytes verdict) {
     // Only the verdict on a wrong client proof carries no server proof.
     const bool refused = verdict_in(verdict) == Verdict::wrong_secret;
     return failure(ErrorKind::refused, refused
-                                           ? fmt::format("{}: {}", other_end(), kWrongSecret)
+                                           ? fmt::format("{}: {}; or another job listens there: "
+                                                         "use another --port",
+                                                         other_end(), kWrongSecret)
                                            : fmt::format("{} has a {}", other_end(), kWrongSecret));
   }
   if (verdict_in(verdict) != Verdict::accepted) return on_refusal(verdict);
