@@ -66,9 +66,9 @@ def load_optimizer_state_dict(
     states = load_optimizer_states(path)
     names = {id(parameter): _unwrapped(name) for name, parameter in model.named_parameters()}
     if states and not states.keys() & set(names.values()):
-        raise ValueError(f"{find(path)} has optimizer states of {_some(states)}, but this model has "
-                         f"parameters {_some(names.values())}: pass the model as it was saved, or "
-                         "use another checkpoint")
+        raise ValueError(f"{find(path)} has optimizer states of {_some(states)}, but this model "
+                         f"has parameters {_some(names.values())}: pass the model as it was saved, "
+                         "or use another checkpoint")
     result = optimizer.state_dict()
     for group, packed in zip(optimizer.param_groups, result["param_groups"]):
         for parameter, index in zip(group["params"], packed["params"]):

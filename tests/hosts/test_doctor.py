@@ -182,7 +182,8 @@ class Doctor(unittest.TestCase):
             table = pathlib.Path(f"/etc/netns/{hosts.names[0]}/hosts")
             table.write_text(table.read_text().replace("10.77.0.1", "127.0.1.1"))
             status, output = self.examine(hosts)
-            self.assertEqual(status, 0, output)  # `run` takes the address on the route to the other.
+            # `run` takes the address on the route to the other host.
+            self.assertEqual(status, 0, output)
             job = hosts.launch(GRADWIRE, [], [GRADWIRE, "bench", "all_reduce", "--sizes", "4K",
                                               "--iterations", "3"])
             self.assertEqual(job.wait(), 0, job.output())

@@ -19,7 +19,8 @@ namespace gradwire {
 class GradwireStore final : public c10d::Store {
  public:
   /// Opens the store, which rank 0 serves. Waits for rank 0 as long as a rendezvous does, at most
-  /// `timeout`: c10d's default of 30 minutes is one of operations. `timeout` then applies to get(), and to wait() without a timeout. Throws Exception as JobStore::open does.
+  /// `timeout`: c10d's default of 30 minutes is one of operations. `timeout` then applies to
+  /// get(), and to wait() without a timeout. Throws Exception as JobStore::open does.
   static c10::intrusive_ptr<GradwireStore> open(const bootstrap::Job& job,
                                                 std::chrono::milliseconds timeout);
 

@@ -17,8 +17,8 @@ struct HostEntry {
   std::optional<int> slots;  ///< Maximum ranks on the host; nullopt: not specified.
 };
 
-/// Parses "a,b", "a:2,b:2" or "[fd00::1]:2". The slots of a host that is listed twice are added. Throws
-/// Exception(invalid_argument).
+/// Parses "a,b", "a:2,b:2" or "[fd00::1]:2". The slots of a host that is listed twice are added.
+/// Throws Exception(invalid_argument).
 std::vector<HostEntry> parse_hosts(std::string_view list);
 
 /// Parses a hostfile in MPI's format: one host per line, "name", "name:2" or "name slots=2",
