@@ -48,8 +48,8 @@ struct TrainingResult {
 /// once. The summary is the same on all ranks. Throws Exception.
 TrainingResult train(const TrainConfig& config, const TrainerContext& context);
 
-/// Returns the number of ranks that share this rank's cores: `local_ranks`, or more if other hosts of
-/// the job are containers or namespaces on the same machine. Collective. A rank that may not use
+/// Returns the number of ranks that share this rank's cores: `local_ranks`, or more if other hosts
+/// of the job are containers or namespaces on the same machine. Collective. A rank that may not use
 /// all cores of its machine (affinity, quota) shares its own with `local_ranks` alone.
 int ranks_sharing_cores(c10d::ProcessGroup& group, int local_ranks);
 
