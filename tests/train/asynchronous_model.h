@@ -124,7 +124,7 @@ class AllVersions {
       for (const auto& [name, tensor] : trainable_parameters(*stage.module)) {
         stage.parameters.push_back(tensor);
       }
-      stage.optimizer = what.optimizer(stage.parameters);
+      stage.optimizer = what.optimizer(trainable_parameters(*stage.module));
       stage.keep_version();
     }
   }

@@ -150,7 +150,7 @@ class ConstantGradient {
  public:
   explicit ConstantGradient(const OptimizerFactory& make)
       : weight_(torch::tensor({1.5, -2.0}, torch::kFloat64).requires_grad_()),
-        optimizer_(make({weight_})) {
+        optimizer_(make({{"weight", weight_}})) {
     for (int i = 0; i < 2000; ++i) step();
   }
   void step() {

@@ -46,7 +46,7 @@ TEST(LargeBatchConfig, TheRateGrowsWithTheBatchAsItIsTold) {
   const auto rate = [](const char* scaling, std::int64_t batch) {
     recipe::OptimizerConfig config{
         .learning_rate = 0.1, .scaling = scaling, .base_batch_size = 128};
-    return recipe::scaled_learning_rate(config, batch);
+    return recipe::learning_rates(config, batch, 1)[0];
   };
   EXPECT_DOUBLE_EQ(rate("none", 512), 0.1);
   EXPECT_DOUBLE_EQ(rate("linear", 512), 0.4);
@@ -78,7 +78,7 @@ TEST(LargeBatchConfig, TheExamplesTakeSixteenTimesTheBatch) {
     EXPECT_EQ(config.optimizer.name, name);
     EXPECT_EQ(config.optimizer.scaling, scaling);
     EXPECT_EQ(config.batch_size, 16 * config.optimizer.base_batch_size);
-    EXPECT_DOUBLE_EQ(recipe::scaled_learning_rate(config.optimizer, config.batch_size), rate);
+    EXPECT_DOUBLE_EQ(recipe::learning_rates(config.optimizer, config.batch_size, 1)[0], rate);
     EXPECT_GT(config.schedule.warmup_epochs, 0);
   }
 }

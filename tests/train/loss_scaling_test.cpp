@@ -178,7 +178,7 @@ std::vector<double> scales_in_training(int stage, const json& fp16, std::string_
     for (const auto kind : steps) {
       Batch batch{torch::full({4, 1, 28, 28}, 0.1), torch::zeros({4}, torch::kInt64), 4};
       if (kind == '-' && rank == 1) batch.inputs[0][0][0][0] = 1e30;
-      model->train_step(batch, 0.01);
+      model->train_step(batch, {0.01});
       found[rank].push_back(model->scaler()->scale());
     }
     model->finish();

@@ -102,6 +102,36 @@ TEST_F(MeshCommand, TrainsAGptInEveryMesh) {
                       {"mesh.tensor=2", R"(tensor={"plan": {"head": "replicated"}})"});
 }
 
+TEST_F(MeshCommand, TrainsParameterGroupsInEveryMesh) {
+  const Settings groups{"optimizer.weight_decay=0.3",
+                        R"(optimizer.groups=[{"match": ["*.bias", "*norm*"], "weight_decay": 0},)"
+                        R"( {"match": "head.*", "learning_rate": 0.02}])"};
+  const auto with_groups = [&](Settings settings) {
+    settings.insert(settings.end(), groups.begin(), groups.end());
+    return settings;
+  };
+  ASSERT_EQ(train("gpt", 1, groups, "one").status, 0);
+  ASSERT_EQ(train("gpt", 1, {groups[0]}, "without").status, 0);
+  const auto head = [&](const std::string& run) {
+    return load_safetensors(folder / run / "model.safetensors").tensors.at("head.output.weight");
+  };
+  EXPECT_FALSE(torch::allclose(head("one"), head("without"), 2e-2, 2e-3));
+  expect_trains_alike("gpt", "p2", 2, with_groups({"mesh.pipeline=2"}));
+  expect_trains_alike("gpt", "t2z2", 4, with_groups({"mesh.tensor=2", "zero.stage=2"}));
+  expect_trains_alike("gpt", "p2z3", 4, with_groups({"mesh.pipeline=2", "zero.stage=3"}));
+
+  const auto shown = train("gpt", 2, groups, "", {"--dry-run"});
+  EXPECT_THAT(shown.output, AllOf(HasSubstr("have its own settings;"),
+                                  HasSubstr("those of *.bias, *norm*; 1 those of head.*")));
+  for (const Settings& options : {Settings{}, Settings{"--dry-run"}}) {
+    const auto refused =
+        train("gpt", 1, {R"(optimizer.groups=[{"match": "haed.*"}])"}, "", options);
+    EXPECT_NE(refused.status, 0);
+    EXPECT_THAT(refused.output, AllOf(HasSubstr("optimizer.groups[0]"), HasSubstr("haed.*"),
+                                      HasSubstr("head.output.weight")));
+  }
+}
+
 double mean_of(const std::vector<double>& losses, std::size_t first, std::size_t count) {
   const auto begin = losses.begin() + static_cast<std::ptrdiff_t>(first);
   return std::accumulate(begin, begin + static_cast<std::ptrdiff_t>(count), 0.0) /

@@ -116,9 +116,9 @@ std::pair<double, double> losses_of(const char* name, Precision precision) {
     torch::manual_seed(3);
     const auto model =
         recipe::make_trained_model(config, recipe::make_model(config.model), group, nullptr);
-    losses.first = model->train_step(batch_of(0, 64), 0.05);
-    for (int i = 1; i < 60; ++i) model->train_step(batch_of(i, 64), 0.05);
-    losses.second = model->train_step(batch_of(0, 64), 0.05);
+    losses.first = model->train_step(batch_of(0, 64), {0.05});
+    for (int i = 1; i < 60; ++i) model->train_step(batch_of(i, 64), {0.05});
+    losses.second = model->train_step(batch_of(0, 64), {0.05});
     EXPECT_EQ(model->module()->parameters()[0].scalar_type(), torch::kFloat32);
   });
   return losses;
@@ -147,11 +147,11 @@ TEST(MixedPrecision, AnInfinityOnOneRankMakesAllSkipTheStep) {
     const auto before = first.detach().clone();
     auto batch = batch_of(1, 4);
     if (group->getRank() == 1) batch.inputs[0][0][0][0] = 1e30;  // Exceeds fp16.
-    model->train_step(batch, 0.1);
+    model->train_step(batch, {0.1});
     EXPECT_TRUE(first.equal(before));
     EXPECT_EQ(model->scaler()->skipped(), 1);
     EXPECT_EQ(model->scaler()->scale(), 32768);
-    model->train_step(batch_of(2, 4), 0.1);
+    model->train_step(batch_of(2, 4), {0.1});
     EXPECT_FALSE(first.equal(before));
     results[static_cast<std::size_t>(group->getRank())] = first.detach().clone();
   });

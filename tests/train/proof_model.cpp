@@ -83,18 +83,20 @@ Parameters train_proof_net(const ProcessGroup& group, Rule rule, int steps,
   const int rank = group->getRank();
   ProofNet net;
   initialise(*net, static_cast<std::uint64_t>(rank));  // All ranks must start with rank 0's values.
-  OptimizerFactory factory = [rule](auto parameters) { return optimizer_for(rule, parameters); };
+  const OptimizerFactory factory = [rule](std::vector<torch::Tensor> parameters) {
+    return optimizer_for(rule, parameters);
+  };
   DataParallel model(net, {.process_group = group,
                            .bucket_cap_mb = 0.01,
                            .find_unused_parameters = true,
-                           .optimizer = options.optimizer_per_bucket ? factory : nullptr,
+                           .optimizer = options.optimizer_per_bucket ? factory : OptimizerFactory(),
                            .overlap = options.overlap,
                            .forward_awaits = options.forward_awaits});
   net->norm->eval();
   // Each parameter once: parameters() has the tied one twice, and would step it twice.
   std::vector<torch::Tensor> parameters;
   for (const auto& parameter : trainable_parameters(*net)) parameters.push_back(parameter.tensor);
-  const auto optimizer = options.optimizer_per_bucket ? nullptr : factory(parameters);
+  const auto optimizer = options.optimizer_per_bucket ? nullptr : optimizer_for(rule, parameters);
   const auto parts = options.accumulation_steps;
   const auto samples = kGlobalBatch / group->getSize() / parts;
   for (int step = 0; step < steps; ++step) {

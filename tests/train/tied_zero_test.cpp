@@ -184,6 +184,38 @@ TEST(TiedZero, LambStepsHoldersAlike) {
   }
 }
 
+/// What has the name of the first of tied parameters, has its rate; vectors are not decayed.
+OptimizerFactory grouped_adamw() {
+  return [](const std::vector<NamedTensor>& parameters) {
+    using torch::optim::AdamW, torch::optim::AdamWOptions;
+    std::vector<torch::optim::OptimizerParamGroup> groups;
+    for (const double rate : {0.01, 0.001, 0.002}) {
+      const double decay = rate == 0.001 ? 0 : 0.1;
+      auto options = std::make_unique<AdamWOptions>(AdamWOptions(rate).weight_decay(decay));
+      groups.emplace_back(std::vector<torch::Tensor>(), std::move(options));
+    }
+    for (const auto& [name, tensor] : parameters) {
+      const bool is_first = name.starts_with("block0.") || name.starts_with("norm0.");
+      groups[is_first ? 0 : tensor.dim() < 2 ? 1 : 2].params().push_back(tensor);
+    }
+    return std::make_unique<AdamW>(std::move(groups), AdamWOptions(0.01));
+  };
+}
+
+TEST(TiedZero, ParameterGroupsAreThoseOfTheFirstHolder) {
+  const OptimizerFactory adamw = grouped_adamw();
+  const NamedValues expected = train_ties({.pipeline = 1, .optimizer = adamw});
+  const NamedValues whole = train_ties({.pipeline = 1, .micro_batches = 1, .optimizer = adamw});
+  expect_ties_hold(expected);
+  for (const int ranks : {2, 3}) {
+    for (const int zero_stage : {0, 1, 2, 3}) {
+      ShardedTies what{.pipeline = ranks, .zero_stage = zero_stage, .optimizer = adamw};
+      if (zero_stage > 1) what.micro_batches = 1;
+      expect_same(train_ties(what), zero_stage > 1 ? whole : expected, what.text());
+    }
+  }
+}
+
 /// Multiplies by one number.
 struct ScaleImpl : torch::nn::Module {
   ScaleImpl() : weight(register_parameter("weight", torch::ones({1}))) {}

@@ -14,6 +14,7 @@ namespace {
 
 using nlohmann::json;
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 std::string error_of(const std::function<void()>& action) {
@@ -40,6 +41,31 @@ TEST(TrainConfig, EverythingHasADefault) {
   EXPECT_EQ(config.parallel.codec_min_elements,
             static_cast<std::int64_t>(measured.codec_min_elements));
   EXPECT_EQ(config.batch_size, 128);
+}
+
+TEST(TrainConfig, GroupsHaveTheOptimizersSettingsExceptTheirOwn) {
+  const auto config = recipe::parse_train_config(json::parse(R"({"optimizer": {
+    "name": "adam", "learning_rate": 0.01, "weight_decay": 0.1, "groups": [
+      {"match": "*.bias", "weight_decay": 0}, {"match": ["head.*", "a*"], "beta1": 0.5}]}})"));
+  const auto& groups = config.optimizer.groups;
+  ASSERT_EQ(groups.size(), 2u);
+  EXPECT_THAT(groups[0].match, ElementsAre("*.bias"));
+  EXPECT_EQ(groups[0].settings.weight_decay, 0);
+  EXPECT_EQ(groups[0].settings.learning_rate, 0.01);
+  EXPECT_THAT(groups[1].match, ElementsAre("head.*", "a*"));
+  EXPECT_EQ(groups[1].settings.beta1, 0.5);
+  EXPECT_EQ(groups[1].settings.weight_decay, 0.1);
+
+  EXPECT_THAT(error_of(R"({"optimizer": {"groups": [{"weight_decay": 0}]}})"),
+              HasSubstr("optimizer.groups[0].match"));
+  EXPECT_THAT(error_of(R"({"optimizer": {"groups": [{"match": []}]}})"),
+              HasSubstr("optimizer.groups[0].match"));
+  EXPECT_THAT(error_of(R"({"optimizer": {"groups": [{"match": "*", "beta1": 0.5}]}})"),
+              HasSubstr("\"beta1\""));
+  EXPECT_THAT(error_of(R"({"optimizer": {"groups": [{"match": "*", "name": "adam"}]}})"),
+              HasSubstr("\"name\""));
+  EXPECT_THAT(error_of(R"({"optimizer": {"groups": {"match": "*"}}})"),
+              HasSubstr("a list of objects"));
 }
 
 TEST(TrainConfig, ReadsEveryKey) {

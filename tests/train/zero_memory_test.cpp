@@ -65,10 +65,11 @@ std::int64_t max_parameters_while_made(std::int64_t width,
   std::barrier together(kPair);
   run_on_threads(kPair, [&](const ProcessGroup& group) {
     const BarrierMember member(together);
-    const Zero model(equal_layers(width), bare_options(group, 3, [&](auto parameters) {
-                       together.arrive_and_wait();
-                       return optimizer(std::move(parameters));
-                     }));
+    const auto make = [&](const std::vector<NamedTensor>& parameters) {
+      together.arrive_and_wait();
+      return optimizer(parameters);
+    };
+    const Zero model(equal_layers(width), bare_options(group, 3, make));
   });
   return tracker.ledger().peak().max[static_cast<std::size_t>(MemoryCategory::parameters)];
 }

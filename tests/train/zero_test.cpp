@@ -10,6 +10,7 @@
 
 #include "gradwire/base/error.h"
 #include "tests/data/temporary_folder.h"
+#include "tests/torch/error_of.h"
 #include "tests/torch/loopback.h"
 #include "tests/train/small_models.h"
 #include "tests/train/subprocess.h"
@@ -162,6 +163,34 @@ TEST(Zero, RefusesOptimizersThatAreNotElementwise) {
     Zero model(torch::nn::Linear(2, 2), options);
   });
   EXPECT_THAT(errors, Each(AllOf(HasSubstr("LBFGS"), HasSubstr("DataParallel"))));
+}
+
+/// Makes a state for each of the given parameters at once.
+struct EagerSgd : torch::optim::SGD {
+  explicit EagerSgd(std::vector<torch::Tensor> parameters) : SGD(parameters, 0.1) {
+    for (const auto& parameter : parameters) {
+      state_[parameter.unsafeGetTensorImpl()] = std::make_unique<torch::optim::SGDParamState>();
+    }
+  }
+};
+
+TEST(Zero, RefusesOptimizersWhoseGroupsItCannotDivide) {
+  run_on_threads(1, [](const auto& group) {
+    const auto error = [&](const OptimizerFactory& make) {
+      auto options = options_of(group, 1);
+      options.optimizer = make;
+      return error_of([&] { Zero(torch::nn::Linear(2, 2), options); });
+    };
+    EXPECT_THAT(error([](std::vector<torch::Tensor> parameters) {
+                  return std::make_unique<EagerSgd>(std::move(parameters));
+                }),
+                AllOf(HasSubstr("EagerSgd"), HasSubstr("states of whole parameters")));
+    EXPECT_THAT(error([](std::vector<torch::Tensor> parameters) {
+                  for (auto& parameter : parameters) parameter = parameter.detach().clone();
+                  return std::make_unique<torch::optim::SGD>(std::move(parameters), 0.1);
+                }),
+                HasSubstr("a tensor that the factory was not given"));
+  });
 }
 
 TEST(Zero, OptionsThatMakeNoSenseAreRefused) {

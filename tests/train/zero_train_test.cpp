@@ -70,6 +70,18 @@ TEST_P(ZeroTrain, MakesTheModelOfStage0) {
   expect_data_parallels(0);
 }
 
+TEST_P(ZeroTrain, WithParameterGroupsToo) {
+  config.optimizer.weight_decay = 0.1;
+  const auto whole = train_at(0);
+  auto fast = config.optimizer;
+  fast.learning_rate *= 2;
+  auto undecayed = config.optimizer;
+  undecayed.weight_decay = 0;
+  config.optimizer.groups = {{{"*.bias"}, undecayed}, {{"*"}, fast}};
+  expect_data_parallels(0);
+  EXPECT_GT(distance(train_at(0), whole), 0.01);
+}
+
 TEST_P(ZeroTrain, WithClippingAndAccumulationToo) {
   config.gradient_clipping = 0.5;
   config.accumulation_steps = 2;

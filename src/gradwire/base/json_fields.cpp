@@ -207,6 +207,10 @@ JsonFields JsonFields::object_or_empty(std::string_view key) {
   return JsonFields(request(key) ? *value_.find(key) : kEmptyObject, path_of(key));
 }
 
+std::vector<JsonFields> JsonFields::objects_or_empty(std::string_view key) {
+  return request(key) ? objects(key, 0) : std::vector<JsonFields>();
+}
+
 void JsonFields::require_version(int version) {
   const std::string expected = fmt::format("{}, the version that this gradwire reads", version);
   const auto& value = find("version", expected);

@@ -63,6 +63,8 @@ class JsonFields {
   std::string choice_or(std::string_view key, std::string fallback,
                         const std::vector<std::string_view>& choices);
   JsonFields object_or_empty(std::string_view key);
+  /// A list of objects; none if the key is absent.
+  std::vector<JsonFields> objects_or_empty(std::string_view key);
 
   /// Refuses a document whose "version" is not this one.
   void require_version(int version);

@@ -90,6 +90,19 @@ std::string block_traffic_text(const TrainConfig& config, std::int64_t samples) 
       format_bytes(static_cast<std::uint64_t>(8 * bytes * (ranks - 1) / ranks)));
 }
 
+/// How many parameters are in each group of the optimizer.
+std::string groups_text(const TrainConfig& config) {
+  const std::vector<std::size_t> sizes = check_groups(config);
+  if (sizes.empty()) return "";
+  std::string text = fmt::format("optimizer {}: {} parameters have its own settings",
+                                 config.optimizer.name, sizes[0]);
+  for (std::size_t i = 1; i < sizes.size(); ++i) {
+    text += fmt::format("; {} those of {}", sizes[i],
+                        fmt::join(config.optimizer.groups[i - 1].match, ", "));
+  }
+  return text + "\n";
+}
+
 }  // namespace
 
 std::string dry_run(const TrainConfig& config, int ranks) {
@@ -98,6 +111,7 @@ std::string dry_run(const TrainConfig& config, int ranks) {
   const Layers layers = make_layers(config.model);
   std::string text = fmt::format("{} ranks: {}\nmodel {}: {} layers; {} samples per replica\n",
                                  ranks, text_of(mesh), config.model.name, layers.size(), samples);
+  text += groups_text(config);
   if (mesh.tensor > 1) text += tensor_text(config) + block_traffic_text(config, samples);
   if (mesh.spatial > 1) {
     text += fmt::format("spatial {}: images in {} x {} parts of height and width\n", mesh.spatial,

@@ -227,6 +227,7 @@ void check_asynchronous(const TrainConfig& config) {
       value_or_throw(pipeline::weight_method_for(schedule, config.pipeline.weights));
   if (method == pipeline::WeightMethod::flush) return;
   check_weights(method, config.optimizer);
+  for (const auto& group : config.optimizer.groups) check_weights(method, group.settings);
   const auto refuse_if = [&](bool wrong, std::string_view key, std::string_view remedy) {
     if (!wrong) return;
     refuse(

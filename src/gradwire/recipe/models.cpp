@@ -1,6 +1,7 @@
 #include "gradwire/recipe/models.h"
 
 #include "gradwire/recipe/model_layers.h"
+#include "gradwire/recipe/optimizers.h"
 #include "gradwire/torch/init.h"
 #include "gradwire/train/parallel/parallel_cross_entropy.h"
 
@@ -29,6 +30,11 @@ torch::nn::Sequential make_model(const ModelConfig& config) {
   torch::nn::Sequential model;
   for (std::size_t i = 0; i < layers.size(); ++i) model->push_back(layers.name(i), layers.make(i));
   return model;
+}
+
+std::vector<std::size_t> check_groups(const TrainConfig& config) {
+  if (config.optimizer.groups.empty()) return {};
+  return group_sizes(config.optimizer, trained_names(make_layers(config.model)));
 }
 
 PipelineLoss likelihood_sum(const ModelConfig& config, const LayerGroups& groups) {

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
+#include <vector>
 
 #include <torch/torch.h>
 
@@ -41,6 +43,11 @@ Layers make_layers(const ModelConfig& config, const LayerGroups& groups = {});
 
 /// Makes all of these layers.
 torch::nn::Sequential make_model(const ModelConfig& config);
+
+/// Throws Exception(invalid_argument) for a group of the optimizer that has no parameter. Returns
+/// the number of parameters in each group (optimizers.h); nothing if there are no groups. Leaves
+/// torch's random numbers as they were.
+std::vector<std::size_t> check_groups(const TrainConfig& config);
 
 /// The sum of negative log-likelihoods of what the model returns in training.
 PipelineLoss likelihood_sum(const ModelConfig& config, const LayerGroups& groups);

@@ -2,11 +2,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <torch/torch.h>
 
 #include "gradwire/recipe/train_config.h"
+#include "gradwire/train/named_tensor.h"
 
 namespace gradwire::recipe {
 
@@ -17,18 +19,28 @@ namespace gradwire::recipe {
 double learning_rate_factor(const ScheduleConfig& schedule, std::int64_t step, std::int64_t total,
                             std::int64_t steps_per_epoch);
 
-/// Returns the learning rate for a global batch of `batch_size` samples, scaled as `optimizer`
-/// says. Linear scaling: Goyal et al., section 2.1. Square-root scaling keeps the variance of a
-/// step (Krizhevsky, arXiv:1404.5997, section 5) and is what LAMB requires (You et al., ICLR 2020,
-/// section 4.3).
-double scaled_learning_rate(const OptimizerConfig& optimizer, std::int64_t batch_size);
+/// The group that a parameter is in: 0 with the settings of the optimizer itself, i with those of
+/// groups[i - 1], the first that matches the name.
+std::size_t group_of(const OptimizerConfig& config, const std::string& parameter);
 
-/// Makes the optimizer that `config` names: libtorch's, Lars or Lamb. Throws
-/// Exception(invalid_argument) for invalid settings.
+/// Returns the number of parameters in each group. Throws Exception(invalid_argument) that names a
+/// group which has none.
+std::vector<std::size_t> group_sizes(const OptimizerConfig& config,
+                                     const std::vector<std::string>& parameters);
+
+/// Returns the learning rate of each group for a global batch of `batch_size` samples, scaled as
+/// `optimizer` says, times `factor`. Linear scaling: Goyal et al., section 2.1. Square-root scaling
+/// keeps the variance of a step (Krizhevsky, arXiv:1404.5997, section 5) and is what LAMB requires
+/// (You et al., ICLR 2020, section 4.3).
+std::vector<double> learning_rates(const OptimizerConfig& optimizer, std::int64_t batch_size,
+                                   double factor);
+
+/// Makes the optimizer that `config` names: libtorch's, Lars or Lamb, with all groups, of which
+/// some may have none of these parameters. Throws Exception(invalid_argument) for invalid settings.
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(const OptimizerConfig& config,
-                                                        std::vector<torch::Tensor> parameters);
+                                                        const std::vector<NamedTensor>& parameters);
 
-/// Sets the learning rate of all parameters.
-void set_learning_rate(torch::optim::Optimizer& optimizer, double rate);
+/// Sets the learning rate of each group.
+void set_learning_rates(torch::optim::Optimizer& optimizer, const std::vector<double>& rates);
 
 }  // namespace gradwire::recipe

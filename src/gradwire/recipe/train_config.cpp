@@ -28,7 +28,6 @@ double usual_rate(const std::string& name) {
 }
 
 void read_moments(JsonFields& json, OptimizerConfig& optimizer) {
-  if (optimizer.name == "lamb") optimizer.epsilon = 1e-6;
   optimizer.beta1 = json.number_or("beta1", optimizer.beta1, 0, 1);
   optimizer.beta2 = json.number_or("beta2", optimizer.beta2, 0, 1);
   optimizer.epsilon = json.number_or("epsilon", optimizer.epsilon, 0, 1);
@@ -53,22 +52,47 @@ void read_scaling(JsonFields& json, OptimizerConfig& optimizer) {
       "that optimizer.learning_rate was tuned for");
 }
 
-}  // namespace
-
-OptimizerConfig read_optimizer(JsonFields json) {
-  OptimizerConfig optimizer;
-  optimizer.name = json.choice_or("name", optimizer.name, {"sgd", "adam", "lars", "lamb"});
-  optimizer.learning_rate = json.number_or("learning_rate", usual_rate(optimizer.name), 0, 1e6);
+/// Reads what parameters may differ in; absent keys stay as they are.
+void read_settings(JsonFields& json, OptimizerConfig& optimizer) {
+  optimizer.learning_rate = json.number_or("learning_rate", optimizer.learning_rate, 0, 1e6);
   if (optimizer.name == "adam" || optimizer.name == "lamb") {
     read_moments(json, optimizer);
   } else {
     read_momentum(json, optimizer);
   }
   optimizer.weight_decay = json.number_or("weight_decay", optimizer.weight_decay, 0, 1e6);
+  if (optimizer.nesterov && optimizer.momentum == 0) {
+    refuse("optimizer.nesterov needs optimizer.momentum above 0");
+  }
+}
+
+ParameterGroup read_group(JsonFields json, const OptimizerConfig& optimizer) {
+  ParameterGroup group{.match = json.texts_or("match", ""), .settings = optimizer};
+  if (std::ranges::count(group.match, "") > 0 || group.match.empty()) {
+    json.refuse("match", "a pattern of names of parameters, such as \"*.bias\", or a list of them");
+  }
+  read_settings(json, group.settings);
+  json.refuse_others();
+  return group;
+}
+
+OptimizerConfig read_optimizer(JsonFields json) {
+  OptimizerConfig optimizer;
+  optimizer.name = json.choice_or("name", optimizer.name, {"sgd", "adam", "lars", "lamb"});
+  optimizer.learning_rate = usual_rate(optimizer.name);
+  if (optimizer.name == "lamb") optimizer.epsilon = 1e-6;
+  read_settings(json, optimizer);
   read_scaling(json, optimizer);
+  std::vector<ParameterGroup> groups;
+  for (JsonFields& group : json.objects_or_empty("groups")) {
+    groups.push_back(read_group(std::move(group), optimizer));
+  }
+  optimizer.groups = std::move(groups);
   json.refuse_others();
   return optimizer;
 }
+
+}  // namespace
 
 step::LocalStepsConfig read_local_steps(JsonFields json) {
   step::LocalStepsConfig config;

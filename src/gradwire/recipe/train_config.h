@@ -19,6 +19,8 @@
 
 namespace gradwire::recipe {
 
+struct ParameterGroup;
+
 /// Optimizer settings; docs/training.md explains them.
 struct OptimizerConfig {
   std::string name = "sgd";  ///< "sgd", "adam", "lars" or "lamb".
@@ -34,6 +36,14 @@ struct OptimizerConfig {
   std::string scaling = "none";
   /// Batch size that learning_rate was tuned for; 0 without scaling.
   std::int64_t base_batch_size = 0;
+  /// Parameters with other settings (parameter_groups.h).
+  std::vector<ParameterGroup> groups;
+};
+
+/// Parameters whose names match one of the patterns, in which '*' stands for any text.
+struct ParameterGroup {
+  std::vector<std::string> match;
+  OptimizerConfig settings;  ///< All but name, scaling and groups may differ.
 };
 
 /// ZeRO in a configuration; docs/zero.md explains the keys, which have the names and meanings of

@@ -19,16 +19,16 @@ WholeModel::WholeModel(const TrainConfig& config, ProcessGroup group, TraceRecor
   if (config.precision == Precision::fp16) scaler_.emplace(config.loss_scaling);
 }
 
-double WholeModel::train_step(const Batch& batch, double learning_rate, bool /*is_last*/) {
+double WholeModel::train_step(const Batch& batch, const LearningRates& rates, bool /*is_last*/) {
   // The last backward of accumulate() takes it.
-  const bool stepped = !scaler_ && step_in_backward(learning_rate);
+  const bool stepped = !scaler_ && step_in_backward(rates);
   const auto loss = accumulate(
       *this, batch.inputs, batch.targets, static_cast<int>(config_.accumulation_steps),
       [](const auto& output, const auto& target) { return torch::nll_loss_nd(output, target); },
       {.precision = config_.precision,
        .loss_scale = scaler_ ? scaler_->scale() : 1,
        .trace = trace_});
-  if (!stepped) step(learning_rate, scaler());
+  if (!stepped) step(rates, scaler());
   loss_ = loss.item<double>();
   return loss_;
 }
@@ -41,13 +41,15 @@ void WholeModel::save(const std::filesystem::path& path, const std::string& desc
 namespace {
 
 OptimizerFactory factory_of(const TrainConfig& config) {
-  return [&config](std::vector<torch::Tensor> parameters) {
-    return make_optimizer(config.optimizer, std::move(parameters));
+  return [&config](const std::vector<NamedTensor>& parameters) {
+    return make_optimizer(config.optimizer, parameters);
   };
 }
 
-BeforeStep at_rate(double rate) {
-  return [rate](torch::optim::Optimizer& optimizer) { set_learning_rate(optimizer, rate); };
+BeforeStep at_rates(LearningRates rates) {
+  return [rates = std::move(rates)](torch::optim::Optimizer& optimizer) {
+    set_learning_rates(optimizer, rates);
+  };
 }
 
 DataParallelOptions parallel_options(const TrainConfig& config, ProcessGroup group,
@@ -79,7 +81,7 @@ class ReplicatedTraining final : public WholeModel {
   }
 
   torch::Tensor operator()(const torch::Tensor& inputs) override { return model_(inputs); }
-  bool step(double learning_rate, LossScaler* scaler) override {
+  bool step(const LearningRates& rates, LossScaler* scaler) override {
     if (!unscale(scaler)) {
       model_->zero_grad();
       return false;
@@ -88,7 +90,7 @@ class ReplicatedTraining final : public WholeModel {
       const TraceScope scope(trace_, TraceKind::optimizer, "gradient norm");
       torch::nn::utils::clip_grad_norm_(parameters_, config_.gradient_clipping);
     }
-    model_.step(at_rate(learning_rate));
+    model_.step(at_rates(rates));
     return true;
   }
   void finish() override { model_.finish(); }
@@ -133,12 +135,12 @@ class ZeroTraining final : public WholeModel {
         model_(std::move(module), zero_options(config, std::move(group), trace)) {}
 
   torch::Tensor operator()(const torch::Tensor& inputs) override { return model_(inputs); }
-  bool step(double learning_rate, LossScaler* scaler) override {
-    return model_.step(at_rate(learning_rate), scaler);
+  bool step(const LearningRates& rates, LossScaler* scaler) override {
+    return model_.step(at_rates(rates), scaler);
   }
-  bool step_in_backward(double learning_rate) override {
+  bool step_in_backward(const LearningRates& rates) override {
     if (!model_.core().can_step_in_backward()) return false;
-    model_.step_in_backward(at_rate(learning_rate));
+    model_.step_in_backward(at_rates(rates));
     return true;
   }
   void finish() override { model_.finish(); }
@@ -199,10 +201,10 @@ class PipelineTraining final : public TrainedModel {
         model_(make_layers(config.model, layer_groups(config, mesh)),
                pipeline_options(config, mesh, trace)) {}
 
-  double train_step(const Batch& batch, double learning_rate, bool is_last) override {
+  double train_step(const Batch& batch, const LearningRates& rates, bool is_last) override {
     const LossSum loss = model_.train_step(
         batch.inputs, batch.targets,
-        {.next_samples = is_last ? -1 : batch.inputs.size(0), .before = at_rate(learning_rate)});
+        {.next_samples = is_last ? -1 : batch.inputs.size(0), .before = at_rates(rates)});
     show(loss);
     return loss.mean();
   }

@@ -22,6 +22,9 @@
 
 namespace gradwire::recipe {
 
+/// By parameter group (optimizers.h).
+using LearningRates = std::vector<double>;
+
 /// A classifier that is trained on several ranks as configured.
 class TrainedModel {
  public:
@@ -29,7 +32,7 @@ class TrainedModel {
 
   /// Runs one step on this replica's part of a batch. `is_last`: no other step follows. Returns
   /// the mean loss of that part; 0 on ranks that do not compute it.
-  virtual double train_step(const Batch& batch, double learning_rate, bool is_last) = 0;
+  virtual double train_step(const Batch& batch, const LearningRates& rates, bool is_last) = 0;
   /// A recent loss, for the progress display of rank 0.
   virtual double recent_loss() = 0;
   /// Completes the pending step.
@@ -60,7 +63,7 @@ class WholeModel : public TrainedModel {
   /// `config` and `trace` (which may be null) must outlive it.
   WholeModel(const TrainConfig& config, ProcessGroup group, TraceRecorder* trace);
 
-  double train_step(const Batch& batch, double learning_rate, bool is_last = false) override;
+  double train_step(const Batch& batch, const LearningRates& rates, bool is_last = false) override;
   double recent_loss() override { return loss_; }
   std::vector<std::shared_ptr<torch::nn::Module>> modules() override { return {module().ptr()}; }
   LossScaler* scaler() override { return scaler_ ? &*scaler_ : nullptr; }
@@ -73,13 +76,13 @@ class WholeModel : public TrainedModel {
   virtual SyncControl& core() = 0;  ///< For NoSync.
 
  protected:
-  /// Clips the gradients as configured, and steps with that learning rate. `scaler`, if not null,
+  /// Clips the gradients as configured, and steps with these learning rates. `scaler`, if not null,
   /// has scaled the loss; it is told if gradients were finite. Returns false if they were not; the
   /// step is then skipped.
-  virtual bool step(double learning_rate, LossScaler* scaler) = 0;
+  virtual bool step(const LearningRates& rates, LossScaler* scaler) = 0;
   /// Call before the last backward of a step. Returns true if the step is taken in backward, so
   /// that step() must not be called.
-  virtual bool step_in_backward(double /*learning_rate*/) { return false; }
+  virtual bool step_in_backward(const LearningRates& /*rates*/) { return false; }
   /// Completes the step, and gathers sharded parameters until the next step. Collective.
   virtual torch::nn::Sequential& whole_module() = 0;
 

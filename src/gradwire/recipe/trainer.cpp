@@ -29,6 +29,7 @@ torch::nn::Sequential seeded_model(const TrainConfig& config, int rank) {
   // libtorch has one generator per process, in which ranks may be threads.
   static std::mutex generator;
   const std::lock_guard lock(generator);
+  check_groups(config);
   torch::manual_seed(config.seed);
   const MemoryScope memory(MemoryCategory::parameters);
   auto model = make_model(config.model);
@@ -38,6 +39,7 @@ torch::nn::Sequential seeded_model(const TrainConfig& config, int rank) {
 
 std::unique_ptr<TrainedModel> seeded_pipeline(const TrainConfig& config, const ParallelMesh& mesh,
                                               TraceRecorder* trace) {
+  check_groups(config);
   torch::manual_seed(config.seed);
   const MemoryScope memory(MemoryCategory::parameters);
   return make_pipeline_model(config, mesh, trace);
@@ -161,11 +163,11 @@ class Trainer {
   }
 
   double run_step(const Batch& batch) {
-    const double rate =
-        scaled_learning_rate(config_.optimizer, config_.batch_size) *
-        learning_rate_factor(config_.schedule, done_, total_steps(), sampler_.batches());
+    const auto rates = learning_rates(
+        config_.optimizer, config_.batch_size,
+        learning_rate_factor(config_.schedule, done_, total_steps(), sampler_.batches()));
     const bool is_last = done_ + 1 == total_steps();
-    const double loss = model_->train_step(batch, rate, is_last);
+    const double loss = model_->train_step(batch, rates, is_last);
     if (local_) step_local_sgd();
     ++done_;
     return loss;

@@ -79,9 +79,9 @@ void ReplicatedStep::make_exchange() {
 void ReplicatedStep::make_optimizers() {
   if (!options_.optimizer) return;
   for (const auto& members : layout_.members) {
-    std::vector<torch::Tensor> tensors;
-    for (const auto index : members) tensors.push_back(parameters_[index].tensor);
-    optimizers_.push_back(options_.optimizer(std::move(tensors)));
+    std::vector<NamedTensor> own;
+    for (const auto index : members) own.push_back(parameters_[index]);
+    optimizers_.push_back(options_.optimizer(own));
   }
 }
 

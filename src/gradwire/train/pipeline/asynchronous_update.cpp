@@ -47,9 +47,8 @@ class AsynchronousUpdate final : public ReplicatedGradients {
  private:
   static std::unique_ptr<torch::optim::Optimizer> optimizer_of(const StageModule& module,
                                                                const OptimizerFactory& factory) {
-    std::vector<torch::Tensor> parameters;
-    for (const auto& [name, tensor] : trainable_parameters(module)) parameters.push_back(tensor);
-    return parameters.empty() ? nullptr : factory(std::move(parameters));
+    const auto parameters = trainable_parameters(module);
+    return parameters.empty() ? nullptr : factory(parameters);
   }
 
   std::unique_ptr<torch::optim::Optimizer> optimizer_;

@@ -9,6 +9,7 @@
 #include "gradwire/base/refuse.h"
 #include "gradwire/train/activation/activation_checkpoint.h"
 #include "gradwire/train/activation/await_parameters.h"
+#include "gradwire/train/named_tensor.h"
 #include "gradwire/train/parallel/parallel_module.h"
 
 namespace gradwire {
@@ -125,6 +126,27 @@ std::vector<double> parameter_counts(const Layers& layers) {
   }
   set_random_state(random);
   return counts;
+}
+
+std::vector<std::string> trained_names(const Layers& layers) {
+  const torch::Tensor random = random_state();
+  std::vector<std::string> names;
+  const auto repeats = [&](const std::string& name) {
+    return std::ranges::any_of(layers.ties(), [&](const auto& tie) {
+      const bool is_tied = std::ranges::count(tie, name) > 0;
+      return is_tied && std::ranges::any_of(tie, [&](const std::string& other) {
+               return std::ranges::count(names, other) > 0;
+             });
+    });
+  };
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    for (const auto& parameter : trainable_parameters(*layers.make(i).ptr())) {
+      const std::string name = layers.name(i) + "." + parameter.name;
+      if (!repeats(name)) names.push_back(name);
+    }
+  }
+  set_random_state(random);
+  return names;
 }
 
 void check_cut(const Layers& layers, const std::vector<std::size_t>& cut, int stages) {

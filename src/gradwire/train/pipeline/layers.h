@@ -111,6 +111,10 @@ std::vector<std::size_t> balanced_cut(const std::vector<double>& weights, int st
 /// layer at a time, and leaves torch's random numbers as they were.
 std::vector<double> parameter_counts(const Layers& layers);
 
+/// Returns the names of all trainable parameters; of parameters that are tied, the first in the
+/// model. Makes one layer at a time, and leaves torch's random numbers as they were.
+std::vector<std::string> trained_names(const Layers& layers);
+
 /// Throws Exception(invalid_argument) if `cut`, unless it is empty, does not have the number of
 /// layers of each stage, or if there are fewer layers than stages.
 void check_cut(const Layers& layers, const std::vector<std::size_t>& cut, int stages);

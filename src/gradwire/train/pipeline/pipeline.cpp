@@ -197,16 +197,26 @@ void Pipeline::make_stages(const Layers& layers) {
     if (is_asynchronous()) {
       const int staleness = schedule.weight_bounds[static_cast<std::size_t>(s)].staleness;
       stage.update = make_asynchronous_update(*stage.module, method_, {s, staleness}, options_.data,
-                                              options_.optimizer);
+                                              optimizer_factory());
     } else {
       const std::vector<torch::Tensor> tied = ties_->trained(s);
       stage.is_tied = !tied.empty();
-      stage.update = make_stage_update(*stage.module, options_.data, options_.optimizer, tied);
+      stage.update = make_stage_update(*stage.module, options_.data, optimizer_factory(), tied);
     }
     first_parameter_.push_back(first_parameter);
     stages_.push_back(std::move(stage));
   }
   ties_->complete();
+}
+
+/// Tied parameters have one name, so that all of them are in the same parameter group.
+OptimizerFactory Pipeline::optimizer_factory() const {
+  return [this](const std::vector<NamedTensor>& parameters) {
+    std::vector<NamedTensor> named;
+    for (const auto& [name, tensor] : parameters)
+      named.push_back({ties_->first_name(name), tensor});
+    return options_.optimizer(named);
+  };
 }
 
 /// Broadcasts the replicated parameters and buffers of a stage to the ranks that share its layers.

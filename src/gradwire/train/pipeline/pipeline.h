@@ -171,6 +171,7 @@ class Pipeline final : public Checkpointable {
   void make_stages(const Layers& layers);
   void make_equal(const LocalStage& stage) const;
   void check_optimizer(const LocalStage& stage) const;
+  OptimizerFactory optimizer_factory() const;
   void check_gradient_codec(const LocalStage& stage) const;
   std::vector<ProcessGroup> groups() const;
   double squared_norm() const;

@@ -115,7 +115,7 @@ void Pipeline::check_agreement(const Layers& layers) const {
 void Pipeline::check_optimizer(const LocalStage& stage) const {
   const auto boxes = parameter_boxes(*stage.module);
   if (boxes.empty()) return;
-  const auto example = options_.optimizer({torch::zeros({1})});
+  const auto example = optimizer_factory()(trainable_parameters(*stage.module));
   const bool by_tensor = dynamic_cast<const Lars*>(example.get()) != nullptr ||
                          dynamic_cast<const Lamb*>(example.get()) != nullptr;
   if (!by_tensor) return;

@@ -108,6 +108,14 @@ void TiedParameters::complete() {
   seen_.clear();
 }
 
+const std::string& TiedParameters::first_name(const std::string& name) const {
+  for (const Tie& tie : ties_) {
+    const auto holder = std::ranges::find(tie.holders, name, &Holder::name);
+    if (holder != tie.holders.end()) return tie.holders.front().name;
+  }
+  return name;
+}
+
 std::vector<torch::Tensor> TiedParameters::trained(pipeline::Stage stage) const {
   std::vector<torch::Tensor> parameters;
   for (const Tie& tie : ties_) {

@@ -37,6 +37,8 @@ class TiedParameters {
 
   /// The tied parameters that are trained, of a stage of this rank whose layers are added.
   std::vector<torch::Tensor> trained(pipeline::Stage stage) const;
+  /// Returns the name of the first holder of this parameter's tie; `name` if it is not tied.
+  const std::string& first_name(const std::string& name) const;
   /// Places in the model of the trainable parameters that repeat another: all holders but the
   /// first.
   const std::vector<std::size_t>& repeated() const { return repeated_; }

@@ -44,31 +44,76 @@ torch::Tensor alias(const torch::Tensor& tensor, std::int64_t offset, std::int64
 ShardOptimizer::ShardOptimizer(FlatUnit& unit, const OptimizerFactory& factory, bool per_element,
                                const SumOverRanks& sum)
     : unit_(unit) {
-  make_for_shard(factory);
+  std::vector<NamedTensor> whole;
+  for (const auto& member : unit_.members()) whole.push_back({member.name, member.parameter});
+  optimizer_ = factory(whole);
   has_distributed_norms_ = is_one_of<Lars, Lamb>(*optimizer_);
-  if (has_distributed_norms_) {
-    make_per_tensor(factory, sum);
-  } else if (!per_element) {
-    require_per_element(*optimizer_);
+  if (!has_distributed_norms_ && !per_element) require_per_element(*optimizer_);
+  const bool made_states = !optimizer_->state().empty();
+  optimizer_->state().clear();
+  place_in_shard();
+  if (has_distributed_norms_) set_norms(sum);
+  if (!made_states) return;
+  if (!is_one_of<optim::Adagrad>(*optimizer_)) {
+    refuse(
+        "Zero: the constructor of {} makes states of whole parameters, but it will step parts of "
+        "them; make each state in the first step that needs it",
+        c10::demangle(typeid(*optimizer_).name()));
   }
+  make_states(*optimizer_);
 }
 
-void ShardOptimizer::make_for_shard(const OptimizerFactory& factory) {
-  parameters_ = {{alias(unit_.master(), 0, unit_.master().numel()), 0}};
-  optimizer_ = factory({parameters_[0].tensor});
+/// By TensorImpl.
+std::unordered_map<const void*, std::size_t> ShardOptimizer::group_of_members() const {
+  std::unordered_map<const void*, std::size_t> group_of;
+  const auto& groups = optimizer_->param_groups();
+  for (std::size_t group = 0; group < groups.size(); ++group) {
+    for (const auto& parameter : groups[group].params()) {
+      const bool is_member = std::ranges::any_of(
+          unit_.members(), [&](const auto& member) { return member.parameter.is_same(parameter); });
+      if (!is_member) {
+        refuse(
+            "Zero: group {} of the optimizer of {} has a tensor that the factory was not given; "
+            "put the given parameters into groups, each as it is",
+            group, unit_.name());
+      }
+      group_of[parameter.unsafeGetTensorImpl()] = group;
+    }
+  }
+  return group_of;
 }
 
-void ShardOptimizer::make_per_tensor(const OptimizerFactory& factory, const SumOverRanks& sum) {
-  parameters_.clear();
-  std::vector<torch::Tensor> tensors;
-  DistributedNorms norms(unit_.members().size(), sum);
+/// Replaces the parameters of each group by what the shard has of them.
+void ShardOptimizer::place_in_shard() {
+  const auto group_of = group_of_members();
   for (const auto& piece : unit_.pieces()) {
-    tensors.push_back(alias(unit_.master(), piece.offset, piece.count));
-    parameters_.push_back({tensors.back(), piece.offset});
-    norms.place(tensors.back(), static_cast<std::size_t>(piece.member - unit_.members().data()),
-                piece.member->parameter.dim() > 1);
+    const auto found = group_of.find(piece.member->parameter.unsafeGetTensorImpl());
+    if (found == group_of.end()) continue;  // Not stepped.
+    const auto end = [](const Parameter& last) {
+      return last.pieces.back().offset + last.pieces.back().count;
+    };
+    const bool continues = !has_distributed_norms_ && !parameters_.empty() &&
+                           parameters_.back().group == found->second &&
+                           end(parameters_.back()) == piece.offset;
+    if (!continues) parameters_.push_back({.offset = piece.offset, .group = found->second});
+    parameters_.back().pieces.push_back(piece);
   }
-  optimizer_ = factory(std::move(tensors));
+  auto& groups = optimizer_->param_groups();
+  for (auto& group : groups) group.params().clear();
+  for (auto& [tensor, offset, pieces, group] : parameters_) {
+    const auto count = pieces.back().offset + pieces.back().count - offset;
+    tensor = alias(unit_.master(), offset, count);
+    groups[group].params().push_back(tensor);
+  }
+}
+
+void ShardOptimizer::set_norms(const SumOverRanks& sum) {
+  DistributedNorms norms(unit_.members().size(), sum);
+  for (const auto& parameter : parameters_) {
+    const auto* member = parameter.pieces.front().member;
+    norms.place(parameter.tensor, static_cast<std::size_t>(member - unit_.members().data()),
+                member->parameter.dim() > 1);
+  }
   if (auto* lars = dynamic_cast<Lars*>(optimizer_.get()))
     lars->set_distributed_norms(std::move(norms));
   if (auto* lamb = dynamic_cast<Lamb*>(optimizer_.get()))
@@ -80,8 +125,8 @@ void ShardOptimizer::step(torch::Tensor gradient, double scale, const BeforeStep
   const KeptMemoryScope memory(MemoryCategory::optimizer);
   gradient = gradient.to(unit_.master().scalar_type());
   if (scale != 1) gradient.mul_(scale);
-  for (const auto& [tensor, offset] : parameters_) {
-    tensor.mutable_grad() = alias(gradient, offset, tensor.numel());
+  for (const auto& parameter : parameters_) {
+    parameter.tensor.mutable_grad() = alias(gradient, parameter.offset, parameter.tensor.numel());
   }
   if (before) before(*optimizer_);
   optimizer_->step();
@@ -114,10 +159,8 @@ std::vector<TensorPiece> ShardOptimizer::states(bool make) {
 }
 
 void ShardOptimizer::append_states(const Parameter& parameter, std::vector<TensorPiece>& found) {
-  const auto end = parameter.offset + parameter.tensor.numel();
   for (const auto& [name, tensor] : states_of(*optimizer_, parameter.tensor)) {
-    for (const auto& piece : unit_.pieces()) {
-      if (piece.offset < parameter.offset || piece.offset >= end) continue;
+    for (const auto& piece : parameter.pieces) {
       const auto full_name = fmt::format("optimizer.{}.{}", name, piece.member->name);
       if (tensor.dim() == 0) {
         found.push_back({full_name, {}, 0, tensor.view({1})});

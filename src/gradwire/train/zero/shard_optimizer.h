@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -17,13 +18,15 @@ namespace gradwire {
 /// Sums values over ranks, on every rank. Collective.
 using SumOverRanks = std::function<std::vector<double>(std::vector<double>)>;
 
-/// The optimizer of this rank's shard of a unit. An element-wise optimizer sees the shard as one
-/// 1-D parameter. Lars and Lamb see the parts of tensors in the shard, and compute norms over
-/// ranks.
+/// The optimizer of this rank's shard of a unit. The factory makes it for the unit's whole
+/// parameters; then what the shard has of each group takes their place. An element-wise optimizer
+/// sees 1-D ranges of the shard, as long as its groups allow: one range if it has one group. Lars
+/// and Lamb see the parts of tensors in the shard, and compute norms over ranks.
 class ShardOptimizer {
  public:
   /// Throws Exception(invalid_argument), which names the optimizer, if it is not element-wise
-  /// (LBFGS) or unknown; `per_element` asserts that it is element-wise. `unit` must outlive this.
+  /// (LBFGS) or unknown; `per_element` asserts that it is element-wise. Also if its groups have
+  /// other tensors than the unit's parameters. `unit` must outlive this.
   ShardOptimizer(FlatUnit& unit, const OptimizerFactory& factory, bool per_element,
                  const SumOverRanks& sum);
 
@@ -48,14 +51,17 @@ class ShardOptimizer {
   torch::optim::Optimizer& optimizer() { return *optimizer_; }
 
  private:
-  /// A parameter as the optimizer sees it.
+  /// A parameter as the optimizer sees it: consecutive elements of the shard.
   struct Parameter {
     torch::Tensor tensor;
-    std::int64_t offset = 0;  ///< In the shard.
+    std::int64_t offset = 0;              ///< In the shard.
+    std::vector<FlatUnit::Piece> pieces;  ///< The unit's parameters that it is made of.
+    std::size_t group = 0;
   };
 
-  void make_for_shard(const OptimizerFactory& factory);
-  void make_per_tensor(const OptimizerFactory& factory, const SumOverRanks& sum);
+  void place_in_shard();
+  std::unordered_map<const void*, std::size_t> group_of_members() const;
+  void set_norms(const SumOverRanks& sum);
   void move_to_files();
   void append_states(const Parameter& parameter, std::vector<TensorPiece>& found);
 
