@@ -299,6 +299,38 @@ TEST(HybridCheckpoint, ContinuesInAnotherLayout) {
   expect_same(trained.values(), train({}), "ZeRO 1, then one stage, then two");
 }
 
+/// Losses and parameters of two pipelines of two ranks in turn; alone: of the first one.
+std::vector<double> losses_in_turn(bool alone, std::int64_t next_samples) {
+  std::vector<double> losses;
+  const auto body = [&](const ProcessGroup& group) {
+    Pipeline first(shared_layers(), pipeline_options(group, "1f1b", 2));
+    std::optional<Pipeline> second;
+    if (!alone) second.emplace(shared_layers(), pipeline_options(group, "1f1b", 2));
+    for (int step = 0; step < 5; ++step) {
+      const auto batch = pipeline_batch(4, step);
+      const std::int64_t next = step < 4 ? next_samples : -1;
+      const LossSum loss = first.train_step(batch.inputs, batch.targets, {.next_samples = next});
+      if (second) {
+        const auto other = pipeline_batch(4, 100 + step);
+        second->train_step(other.inputs, other.targets, {.next_samples = next});
+      }
+      if (first.has_last_stage()) losses.push_back(loss.mean());
+    }
+  };
+  on_ranks(2, body);
+  std::vector<double> on_other_backend;
+  std::swap(losses, on_other_backend);
+  run_on_threads(2, body);
+  EXPECT_EQ(losses, on_other_backend);
+  return losses;
+}
+
+TEST(HybridTraining, TwoPipelinesOnOneGroupDoNotMeet) {
+  const std::vector<double> expected = losses_in_turn(/*alone=*/true, -1);
+  EXPECT_EQ(losses_in_turn(/*alone=*/false, -1), expected);
+  EXPECT_EQ(losses_in_turn(/*alone=*/false, 4), expected);
+}
+
 TEST(HybridTraining, APromiseOfTheNextBatchMustBeKept) {
   const auto message = [](bool evaluates) -> std::string {
     try {

@@ -10,6 +10,7 @@
 #include "gradwire/train/checkpoint/checkpoint.h"
 #include "gradwire/train/checkpoint/load.h"
 #include "tests/data/temporary_folder.h"
+#include "tests/torch/error_of.h"
 #include "tests/train/pipeline_model.h"
 #include "tests/train/pipeline_processes.h"
 #include "tests/train/thread_group.h"
@@ -393,6 +394,22 @@ TEST(PipelineErrors, OfAnyBackendNameStageAndMicroBatch) {
                     "0 from stage {1} to stage {0}: the group was aborted",
                     rank, rank + 1)));
   }
+}
+
+// Each replica has one rank: only the group of the replicas has ranks that can wait.
+TEST(PipelineErrors, EndTheGroupOfTheReplicasToo) {
+  run_on_threads(2, [](const ProcessGroup& replicas) {
+    auto options = pipeline_options(group_of_one(), "gpipe", 4);
+    options.data.process_group = replicas;
+    if (replicas->getRank() == 1) options.loss = loss_that_fails_after(2);
+    Pipeline model(shared_layers(), options);
+    const auto batch = pipeline_batch(8, 0);
+    const std::string error = test::error_of([&] {
+      model.train_step(batch.inputs, batch.targets);
+      model.finish();
+    });
+    EXPECT_THAT(error, HasSubstr(replicas->getRank() == 1 ? "the loss is lost" : "aborted"));
+  });
 }
 
 TEST(PipelineErrors, CountTheStepsOfTheTraining) {

@@ -11,6 +11,7 @@
 
 #include "gradwire/base/refuse.h"
 #include "gradwire/pipeline/weight_rules.h"
+#include "gradwire/torch/process_group.h"
 #include "gradwire/train/activation/activation_checkpoint.h"
 #include "gradwire/train/checkpoint/replicated.h"
 #include "gradwire/train/named_tensor.h"
@@ -136,14 +137,37 @@ Pipeline::Pipeline(const Layers& layers, Options options) : options_(std::move(o
   rank_ = options_.process_group->getRank();
   ranks_ = options_.process_group->getSize();
   check_ties(layers);
-  check_agreement(layers);
-  check_places();
-  run_or_abort(*options_.process_group, [&] { make_stages(layers); });
+  run_or_abort_groups([&] {
+    check_agreement(layers);
+    check_places();
+    transfer_group_ = group_for_transfers();
+    make_stages(layers);
+  });
 }
 
 /// All groups of this rank.
 std::vector<ProcessGroup> Pipeline::groups() const {
   return {options_.process_group, options_.data.process_group, options_.tensor, options_.spatial};
+}
+
+/// Ranks that fail end the operations of all their groups, so that none waits for them.
+void Pipeline::run_or_abort_groups(const std::function<void()>& task) const {
+  try {
+    task();
+  } catch (const std::exception& error) {
+    for (const ProcessGroup& group : groups()) abort_group(*group, error.what());
+    throw;
+  }
+}
+
+/// Messages of two pipelines on one group must not meet: the receives that one has started for its
+/// next step would take those of the other. Other backends have no subgroups that cost nothing.
+ProcessGroup Pipeline::group_for_transfers() const {
+  const ProcessGroup& group = options_.process_group;
+  if (ranks_ == 1 || !communicator_of(*group)) return group;
+  std::vector<Rank> all(static_cast<std::size_t>(ranks_));
+  std::iota(all.begin(), all.end(), 0);
+  return subgroup_of(*group, all);
 }
 
 /// If each micro-batch has an update of its own, it is a step of the schedule, so that batches of
@@ -252,7 +276,7 @@ Pipeline::Run& Pipeline::run_for(std::int64_t samples, bool trains) {
   Run& run = runs_[{parts, trains}];
   if (!run.runner) {
     run.schedule = schedule_for(parts, trains);
-    run.transfers = group_transfers(options_.process_group, run.schedule);
+    run.transfers = group_transfers(transfer_group_, run.schedule);
     run.runner =
         std::make_unique<pipeline::PipelineRunner>(run.schedule, rank_, *work_, *run.transfers);
   }
@@ -270,7 +294,7 @@ void Pipeline::finish_last_run() {
 }
 
 void Pipeline::finish() {
-  run_or_abort(*options_.process_group, [&] {
+  run_or_abort_groups([&] {
     if (is_asynchronous()) finish_last_run();
     for (const LocalStage& stage : stages_) {
       about(update_of(stage, steps_ - 1), [&] {
@@ -351,7 +375,7 @@ LossSum Pipeline::train_step(const torch::Tensor& inputs, const torch::Tensor& t
                              const StepOptions& step) {
   LossSum loss;
   const WaitScope waits(*waits_);
-  run_or_abort(*options_.process_group, [&] {
+  run_or_abort_groups([&] {
     const std::int64_t samples = count_samples(inputs, targets, step.samples);
     if (has_first_stage() && !inputs.defined()) refuse("rank {} needs the inputs", rank_);
     if (has_last_stage() && !targets.defined()) refuse("rank {} needs the targets", rank_);
@@ -364,9 +388,11 @@ LossSum Pipeline::train_step(const torch::Tensor& inputs, const torch::Tensor& t
       each.count = count_of(each.batch);
       each.before = step.before;
     }
-    // Receives that have started for the next step would be in the way of a drain.
+    // Receives that have started for the next step would be in the way of a drain, and of another
+    // pipeline on the same group.
+    const bool is_alone = ranks_ == 1 || transfer_group_ != options_.process_group;
     const bool is_alike =
-        !is_asynchronous() && parts_of(step.next_samples) == run.schedule.micro_batches;
+        is_alone && !is_asynchronous() && parts_of(step.next_samples) == run.schedule.micro_batches;
     work_->begin(*run.runner, std::move(steps), is_alike ? step.next_samples : -1);
     for (std::size_t i = 0; i < count; ++i) run.runner->step();
     step_together(step.before);
@@ -378,7 +404,7 @@ LossSum Pipeline::train_step(const torch::Tensor& inputs, const torch::Tensor& t
 
 torch::Tensor Pipeline::evaluate(const torch::Tensor& inputs, std::int64_t samples) {
   torch::Tensor result;
-  run_or_abort(*options_.process_group, [&] {
+  run_or_abort_groups([&] {
     samples = count_samples(inputs, {}, samples);
     if (has_first_stage() && !inputs.defined()) refuse("rank {} needs the inputs", rank_);
     if (!work_) find_shapes(inputs);
@@ -567,7 +593,7 @@ void Pipeline::loaded() {
   const auto own = [this](pipeline::Stage stage, const torch::Tensor& parameter) {
     return update(stage).own_values(parameter);
   };
-  run_or_abort(*options_.process_group, [&] { ties_->check_equal(*options_.process_group, own); });
+  run_or_abort_groups([&] { ties_->check_equal(*options_.process_group, own); });
 }
 
 }  // namespace gradwire

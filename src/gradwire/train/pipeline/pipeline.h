@@ -85,7 +85,7 @@ class Pipeline final : public Checkpointable {
     /// Number of samples of this replica's batch; -1: that of the inputs or targets.
     std::int64_t samples = -1;
     /// Of the next call of train_step, which then starts its receives during this one if the
-    /// schedule is synchronous; -1: unknown.
+    /// schedule is synchronous and the group is one of gradwire; -1: unknown.
     std::int64_t next_samples = -1;
     BeforeStep before;  ///< Sets the optimizers' learning rates for this step. May be empty.
   };
@@ -108,7 +108,8 @@ class Pipeline final : public Checkpointable {
   /// forward: call finish() before you read parameters.
   ///
   /// With asynchronous schedules the optimizers step as their schedule says, and the last
-  /// micro-batches are still under way at the end. With 2bw, a batch of another number of
+  /// micro-batches are still under way at the end: on a group of another backend than gradwire's,
+  /// no other pipeline may run until finish(). With 2bw, a batch of another number of
   /// micro-batches drains the replica's pipeline.
   ///
   /// With pipedream and with ZeRO 2 and 3, all replicas must have the same number of micro-batches.
@@ -174,6 +175,8 @@ class Pipeline final : public Checkpointable {
   OptimizerFactory optimizer_factory() const;
   void check_gradient_codec(const LocalStage& stage) const;
   std::vector<ProcessGroup> groups() const;
+  void run_or_abort_groups(const std::function<void()>& task) const;
+  ProcessGroup group_for_transfers() const;
   double squared_norm() const;
   double sum_of_squares(std::vector<double> squares) const;
   void check_ties(const Layers& layers) const;
@@ -203,6 +206,7 @@ class Pipeline final : public Checkpointable {
   WeightMethod method_ = WeightMethod::flush;
   Rank rank_ = 0;
   int ranks_ = 1;
+  ProcessGroup transfer_group_;  ///< Of messages between stages.
   std::vector<LocalStage> stages_;
   std::vector<std::size_t> cut_;
   std::vector<std::size_t> first_parameter_;  ///< By local stage: index in the whole model.
