@@ -33,18 +33,23 @@ void unlocked(const std::function<void()>& action) {
   action();
 }
 
-bool handles_exception() {
-  if (!Py_IsInitialized()) return false;
+/// The exception that is being handled, as "after an exception: ValueError: ..."; "" if none is.
+std::string handled_exception() {
+  if (!Py_IsInitialized()) return "";
   const py::gil_scoped_acquire gil;
   PyObject* type = nullptr;
   PyObject* value = nullptr;
   PyObject* trace = nullptr;
   PyErr_GetExcInfo(&type, &value, &trace);
-  const bool handles = value != nullptr && value != Py_None;
+  std::string text;
+  if (value != nullptr && value != Py_None) {
+    const auto name = py::type::handle_of(value).attr("__name__").cast<std::string>();
+    text = fmt::format("after an exception: {}: {}", name, py::str(value).cast<std::string>());
+  }
   Py_XDECREF(type);
   Py_XDECREF(value);
   Py_XDECREF(trace);
-  return handles;
+  return text;
 }
 
 /// Closes the hooks that use it when it closes, and is destroyed without the GIL.
@@ -62,7 +67,7 @@ class PythonBackend final : public StagedProcessGroup {
   /// If called while an exception is handled (`finally: destroy_process_group()`), this rank has
   /// failed and may never join the other ranks' next operations. It tells them at once.
   void shutdown() override {
-    if (handles_exception()) leave_at_once();
+    if (const std::string failure = handled_exception(); !failure.empty()) leave_at_once(failure);
     close();
   }
 
@@ -134,8 +139,8 @@ c10::intrusive_ptr<PythonBackend> PythonBackend::make(std::shared_ptr<Communicat
 }
 
 /// Called before Python exits, so that peers learn that this rank has left and none of our threads
-/// outlives Python. `failed`: an uncaught exception ends the process.
-void close_all(bool failed) {
+/// outlives Python. `failure`: "after an exception: ..." if an uncaught one ends the process.
+void close_all(const std::string& failure) {
   LiveGroups& live = live_groups();
   std::vector<c10::weak_intrusive_ptr<PythonBackend>> groups;
   {
@@ -145,7 +150,7 @@ void close_all(bool failed) {
   for (const auto& each : groups) {
     const auto group = each.lock();
     if (!group) continue;
-    if (failed) group->leave_at_once();
+    if (!failure.empty()) group->leave_at_once(failure);
     group->shutdown();
   }
 }
@@ -231,7 +236,7 @@ void bind_backend(py::module_& module) {
                                                  return backend.communicator()->bytes_sent();
                                                },
                                                Unlocked()));
-  module.def("close_all", &close_all, py::arg("failed"), Unlocked());
+  module.def("close_all", &close_all, py::arg("failure"), Unlocked());
   module.def("create", &create, py::arg("group"), py::arg("options").none(true), py::arg("first"),
              Unlocked());
 }

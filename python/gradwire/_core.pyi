@@ -112,9 +112,10 @@ def create(group: Any, options: Options | None, first: bool) -> GradwireBackend:
     until its ranks are connected. `first`: logs the warnings that a process logs once. Raises
     ValueError, RuntimeError."""
 
-def close_all(failed: bool) -> None:
-    """Shuts down every live group of this process. If `failed`, operations in flight fail at once;
-    otherwise those that other ranks may need complete first."""
+def close_all(failure: str) -> None:
+    """Shuts down every live group of this process. With a `failure` ("after an exception: ..."),
+    which the other ranks are told, operations in flight fail at once; otherwise those that other
+    ranks may need complete first."""
 
 def trace(backend: ProcessGroupGradwire, file: str) -> StepTrace:
     """Starts a trace, whose `file` rank 0 writes. Collective. Raises RuntimeError."""

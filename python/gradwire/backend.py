@@ -2,6 +2,7 @@
 
 import atexit
 import sys
+import traceback
 from typing import Any
 
 import torch
@@ -49,11 +50,13 @@ def register() -> None:
 
 
 def _leave() -> None:
-    """Called at the end of the process. After an uncaught exception the other ranks are told at
-    once; otherwise the operations in flight complete first."""
-    failed = getattr(sys, "last_value", None) is not None
-    _core.close_all(failed=failed)
-    _core.close_stores(failed=failed)
+    """Called at the end of the process. After an uncaught exception the other ranks are told which,
+    at once; otherwise the operations in flight complete first."""
+    exception = getattr(sys, "last_value", None)
+    failure = "" if exception is None else (
+        "after an exception: " + "".join(traceback.format_exception_only(exception)).strip())
+    _core.close_all(failure=failure)
+    _core.close_stores(failed=exception is not None)
 
 
 def backend_of(

@@ -16,6 +16,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include "gradwire/bootstrap/rendezvous_store.h"
 #include "gradwire/net/socket.h"
 #include "tests/bootstrap/rendezvous_jobs.h"
 #include "tests/bootstrap/usual_descriptors.h"
@@ -70,6 +71,26 @@ TEST(Rendezvous, TimesOutNamingAllMissingRanksOnEveryRank) {
                                      "they started, and can they reach that address?",
                                      port)));
   }
+}
+
+TEST(Rendezvous, ARankThatEndedWhileOthersGatheredIsTheReason) {
+  const std::uint16_t port = free_port();
+  Result<Mesh> mesh = failure(ErrorKind::system, "not run");
+  std::thread zero(
+      [&] { mesh = connect_mesh(test::kNetwork, job_of(0, 3, port), within(seconds(2))); });
+  for (const Rank rank : {1, 2}) {
+    const Job job = job_of(rank, 3, port);
+    auto joined = RendezvousStore::connect(
+        test::kNetwork,
+        {.host = "127.0.0.1", .port = port, .secret = job.secret, .rank = rank, .world_size = 3},
+        net::Deadline::after(test::kClock, seconds(20)));
+    ASSERT_TRUE(joined) << joined.error().message;
+  }
+  zero.join();
+  ASSERT_FALSE(mesh);
+  EXPECT_THAT(mesh.error().message,
+              testing::MatchesRegex("rank 1 .*, rank 2 .* ended before all ranks had joined at "
+                                    ".*, and were not started again within 2 s: .*"));
 }
 
 TEST(Rendezvous, WithoutRankZeroSaysWhereItWasExpected) {

@@ -112,6 +112,32 @@ TEST_P(RemoteTest, ExitsAsTheFirstRankThatFailed) {
   }
 }
 
+TEST_P(RemoteTest, ReportsOfRanksNameTheOneThatFailedFirst) {
+  Launched run(command(
+      "if [ $RANK = 0 ]; then echo '1 rank 1 left the job' >> $GRADWIRE_REPORT; exit 3; fi; "
+      "echo '1 after an exception: ValueError: bad' >> $GRADWIRE_REPORT; printf unfinished >&2; "
+      "sleep 0.1; exit 5"));
+  EXPECT_EQ(run.wait(), 5);
+  EXPECT_THAT(run.err(), AllOf(HasSubstr("[1] unfinished\n"), Not(HasSubstr("gradwire-rank")),
+                               HasSubstr("rank 1 on host b failed with exit status 5 (after an "
+                                         "exception: ValueError: bad)")));
+  EXPECT_TRUE(run.all_gone());
+}
+
+TEST_P(RemoteTest, TheGracePeriodDoesNotCutOffACheckpointThatHasBegun) {
+  Launched run(
+      command("trap 'echo saving >> $GRADWIRE_REPORT; sleep 4; echo saved; "
+              "echo saved >> $GRADWIRE_REPORT; exit 143' TERM; echo ready; "
+              "while :; do sleep 0.05; done"));
+  ASSERT_TRUE(run.wait_for_output("ready", 2));
+  run.send_signal(SIGTERM);
+  EXPECT_EQ(run.wait(), 143);
+  EXPECT_THAT(run.out(), AllOf(HasSubstr("[0] saved"), HasSubstr("[1] saved")));
+  EXPECT_THAT(run.err(), AllOf(HasSubstr("waiting for a checkpoint to be saved"),
+                               Not(HasSubstr("gradwire-rank"))));
+  EXPECT_TRUE(run.all_gone());
+}
+
 TEST_P(RemoteTest, SignalsArePassedOn) {
   for (const int signal : {SIGINT, SIGTERM}) {
     Launched run(command(

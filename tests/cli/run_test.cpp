@@ -111,6 +111,67 @@ TEST(RunTest, AFailureStopsTheOthersAndIsNamed) {
   EXPECT_TRUE(run.all_gone());
 }
 
+// Rank 0 has lost rank 2, and ends before it.
+constexpr const char* kReports = R"sh(
+case $RANK in
+  0) echo "2 rank 2 left the job" >> "$GRADWIRE_REPORT"; exit 1;;
+  2) echo "2 after an exception: ValueError: bad sample" >> "$GRADWIRE_REPORT"; sleep 0.1; exit 5;;
+  *) exec sleep 100;;
+esac)sh";
+
+TEST(RunTest, TheRankThatFailedFirstIsNamedByTheReportsOfTheRanks) {
+  Launched run(run_script({"-n", "3"}, kReports));
+  EXPECT_EQ(run.wait(), 5);
+  EXPECT_THAT(run.err(), AllOf(HasSubstr("gradwire run: rank 2 on host "),
+                               HasSubstr("failed with exit status 5 (after an exception: "
+                                         "ValueError: bad sample); the other ranks were stopped")));
+}
+
+TEST(RunTest, ARankThatEndedTooEarlyIsNamedByThoseWhoLostIt) {
+  Launched run(
+      run_script({"-n", "3"},
+                 "[ $RANK = 1 ] && exit 0; sleep 0.1; "
+                 "printf '1 rank 1 left the job\nbefore its part' >> $GRADWIRE_REPORT; exit 4"));
+  EXPECT_EQ(run.wait(), 4);
+  EXPECT_THAT(run.err(), AllOf(HasSubstr("gradwire run: rank 1 on host "),
+                               HasSubstr("ended before the others had finished (rank 1 left")));
+}
+
+TEST(RunTest, ReportsThatMakeNoSenseAreIgnored) {
+  for (const std::string report : {"x", "7 beyond the ranks", "-3 a", "1", ""}) {
+    Launched run(run_script({"-n", "2"}, "[ $RANK = 0 ] && exit 0; echo \"" + report +
+                                             "\" >> $GRADWIRE_REPORT; exit 4"));
+    EXPECT_EQ(run.wait(), 4);
+    EXPECT_THAT(run.err(), HasSubstr("rank 1 on host ")) << report;
+  }
+}
+
+constexpr const char* kSavesFor600Milliseconds =
+    "trap 'echo saving >> $GRADWIRE_REPORT; sleep 0.6; echo saved; "
+    "echo saved >> $GRADWIRE_REPORT; exit 143' TERM; echo ready; while :; do sleep 0.05; done";
+
+TEST(RunTest, TheGracePeriodDoesNotCutOffACheckpointThatHasBegun) {
+  Launched run(run_script({"-n", "2", "--grace", "0.2"}, kSavesFor600Milliseconds));
+  ASSERT_TRUE(run.wait_for_output("ready", 2));
+  run.send_signal(SIGTERM);
+  EXPECT_EQ(run.wait(), 143);
+  EXPECT_THAT(run.out(), AllOf(HasSubstr("[0] saved"), HasSubstr("[1] saved")));
+  EXPECT_THAT(run.err(), AllOf(HasSubstr("waiting for a checkpoint to be saved"),
+                               HasSubstr("stopped by SIGTERM")));
+  EXPECT_TRUE(run.all_gone());
+}
+
+TEST(RunTest, AUserSignalThatEndsTheRanksIsNamed) {
+  Launched run(run_script({"-n", "2"},
+                          "trap 'exit 138' USR1; echo ready; while :; do sleep 0.05; "
+                          "done"));
+  ASSERT_TRUE(run.wait_for_output("ready", 2));
+  run.send_signal(SIGUSR1);
+  EXPECT_EQ(run.wait(), 138);
+  EXPECT_THAT(run.err(), AllOf(HasSubstr("gradwire run: stopped by SIGUSR1\n"),
+                               Not(HasSubstr("failed with exit status"))));
+}
+
 TEST(RunTest, ASignalIsNamed) {
   Launched run(run_script({"-n", "2"},
                           "if [ $RANK = 1 ]; then kill -KILL $$; fi; " + std::string(kForEver)));
@@ -134,8 +195,8 @@ TEST(RunTest, RanksThatIgnoreSigtermAreKilledAfterTheGracePeriod) {
                      std::string(kForEver)),
       {{"FIFO", fifo}});
   EXPECT_EQ(run.wait(), 4);
-  EXPECT_THAT(run.err(),
-              AllOf(HasSubstr("did not end within 0.2 s: rank 0"), HasSubstr("rank 1 on host")));
+  EXPECT_THAT(run.err(), AllOf(HasSubstr("did not end within 0.2 s (--grace): rank 0"),
+                               HasSubstr("rank 1 on host")));
   EXPECT_TRUE(run.all_gone());
 }
 

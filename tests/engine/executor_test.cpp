@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/engine/messages.h"
@@ -294,6 +295,19 @@ TEST(ReceiveFromAnyone, FailsWhenNobodyIsLeftOrNothingComes) {
     ASSERT_TRUE(outcome->error);
     EXPECT_EQ(outcome->error->kind, leave ? ErrorKind::disconnected : ErrorKind::timeout);
   }
+}
+
+TEST(Executor, AGoodbyeSaysWhyItsRankLeavesEarly) {
+  CountedJob job(2);
+  std::vector<float> data(4);
+  const auto outcome = job.post(0, message(data, 1, 0, 0, 2, 1));
+  job.job().executor(1).send_goodbye({}, "after an exception: ValueError: bad sample");
+  job.run_on(std::chrono::milliseconds(50));
+  ASSERT_TRUE(job.job().executor(0).error());
+  EXPECT_THAT(job.job().executor(0).error()->message,
+              testing::HasSubstr("rank 1 (simulated) left the job after an exception: ValueError: "
+                                 "bad sample; message of 4 float32"));
+  EXPECT_EQ(outcome->failures, 1);
 }
 
 /// Found by the fuzz target `engine`: a receive was announced after its end.

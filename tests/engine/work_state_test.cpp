@@ -15,7 +15,7 @@ class EngineOfTheTest final : public Engine {
   Time now() const override { return {}; }
   void wait(const WorkState&, Time) override {}
   void abort(Error) override {}
-  void close(Close) override {}
+  void close(Close, const std::string&) override {}
   Executor::Traffic traffic() override { return {}; }
 
   void publish_ended() { publish(take_ended()); }

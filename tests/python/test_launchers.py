@@ -51,6 +51,42 @@ class Examples(unittest.TestCase):
         self.assertLess(sent["int8"], 0.35 * sent["none"])
 
 
+class Failures(unittest.TestCase):
+    def last_line(self, body):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "program.py"
+            file.write_text(textwrap.dedent(body))
+            done = run(GRADWIRE, "run", "-n", 4, sys.executable, file)
+        self.assertNotEqual(done.returncode, 0)
+        return done.stderr.splitlines()[-1], done.stderr
+
+    def test_the_rank_that_raised_is_named_with_its_exception(self):
+        for end in ("", "dist.barrier()"):  # In between, and with an operation in flight.
+            last, output = self.last_line(f"""
+                import torch, torch.distributed as dist, gradwire
+                dist.init_process_group("gradwire")
+                for i in range(100):
+                    if i == 5 and dist.get_rank() == 2:
+                        work = dist.all_reduce(torch.ones(10), async_op=True) if {end!r} else None
+                        raise ValueError("bad sample")
+                    dist.all_reduce(torch.ones(1000 if {not end} else 10))
+            """)
+            self.assertIn("rank 2 on host", last)
+            self.assertRegex(
+                last, r"\((rank 2 left the job )?after an exception: ValueError: bad sample\)")
+            self.assertRegex(output, "rank 2 .*left the job after an exception: ValueError: bad")
+
+    def test_a_rank_that_ends_early_is_named(self):
+        last, _ = self.last_line("""
+            import sys, torch, torch.distributed as dist, gradwire
+            dist.init_process_group("gradwire")
+            if dist.get_rank() == 3:
+                sys.exit(0)
+            dist.all_reduce(torch.ones(1000))
+        """)
+        self.assertRegex(last, r"rank 3 on host .* ended before the others had finished \(rank 3")
+
+
 class Torchrun(unittest.TestCase):
     def test_workers_that_die_are_started_again(self):
         program = textwrap.dedent("""

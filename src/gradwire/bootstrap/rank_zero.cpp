@@ -11,6 +11,7 @@ namespace {
 constexpr Duration kAttempt = std::chrono::seconds(5);
 constexpr Duration kWarnAfter = std::chrono::seconds(8);
 constexpr Duration kUntilNamesAppear = std::chrono::seconds(10);
+constexpr Duration kUntilJobsEnd = std::chrono::seconds(2);
 
 bool is_temporary(const Error& error) {
   return error.kind == ErrorKind::disconnected || error.kind == ErrorKind::timeout ||
@@ -36,6 +37,9 @@ Result<RankZeroConnection> connect_once(const net::HostNetwork& network, const R
 
 bool Attempts::may_pass(const Error& error) const {
   const bool unknown_name = error.kind == ErrorKind::invalid_argument;
+  if (error.kind == ErrorKind::refused) {
+    return waited() < kUntilJobsEnd && deadline_.left() > pause_;
+  }
   return is_temporary(error) || (unknown_name && waited() < kUntilNamesAppear);
 }
 

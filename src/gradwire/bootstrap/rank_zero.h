@@ -43,7 +43,9 @@ class Attempts {
 
   /// Pauses after a failed attempt, at most until the deadline. Fails with `error` if it cannot
   /// pass: rank 0 may not have started yet, or this process may be out of file descriptors. A name
-  /// that does not exist may appear within 10 s: in some clusters it does when the host is up.
+  /// that does not exist may appear within 10 s: in some clusters it does when the host is up. A
+  /// refusal may be another job's, which ends within 2 s or keeps this job's rank 0 from listening:
+  /// then rank 0 says so first.
   Status after(const Error& error);
 
   /// Returns the seconds from the first attempt to the deadline.

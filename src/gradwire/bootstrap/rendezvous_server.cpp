@@ -15,6 +15,7 @@
 #include <spdlog/spdlog.h>
 
 #include "gradwire/bootstrap/handshake_server.h"
+#include "gradwire/bootstrap/store.h"
 #include "gradwire/bootstrap/store_client.h"
 #include "gradwire/net/abort_message.h"
 
@@ -195,6 +196,7 @@ class RendezvousServer::Loop {
       if (phase_ == Phase::failed) return tell(client);
     }
     doubted_.erase(client.claims.from);
+    erase(ended_key(client.claims.from));
     client.joined = true;
     client.respond(StoreAnswer::ok);
   }
@@ -329,6 +331,10 @@ class RendezvousServer::Loop {
       spdlog::warn("{} {} before all ranks had joined; it may be started again", client.name(),
                    how);
       for (const std::string& key : client.keys) erase(key);
+      erase(ended_key(client.claims.from));
+      const std::string who = client.name();
+      table_bytes_ += ended_key(client.claims.from).size() + who.size();
+      table_.emplace(ended_key(client.claims.from), who);
     }
     if (phase_ == Phase::sealed || phase_ == Phase::failed) notified_.insert(client.claims.from);
     if (phase_ != Phase::sealed) return;

@@ -84,6 +84,10 @@ RendezvousStore::RendezvousStore(const Clock& clock, RankZeroConnection connecte
   net::keep_alive(socket_, kDeadAfter);
 }
 
+std::string ended_key(Rank rank) {
+  return fmt::format("ended/{}", rank);
+}
+
 Status RendezvousStore::join() {
   const std::string who = encode(Newcomer{.host = member_.own_host, .job_id = member_.job_id});
   GRADWIRE_ASSIGN_OR_RETURN(const auto reply, ask({.kind = RequestKind::join, .value = who}));

@@ -234,6 +234,10 @@ Error StoreRendezvous::missing() {
   for (Rank rank = 0; rank < self_.world_size; ++rank) {
     if (!has_joined(rank)) ranks.push_back(rank);
   }
+  std::vector<std::string> ended;
+  for (const Rank rank : ranks) {
+    if (const auto who = store_.get(ended_key(rank), kProbeTimeout)) ended.push_back(*who);
+  }
   const double seconds = std::chrono::duration<double>(self_.timeout).count();
   const char* who = ranks.size() == 1 ? "rank" : "ranks";
   if (ranks.empty()) {
@@ -241,6 +245,13 @@ Error StoreRendezvous::missing() {
             fmt::format("all ranks have joined at {}, but after this rank's timeout of {:.3g} "
                         "s: start them closer together, or raise the timeout",
                         self_.where, seconds)};
+  }
+  if (!ended.empty()) {
+    return {ErrorKind::timeout,
+            fmt::format("{} ended before all ranks had joined at {}, and {} not started again "
+                        "within {:.3g} s: what {} printed says why",
+                        fmt::join(ended, ", "), self_.where, ended.size() == 1 ? "was" : "were",
+                        seconds, ended.size() == 1 ? "it" : "they")};
   }
   return {ErrorKind::timeout,
           fmt::format(

@@ -6,6 +6,7 @@
 
 #include "gradwire/base/cpu.h"
 #include "gradwire/base/refuse.h"
+#include "gradwire/bootstrap/failure_report.h"
 #include "gradwire/bootstrap/rendezvous.h"
 #include "gradwire/comm/arguments.h"
 #include "gradwire/comm/job_topology.h"
@@ -22,6 +23,11 @@ engine::ExecutorOptions executor_options(const CommunicatorOptions& options) {
   made.limits.eager_bytes = options.eager_bytes;
   made.dead_peer_timeout = options.dead_peer_timeout;
   made.on_warning = [](const std::string& what) { spdlog::warn("{}", what); };
+  if (const auto path = options.environment(bootstrap::kReportVariable)) {
+    made.on_failure = [path = *path](Rank cause, const std::string& message) {
+      bootstrap::write_report(path, {cause, message});
+    };
+  }
   return made;
 }
 

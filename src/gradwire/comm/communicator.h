@@ -218,8 +218,9 @@ class Communicator {
   virtual void abort(const std::string& reason) = 0;
 
   /// Leaves without waiting for operations in flight, which fail with ErrorKind::aborted here and
-  /// on the peers. No member may be called afterwards.
-  virtual void leave_at_once() = 0;
+  /// on the peers. `failure`: why, for the peers' errors, such as "after an exception: ...". No
+  /// member may be called afterwards.
+  virtual void leave_at_once(const std::string& failure) = 0;
 
  protected:
   /// Makes reserve_lanes() of both communicators draw from one sequence, for a communicator that

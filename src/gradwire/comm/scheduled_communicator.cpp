@@ -36,8 +36,9 @@ constexpr std::uint16_t kAgreement = 0xFFFF;
 SharedEngine::~SharedEngine() {
   // If an exception unwinds the stack, the caller may not have posted operations that would
   // complete those in flight.
-  engine_->close(std::uncaught_exceptions() > 0 ? engine::Engine::Close::at_once
-                                                : engine::Engine::Close::completing);
+  const bool unwinds = std::uncaught_exceptions() > 0;
+  engine_->close(unwinds ? engine::Engine::Close::at_once : engine::Engine::Close::completing,
+                 unwinds ? "after an exception" : "");
 }
 
 void SharedEngine::take_groups_up_to(std::int64_t number) {
@@ -283,8 +284,8 @@ void ScheduledCommunicator::abort(const std::string& reason) {
                                                   planner_->engine_rank(rank_), reason)});
 }
 
-void ScheduledCommunicator::leave_at_once() {
-  engine().close(engine::Engine::Close::at_once);
+void ScheduledCommunicator::leave_at_once(const std::string& failure) {
+  engine().close(engine::Engine::Close::at_once, failure);
 }
 
 engine::OperationRequest ScheduledCommunicator::make(const schedule::CollectiveSpec& spec,

@@ -21,7 +21,7 @@ class SoloEngine final : public engine::Engine {
   Time now() const override { return clock_->now(); }
   void wait(const engine::WorkState&, Time) override {}
   void abort(Error error) override;
-  void close(Close) override {}
+  void close(Close, const std::string&) override {}
   engine::Executor::Traffic traffic() override { return {}; }
 
  private:

@@ -27,6 +27,9 @@ struct ExecutorOptions {
   Duration dead_peer_timeout = std::chrono::seconds(5);
   /// Called with messages for the user that are not errors: a rail failed or recovered.
   std::function<void(const std::string&)> on_warning;
+  /// Called once, when the operations have failed for a cause that this rank knows first hand: it
+  /// was aborted here, or has lost the peer `cause`. Must not block.
+  std::function<void(Rank cause, const std::string& message)> on_failure;
 };
 
 /// One rank's protocol engine: runs the programs of the operations in flight over the streams to
@@ -94,8 +97,9 @@ class Executor final : private Outbox::Observer, private RailFailover::Host {
   bool is_needed() const;
 
   /// Starts a graceful shutdown: tells the peers that this rank leaves. Called when is_needed() is
-  /// false. The remaining receives fail with `why`, on this rank only.
-  void send_goodbye(const Error& why);
+  /// false. The remaining receives fail with `why`, on this rank only. `failure`: why this rank
+  /// leaves early, such as "after an exception: ..."; "" if it does not.
+  void send_goodbye(const Error& why, const std::string& failure = "");
 
   /// Returns true if all queued frames have been written to the transport; with several rails, if
   /// they have been delivered.
@@ -170,6 +174,7 @@ class Executor final : private Outbox::Observer, private RailFailover::Host {
   // Ends and time.
   void send_goodbye_on(const Rail& rail) override;
   void fail(ErrorKind kind, const std::string& message) override;
+  void fail_because_of(Rank cause, ErrorKind kind, const std::string& message);
   void fail(ErrorKind kind, const std::string& message, Rank origin);
   void send_abort(const Error& error, Rank origin);
   void flush_all_announcements();

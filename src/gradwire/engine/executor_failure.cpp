@@ -1,18 +1,22 @@
 #include <algorithm>
+#include <span>
 
 #include "gradwire/engine/executor.h"
 #include "gradwire/engine/failure_text.h"
 #include "gradwire/net/abort_message.h"
+#include "gradwire/net/frame.h"
 
 /// The executor's failure, shutdown and timers.
 namespace gradwire::engine {
 
 void Executor::abort(Error error) {
-  fail(error.kind, error.message);
+  fail_because_of(rank_, error.kind, error.message);
   flush_dirty();
 }
 
-void Executor::send_goodbye(const Error& why) {
+void Executor::send_goodbye(const Error& why, const std::string& failure) {
+  if (!failure.empty() && !state_.error && options_.on_failure) options_.on_failure(rank_, failure);
+  state_.failure = failure.substr(0, net::kMaxControlPayload);
   for (const auto& flight : in_flight_.remove_unanswered_receives()) {
     const Operation& operation = flight->operation;
     peer(flight->pair).outbox.forget(*flight);  // Its announcement may still be pending.
@@ -37,15 +41,21 @@ void Executor::send_goodbye_on(const Rail& rail) {
   Outbox& outbox = peer(rail.stream.peer).outbox;
   const net::FrameHeader goodbye{.type = net::FrameType::goodbye,
                                  .message = static_cast<std::uint32_t>(rail.stream.rail)};
+  const ConstBytes failure = std::as_bytes(std::span(state_.failure));
   if (!rail.failed) {
-    outbox.queue_control_on(rail.stream.rail, goodbye);
+    outbox.queue_control_on(rail.stream.rail, goodbye, failure);
   } else if (rail.resent || rail.goodbye) {
-    outbox.queue_control(goodbye);
+    outbox.queue_control(goodbye, failure);
   }
 }
 
 void Executor::fail(ErrorKind kind, const std::string& message) {
   fail(kind, message, rank_);
+}
+
+void Executor::fail_because_of(Rank cause, ErrorKind kind, const std::string& message) {
+  if (!state_.error && options_.on_failure) options_.on_failure(cause, message);
+  fail(kind, message);
 }
 
 /// The first error fails all operations. Lent memory is not accessed afterwards.
@@ -136,8 +146,9 @@ void Executor::check_silence(Time now) {
   for (const auto& peer : peers_) {
     if (!peer || peer->closed || peer->departed) continue;
     if (liveness_.is_dead(peer->rank, now)) {
-      fail(ErrorKind::disconnected,
-           silence_text(transport_.describe({peer->rank, 0}), options_.dead_peer_timeout));
+      fail_because_of(
+          peer->rank, ErrorKind::disconnected,
+          silence_text(transport_.describe({peer->rank, 0}), options_.dead_peer_timeout));
       return;
     }
     if (!liveness_.needs_ping(peer->rank, now)) continue;

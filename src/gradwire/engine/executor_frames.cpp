@@ -119,6 +119,8 @@ void Executor::on_ping(Rail& rail, const net::FrameHeader& header) {
 /// Each rail has its own goodbye: frames on one rail may arrive after the goodbye of another.
 void Executor::on_goodbye(Rail& rail, const net::FrameHeader& header) {
   Peer& from = peer(rail.stream.peer);
+  const auto* text = reinterpret_cast<const char*>(rail.control.data());
+  if (header.length > 0) from.failure.assign(text, header.length);
   if (header.message < from.rails.size()) from.rails[header.message]->goodbye = true;
   const bool all = std::ranges::all_of(from.rails, [](const auto& r) { return r->goodbye; });
   if (!all || from.departed) return;
@@ -135,8 +137,9 @@ void Executor::check_departed() {
   for (const auto& flight : in_flight_.all()) {
     for (const CompiledProgram::Exchange& exchange : flight->operation.program().exchanges) {
       if (!peer(exchange.peer).departed || !flight->operation.needs(exchange.peer)) continue;
-      fail(ErrorKind::disconnected,
-           departure_text(transport_.describe({exchange.peer, 0}), flight->operation));
+      fail_because_of(exchange.peer, ErrorKind::disconnected,
+                      departure_text(transport_.describe({exchange.peer, 0}),
+                                     peer(exchange.peer).failure, flight->operation));
       return;
     }
   }

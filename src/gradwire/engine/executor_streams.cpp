@@ -270,7 +270,7 @@ void Executor::on_peer_lost(Rank rank, const Error& error) {
   for (const auto& flight : in_flight_.all()) {
     if (during == nullptr && flight->operation.needs(rank)) during = &flight->operation;
   }
-  fail(error.kind, disconnect_text(error.message, during));
+  fail_because_of(rank, error.kind, disconnect_text(error.message, during));
 }
 
 }  // namespace gradwire::engine

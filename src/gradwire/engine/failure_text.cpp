@@ -58,7 +58,11 @@ std::string mismatch_text(const std::string& peer, Rank peer_rank, const Fingerp
       key.sequence, lane, peer, theirs.describe(), self, mine.describe());
 }
 
-std::string departure_text(const std::string& peer, const Operation& operation) {
+std::string departure_text(const std::string& peer, const std::string& failure,
+                           const Operation& operation) {
+  if (!failure.empty()) {
+    return fmt::format("{} left the job {}; {} needs it", peer, failure, operation.describe());
+  }
   return fmt::format("{} left the job before its part in {} was complete", peer,
                      operation.describe());
 }

@@ -23,8 +23,9 @@ Error after_failure(const Error& cause);
 std::string mismatch_text(const std::string& peer, Rank peer_rank, const Fingerprint& theirs,
                           Rank self, const InFlightOperation& ours);
 
-/// A peer left although an operation needs it.
-std::string departure_text(const std::string& peer, const Operation& operation);
+/// A peer left although an operation needs it. `failure`: why, as it says; may be empty.
+std::string departure_text(const std::string& peer, const std::string& failure,
+                           const Operation& operation);
 
 /// All peers left although a receive from any rank is pending.
 std::string no_sender_text(const OperationRequest& receive);

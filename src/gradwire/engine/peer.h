@@ -3,6 +3,7 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "gradwire/base/types.h"
@@ -71,6 +72,7 @@ struct Peer {
   bool dirty = false;
   bool unwritten = false;     ///< Has deferred writes.
   bool departed = false;      ///< Has sent goodbye on all rails.
+  std::string failure;        ///< Why it left early, as its goodbye says; "" if it did not.
   bool closed = false;        ///< Its last stream has ended.
   std::size_t due = 0;        ///< Minimum over operations of missing bytes (receive_demand.h).
   std::size_t total_due = 0;  ///< Missing bytes of all operations together.
@@ -90,6 +92,7 @@ struct ExecutorState {
   Time now;
   std::optional<Error> error;  ///< The first error; it failed all operations.
   bool leaving = false;        ///< This rank has sent its goodbye.
+  std::string failure;         ///< Why it leaves early; "" if it does not.
 };
 
 }  // namespace gradwire::engine

@@ -4,6 +4,7 @@
 #include <exception>
 #include <utility>
 
+#include <fmt/format.h>
 #include <sched.h>
 
 #include "gradwire/base/refuse.h"
@@ -71,7 +72,7 @@ Progress::Progress(std::unique_ptr<net::PollingTransport> transport, Rank rank, 
       progress_thread_([this] { run(); }) {}
 
 Progress::~Progress() {
-  close(Close::at_once);  // No effect if the communicator has closed it.
+  close(Close::at_once, "");  // No effect if the communicator has closed it.
 }
 
 /// In a forked child, the threads do not exist, the locks may be held by them, and the connections
@@ -116,17 +117,18 @@ void Progress::locked(const Action& action) {
 }
 
 /// With Close::completing, bounded by the timeouts of the operations.
-void Progress::close(Close how) {
+void Progress::close(Close how, const std::string& failure) {
   if (closing_.exchange(true)) return;
   if (fork_.in_child()) return ForkGuard::leak(shared_from_this());
   if (how == Close::completing) finish_needed_operations();
-  locked([this] {
-    const Error why{ErrorKind::aborted,
-                    "the communicator was closed while the operation was in flight"};
+  locked([&] {
+    const Error closed{ErrorKind::aborted,
+                       "the communicator was closed while the operation was in flight"};
+    const Error failed{ErrorKind::aborted, fmt::format("rank {} left the job {}", rank_, failure)};
     if (executor_.is_needed()) {
-      executor_.abort(why);
+      executor_.abort(failure.empty() ? closed : failed);
     } else {
-      executor_.send_goodbye(why);
+      executor_.send_goodbye(closed, failure);
     }
   });
   // Nothing is in flight, so no waiter remains in the poll that could consume this wake-up.

@@ -81,8 +81,10 @@ class Engine {
     completing,  ///< Operations that other ranks may need complete first.
     at_once,     ///< Operations in flight fail, here and on the peers.
   };
-  /// Says goodbye to the peers and stops. Nothing may be posted afterwards. Idempotent.
-  virtual void close(Close how) = 0;
+  /// Says goodbye to the peers and stops. Nothing may be posted afterwards. Idempotent. `failure`:
+  /// why this rank leaves early, for the peers' errors, such as "after an exception: ..."; "" if it
+  /// does not.
+  virtual void close(Close how, const std::string& failure) = 0;
   virtual Executor::Traffic traffic() = 0;
 
   /// Records that an operation has ended. Called under the engine's lock.

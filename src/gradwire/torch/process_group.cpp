@@ -165,13 +165,13 @@ void ProcessGroupGradwire::abort_with_reason(const std::string& why) {
   if (communicator) communicator->abort(why);
 }
 
-void ProcessGroupGradwire::leave_at_once() {
+void ProcessGroupGradwire::leave_at_once(const std::string& failure) {
   std::shared_ptr<Communicator> communicator;
   {
     const std::lock_guard lock(mutex_);
     communicator = communicator_;
   }
-  if (communicator) communicator->leave_at_once();
+  if (communicator) communicator->leave_at_once(failure);
 }
 
 void ProcessGroupGradwire::shutdown() {

@@ -13,6 +13,7 @@
 #include "gradwire/base/random.h"
 #include "gradwire/base/refuse.h"
 #include "gradwire/bootstrap/environment_variables.h"
+#include "gradwire/bootstrap/failure_report.h"
 #include "gradwire/bootstrap/job_secret.h"
 #include "gradwire/bootstrap/launchers.h"
 #include "gradwire/bootstrap/local_rails.h"
@@ -47,8 +48,8 @@ std::vector<std::string> entries_of(const VariableMap& variables) {
 
 namespace {
 
-/// Pipes of the rank's streams, and descriptors that spawning it needs temporarily.
-constexpr std::size_t kDescriptorsOfARank = 4;
+/// Pipes of the rank's streams, its report, and descriptors that spawning it needs temporarily.
+constexpr std::size_t kDescriptorsOfARank = 5;
 
 /// While it lives, this process adopts orphaned descendants (PR_SET_CHILD_SUBREAPER).
 class Subreaper {
@@ -178,8 +179,8 @@ std::vector<HostEntry> hosts_of(const LaunchOptions& options) {
 VariableList inherited_settings() {
   VariableList variables;
   for (const auto& [name, value] : own_variables()) {
-    if (!name.starts_with("GRADWIRE_") || name == "GRADWIRE_SECRET" || name == kProcessMark)
-      continue;
+    const bool is_of_a_process = name == kProcessMark || name == bootstrap::kReportVariable;
+    if (!name.starts_with("GRADWIRE_") || name == "GRADWIRE_SECRET" || is_of_a_process) continue;
     variables.emplace_back(name, value);
   }
   return variables;

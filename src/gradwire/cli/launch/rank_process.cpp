@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,9 +25,12 @@ std::string prefix_of(const RankPlan& plan, RankOutput output) {
   return plain ? "" : fmt::format("[{}] ", plan.place.rank);
 }
 
-SpawnRequest local_request(const RankPlan& plan, const LaunchOptions& options, bool plain) {
+/// `report`: descriptor of the file for the rank's report.
+SpawnRequest local_request(const RankPlan& plan, const LaunchOptions& options, bool plain,
+                           int report) {
   VariableMap variables = own_variables();
   for (const auto& [name, value] : plan.variables) variables[name] = value;
+  variables[bootstrap::kReportVariable] = fmt::format("/proc/{}/fd/{}", ::getpid(), report);
   const int threads = std::max(1, usable_cores() / plan.place.local_world_size);
   variables.try_emplace("OMP_NUM_THREADS", std::to_string(threads));
   // Output goes through a pipe, where Python would keep it until a buffer is full, or lose it.
@@ -68,6 +72,7 @@ std::string describe(const ExitStatus& exit_status) {
     return fmt::format("was killed by signal {} ({})", exit_status.signal,
                        signal_name(exit_status.signal));
   }
+  if (!exit_status.failed()) return "ended before the others had finished";
   const int signal = exit_status.status - 128;
   if (signal > 0 && signal < SIGRTMIN) {
     return fmt::format("failed with exit status {} (128 + signal {}, {})", exit_status.status,
@@ -86,9 +91,14 @@ Status RankProcess::start(const LaunchOptions& options) {
   const std::string prefix = prefix_of(plan_, options.output);
   out_.lines = LinePrefixer(prefix);
   err_.lines = LinePrefixer(prefix);
-  if (plan_.remote) input_ = script_for(plan_, run_, options);
-  Result<Process> process = spawn(plan_.remote ? remote_request(plan_, run_, options)
-                                               : local_request(plan_, options, prefix.empty()));
+  if (plan_.remote) {
+    input_ = script_for(plan_, run_, options);
+  } else {
+    report_file_ = UniqueFd(::memfd_create("gradwire-report", MFD_CLOEXEC));
+  }
+  Result<Process> process =
+      spawn(plan_.remote ? remote_request(plan_, run_, options)
+                         : local_request(plan_, options, prefix.empty(), report_file_.get()));
   if (!process) return tl::unexpected(process.error());
   process_ = std::move(*process);
   out_.fd = std::move(process_.out);
@@ -107,6 +117,17 @@ void RankProcess::send_signal(int signal) {
     if (!ended_by_) ended_by_ = signal;
     abandon();
   }
+}
+
+void RankProcess::end() {
+  if (!running()) return;
+  if (!plan_.remote || remote_process_.empty()) return send_signal(SIGKILL);
+  input_ += end_line(remote_process_);
+  write_input();
+}
+
+bool RankProcess::is_saving() const {
+  return running() && (saves_ || bootstrap::is_saving(report_contents()));
 }
 
 void RankProcess::abort_start() {
@@ -153,8 +174,31 @@ void RankProcess::take_in(Stream& stream, std::string_view text) {
   if (never_ran() && &stream == &out_) {
     find_ready_line(stream, text);
   } else {
-    stream.lines.feed(text, stream.sink.buffer());
+    const bool may_report = plan_.remote && &stream == &err_;
+    stream.lines.feed(may_report ? without_report(text) : text, stream.sink.buffer());
   }
+}
+
+/// Takes the line of the remote script out of what the rank writes to stderr.
+std::string RankProcess::without_report(std::string_view text) {
+  held_stderr_ += text;
+  const std::string mark = report_line(run_) + " ";
+  std::size_t at = held_stderr_.find(mark);
+  if (at == std::string::npos) {  // Its beginning may be the end of this piece.
+    at = held_stderr_.size() - std::min(held_stderr_.size(), mark.size() - 1);
+    while (!mark.starts_with(std::string_view(held_stderr_).substr(at))) ++at;
+  }
+  std::string passed = held_stderr_.substr(0, at);
+  held_stderr_.erase(0, at);
+  const std::size_t end = held_stderr_.find('\n');
+  if (!held_stderr_.starts_with(mark) || end == std::string::npos) return passed;
+  const std::string line = held_stderr_.substr(mark.size(), end - mark.size());
+  if (line == bootstrap::kSaving) {
+    saves_ = true;
+  } else {
+    report_ = bootstrap::first_report(line);
+  }
+  return passed + without_report(std::exchange(held_stderr_, {}).substr(end + 1));
 }
 
 void RankProcess::find_ready_line(Stream& stream, std::string_view text) {
@@ -187,7 +231,22 @@ void RankProcess::set_ended(const ExitStatus& exit_status) {
     exit_status_ = ExitStatus{128 + *ended_by_, *ended_by_};
   }
   process_.in.close();
+  if (report_file_.valid()) report_ = bootstrap::first_report(report_contents());
+  report_file_.close();
   if (!exit_status_->failed() && never_ran()) check_started();
+}
+
+/// Of a rank on this host; "" of others.
+std::string RankProcess::report_contents() const {
+  std::string contents;
+  std::array<char, 4096> piece;
+  while (report_file_.valid()) {
+    const ssize_t got = ::pread(report_file_.get(), piece.data(), piece.size(),
+                                static_cast<off_t>(contents.size()));
+    if (got <= 0) break;
+    contents.append(piece.data(), static_cast<std::size_t>(got));
+  }
+  return contents;
 }
 
 void RankProcess::check_started() {
@@ -216,7 +275,8 @@ bool RankProcess::finish(Stream& stream) {
 
 void RankProcess::end_stream(Stream& stream) {
   stream.fd.close();
-  if (&stream == &out_) stream.lines.feed(std::exchange(greeting_, {}), stream.sink.buffer());
+  std::string& held = &stream == &out_ ? greeting_ : held_stderr_;
+  stream.lines.feed(std::exchange(held, {}), stream.sink.buffer());
   stream.lines.finish(stream.sink.buffer());
 }
 

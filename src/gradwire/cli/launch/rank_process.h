@@ -6,6 +6,7 @@
 
 #include <poll.h>
 
+#include "gradwire/bootstrap/failure_report.h"
 #include "gradwire/cli/launch/launch.h"
 #include "gradwire/cli/launch/process.h"
 #include "gradwire/cli/launch/rank_output.h"
@@ -41,6 +42,11 @@ class RankProcess {
   /// killed instead (SIGUSR1 and SIGUSR2 are then ignored).
   void send_signal(int signal);
 
+  /// Kills the rank, or lets the shell of another host kill it when it no longer saves a checkpoint.
+  void end();
+  /// Returns true if the rank is known to be saving a checkpoint: on another host, since end().
+  bool is_saving() const;
+
   /// Kills the process, or the remote shell of a host that no longer answers.
   void abandon();
 
@@ -63,6 +69,8 @@ class RankProcess {
   pid_t pid() const { return process_.pid; }
   bool running() const { return process_.pid > 0 && !exit_status_; }
   const std::optional<ExitStatus>& exit_status() const { return exit_status_; }
+  /// Why the rank failed, as far as it knows. Complete when finish_output() has returned true.
+  const std::optional<bootstrap::FailureReport>& report() const { return report_; }
   /// Returns true if the rank is remote and its script has not printed the ready line.
   bool never_ran() const { return plan_.remote && remote_process_.empty(); }
   /// Returns true if the remote shell exited with 0 without running the script; exit_status() is
@@ -87,6 +95,8 @@ class RankProcess {
   void check_started();
   void find_ready_line(Stream& stream, std::string_view text);
   void write_input();
+  std::string without_report(std::string_view text);
+  std::string report_contents() const;
 
   RankPlan plan_;
   std::string run_;
@@ -96,6 +106,10 @@ class RankProcess {
   std::string greeting_;        ///< Output of the remote host before the ready line.
   std::string remote_process_;  ///< Process id of the rank on its host; empty until it runs.
   std::optional<ExitStatus> exit_status_;
+  UniqueFd report_file_;     ///< Of a rank on this host.
+  std::string held_stderr_;  ///< May be the beginning of a remote rank's report.
+  bool saves_ = false;       ///< The shell of another host has said so.
+  std::optional<bootstrap::FailureReport> report_;
   bool ran_nothing_ = false;
   bool start_aborted_ = false;
   std::optional<int> ended_by_;  ///< Signal that ended the remote shell before its rank ran.

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "gradwire/bootstrap/failure_report.h"
 #include "gradwire/cli/launch/process.h"
 
 namespace gradwire::cli {
@@ -33,25 +34,33 @@ marked() {{ grep -ls "$mark" /proc/[0-9]*/environ; }}
 signal_marked() {{
   for file in $(marked); do file=${{file%/environ}}; kill -s "$1" "${{file#/proc/}}"; done
 }}
+saving() {{ [ "$(tail -n 1 "$report")" = {saving} ]; }}
 cd -- {folder} || {{
   echo "gradwire: a job runs in the folder where it was started, but this host has no such folder" \
     "or cannot enter it: create it (mkdir -p), share it, or start in a folder of all hosts" >&2
   exit 1
 }}
 exec 3<&0 4>&2 </dev/null 2>/dev/null
+report=$(mktemp)
 (
   while IFS=' ' read -r signal group; do
     case $signal in
       KILL) signal_marked KILL;;
+      END) (
+        saving && printf "%s %s\n" {report} {saving} >&4
+        while saving; do sleep 0.1 || sleep 1; done
+        signal_marked KILL
+      ) & ;;
       *) kill -s "$signal" -- "-$group" || kill -s "$signal" "$group";;
     esac
   done
   signal_marked KILL
-) <&3 3<&- 4>&- >/dev/null &
+) <&3 3<&- >/dev/null &
 reader=$!
 exec 3<&-
 (
-{exports}  if [ -z "${{OMP_NUM_THREADS-}}" ]; then
+{exports}  export {report_variable}="$report"
+  if [ -z "${{OMP_NUM_THREADS-}}" ]; then
     cores=$(nproc || echo 1)
     limit() {{ # QUOTA PERIOD: of a control group, in microseconds.
       [ "$1" -gt 0 ] && [ $((($1 + $2 - 1) / $2)) -lt "$cores" ] && cores=$((($1 + $2 - 1) / $2))
@@ -83,10 +92,12 @@ exec 3<&-
     exec "$@"' sh {program} 2>&4 4>&-
 )
 status=$?
+failure=$(grep -m 1 "^[0-9]" "$report") && printf "%s %s\n" {report} "$failure" >&4
+rm -f "$report"
 # After a normal end or a stop signal, children may still clean up during the grace period. After a
 # failure the launcher must learn of it at once.
 case $status in
-  0|129|130|131|143) tenths={tenths};;
+  0|129|130|131|138|143) tenths={tenths};;
   *) tenths=0;;
 esac
 signal_marked TERM
@@ -122,11 +133,21 @@ std::string remote_script(const RemoteRank& rank) {
       kScript, fmt::arg("mark", fmt::format("{}={}.{}", kProcessMark, rank.rank, rank.run)),
       fmt::arg("folder", shell_quote(rank.folder)), fmt::arg("exports", exports_of(rank)),
       fmt::arg("local_world_size", rank.local_world_size), fmt::arg("ready", ready_line(rank.run)),
+      fmt::arg("report", report_line(rank.run)), fmt::arg("saving", bootstrap::kSaving),
+      fmt::arg("report_variable", bootstrap::kReportVariable),
       fmt::arg("program", words_of(rank.program)), fmt::arg("tenths", 10 * rank.grace_seconds));
 }
 
 std::string ready_line(const std::string& run) {
   return "gradwire-rank-runs-" + run;
+}
+
+std::string end_line(const std::string& process) {
+  return fmt::format("END {}\n", process);
+}
+
+std::string report_line(const std::string& run) {
+  return "gradwire-rank-failed-" + run;
 }
 
 std::string control_line(int signal, const std::string& process) {

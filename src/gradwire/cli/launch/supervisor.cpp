@@ -31,6 +31,9 @@ bool same_file(int a, int b) {
 /// cause.
 constexpr Duration kSlowShell = std::chrono::seconds(10);
 
+/// Interval of looks at ranks that save a checkpoint when their time is over.
+constexpr Duration kSavingCheck = std::chrono::milliseconds(100);
+
 /// Time for the other ranks to report a failure before they are stopped: a rank that loses its peer
 /// prints which one.
 constexpr Duration kSettlingTime = std::chrono::milliseconds(300);
@@ -65,8 +68,39 @@ int Supervisor::run() {
 int Supervisor::status() const {
   const bool lost = out_.error() != 0 || err_.error() != 0;
   if (!first_failure_) return lost ? 1 : 0;
-  const RankProcess& first = ranks_[*first_failure_];
+  const RankProcess& first = ranks_[first_cause()];
+  if (!first.exit_status()->failed()) return ranks_[*first_failure_].exit_status()->status;
   return died_of_lost_output(first) ? 1 : first.exit_status()->status;
+}
+
+/// The rank that made the job fail: the first that ended with a failure, unless it only lost
+/// another one. A rank knows its own failure; what others report about it is next.
+std::size_t Supervisor::first_cause() const {
+  const std::size_t first = *first_failure_;
+  if (ranks_[first].start_aborted()) return first;
+  std::vector<std::size_t> votes(ranks_.size());
+  for (const RankProcess& rank : ranks_) {
+    if (!rank.report()) continue;
+    const auto cause = static_cast<std::size_t>(rank.report()->cause);
+    if (cause >= votes.size()) continue;
+    const bool knows = rank.plan().place.rank == rank.report()->cause;
+    votes[cause] += knows ? ranks_.size() : 1;
+  }
+  const auto cause = static_cast<std::size_t>(std::ranges::max_element(votes) - votes.begin());
+  // The launcher stopped it: its host or a link may have failed, not the program.
+  const bool was_ended = ranks_[cause].exit_status()->status == 128 + SIGTERM;
+  return votes[cause] == 0 || was_ended ? first : cause;
+}
+
+/// In parentheses; "" if no rank has reported one.
+std::string Supervisor::reason_of(const RankProcess& rank) const {
+  const auto is_about = [&](const RankProcess& other) {
+    return other.report() && other.report()->cause == rank.plan().place.rank;
+  };
+  if (is_about(rank)) return fmt::format(" ({})", rank.report()->text);
+  if (rank.report()) return fmt::format(" ({})", rank.report()->text);
+  const auto other = std::ranges::find_if(ranks_, is_about);
+  return other == ranks_.end() ? "" : fmt::format(" ({})", other->report()->text);
 }
 
 bool Supervisor::died_of_lost_output(const RankProcess& rank) const {
@@ -128,6 +162,7 @@ void Supervisor::on_signals() {
     if (*signal == SIGCHLD) {
       children = true;
     } else if (*signal == SIGUSR1 || *signal == SIGUSR2) {
+      passed_on_.insert(*signal);
       for (RankProcess& rank : ranks_) rank.send_signal(*signal);
     } else {
       on_stop_signal(*signal);
@@ -235,15 +270,32 @@ void Supervisor::begin_kill() {
   kill_remaining();
 }
 
+/// As begin_kill(), but a checkpoint that another host saves may be completed.
+void Supervisor::begin_end() {
+  phase_ = Phase::killing;
+  deadline_ = clock_.now() + kConfirmation;
+  for (RankProcess& rank : ranks_) rank.end();
+  kill_remaining();
+}
+
+bool Supervisor::is_saving() const {
+  return std::ranges::any_of(ranks_, &RankProcess::is_saving);
+}
+
 void Supervisor::kill_remaining() {
   for (const pid_t pid : left_behind()) ::kill(pid, SIGKILL);
 }
 
 void Supervisor::on_deadline() {
   if (phase_ == Phase::settling) return begin_stop(SIGTERM);
+  if (is_saving() && interrupts_ < 2) {
+    if (!std::exchange(wait_reported_, true)) print_message("waiting for a checkpoint to be saved");
+    deadline_ = clock_.now() + kSavingCheck;
+    return;
+  }
   if (phase_ == Phase::stopping) {
     report_late_ranks();
-    return begin_kill();
+    return begin_end();
   }
   for (RankProcess& rank : ranks_) rank.abandon();
   kill_remaining();
@@ -270,7 +322,8 @@ std::string Supervisor::why_never_ran(const RankProcess& rank) const {
 }
 
 bool Supervisor::was_stopped(const RankProcess& rank) const {
-  return stop_signal_ && rank.exit_status()->status == 128 + *stop_signal_;
+  const int status = rank.exit_status()->status;
+  return (stop_signal_ && status == 128 + *stop_signal_) || passed_on_.contains(status - 128);
 }
 
 void Supervisor::report_late_ranks() {
@@ -280,17 +333,21 @@ void Supervisor::report_late_ranks() {
       late += fmt::format("{}{}", late.empty() ? "" : ", ", rank.plan().place.rank);
   }
   if (late.empty()) return;
-  print_message(fmt::format("killing ranks that did not end within {:g} s: rank {}",
+  print_message(fmt::format("killing ranks that did not end within {:g} s (--grace): rank {}",
                             std::chrono::duration<double>(options_.grace).count(), late));
 }
 
 void Supervisor::report_end() {
   if (stop_signal_) print_message(fmt::format("stopped by {}", signal_name(*stop_signal_)));
+  if (!stop_signal_ && first_failure_ && was_stopped(ranks_[*first_failure_])) {
+    print_message(fmt::format("stopped by {}",
+                              signal_name(ranks_[*first_failure_].exit_status()->status - 128)));
+  }
   if (out_.error() != 0) {
     print_message(fmt::format("cannot write to standard output: {}", std::strerror(out_.error())));
   }
   if (!first_failure_) return;
-  const RankProcess& rank = ranks_[*first_failure_];
+  const RankProcess& rank = ranks_[first_cause()];
   if (died_of_lost_output(rank)) return;
   const char* others = ranks_.size() > 1 ? "; the other ranks were stopped" : "";
   if (rank.pid() < 0) {
@@ -299,7 +356,8 @@ void Supervisor::report_end() {
     print_message(
         fmt::format("{} could not be started: {}{}", where(rank), why_never_ran(rank), others));
   } else if (!was_stopped(rank)) {
-    print_message(fmt::format("{} {}{}", where(rank), describe(*rank.exit_status()), others));
+    print_message(fmt::format("{} {}{}{}", where(rank), describe(*rank.exit_status()),
+                              reason_of(rank), others));
   }
 }
 

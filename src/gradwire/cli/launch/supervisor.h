@@ -51,6 +51,8 @@ class Supervisor {
 
   void begin_stop(int signal);
   void begin_kill();
+  void begin_end();
+  bool is_saving() const;
   void kill_remaining();
   void on_deadline();
   bool shells_missing() const;
@@ -63,6 +65,8 @@ class Supervisor {
   bool died_of_lost_output(const RankProcess& rank) const;
   int status() const;
   std::string where(const RankProcess& rank) const;
+  std::size_t first_cause() const;
+  std::string reason_of(const RankProcess& rank) const;
   bool was_stopped(const RankProcess& rank) const;
   std::string why_never_ran(const RankProcess& rank) const;
   OutputSink& error_sink() { return one_sink_ ? out_ : err_; }
@@ -81,7 +85,9 @@ class Supervisor {
   Duration shell_wait_ = {};
   bool shells_awaited_ = false;     ///< Until all shells have started their ranks or were given up.
   std::optional<int> stop_signal_;  ///< First stop signal from the user.
+  std::set<int> passed_on_;         ///< User signals that the ranks were sent.
   int interrupts_ = 0;
+  bool wait_reported_ = false;       ///< That ranks save a checkpoint.
   bool remaining_signaled_ = false;  ///< SIGTERM was sent to processes that ranks left behind.
   bool output_abandoned_ = false;
   std::optional<std::size_t> first_failure_;

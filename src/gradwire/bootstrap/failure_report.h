@@ -1,0 +1,43 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "gradwire/base/types.h"
+
+namespace gradwire::bootstrap {
+
+/// Why a rank failed, for the launcher that started it: it names the rank that failed first, which
+/// is not always the one that ends first.
+struct FailureReport {
+  Rank cause = -1;   ///< This rank, or the peer that it lost.
+  std::string text;  ///< One line.
+};
+
+/// The launcher sets this variable to the path of a file of each rank's own.
+inline constexpr const char* kReportVariable = "GRADWIRE_REPORT";
+
+/// Appends the report to the file. Errors are ignored: the rank has failed already.
+void write_report(const std::string& path, const FailureReport& report) noexcept;
+
+/// The first report in the contents of such a file; nullopt if there is none.
+std::optional<FailureReport> first_report(std::string_view contents);
+
+/// The line of the file that says that the rank is saving a checkpoint, until another one follows.
+inline constexpr std::string_view kSaving = "saving";
+
+/// While it lives, the launcher of this process, if it is gradwire's, does not kill it for not
+/// having ended within the grace period.
+class SavingNote {
+ public:
+  SavingNote();
+  ~SavingNote();
+  SavingNote(const SavingNote&) = delete;
+  SavingNote& operator=(const SavingNote&) = delete;
+};
+
+/// Returns true if the last line of such a file says so.
+bool is_saving(std::string_view contents);
+
+}  // namespace gradwire::bootstrap
