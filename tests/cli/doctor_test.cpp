@@ -32,6 +32,7 @@ ClusterReport healthy(int hosts) {
                            .build = "12345678",
                            .protocol = 3,
                            .torch = "2.13.0",
+                           .python_program = "/opt/venv/bin/python3",
                            .python = "gradwire 1.0.0 (extension 1) and PyTorch 2.13.0",
                            .system = "Linux",
                            .max_files = 4096,
@@ -79,7 +80,8 @@ std::string only_finding(const ClusterReport& all, bool wrong = true) {
 
 TEST(DiagnosisTest, HealthyHostsHaveNothing) {
   for (const int hosts : {1, 2, 5}) EXPECT_THAT(diagnose(healthy(hosts)), IsEmpty());
-  EXPECT_THAT(describe(healthy(2), {}), HasSubstr("No problems found."));
+  EXPECT_THAT(describe(healthy(2), {}),
+              HasSubstr("measured over eth0: 960 Mb/s, latency 20 us\n\nNo problems found."));
 }
 
 TEST(DiagnosisTest, AHostThatDoesNotAnswer) {
@@ -131,8 +133,11 @@ TEST(DiagnosisTest, OtherPyTorchesAndPythonPackages) {
                                        HasSubstr("install the same wheel")));
   all = healthy(3);
   info_of(all, 2).python.clear();
-  EXPECT_THAT(only_finding(all, false), HasSubstr("c: python3 has no gradwire; gradwire 1.0.0"));
-  for (const int host : {0, 1}) info_of(all, host).python.clear();
+  EXPECT_THAT(only_finding(all),
+              HasSubstr("c: there is no /opt/venv/bin/python3 with gradwire; gradwire 1.0.0"));
+  info_of(all, 0).python.clear();
+  EXPECT_THAT(only_finding(all, false), HasSubstr("a, c: there is no /opt/venv/bin/python3"));
+  info_of(all, 1).python.clear();
   EXPECT_THAT(diagnose(all), IsEmpty());
 }
 
@@ -270,6 +275,26 @@ TEST(DiagnosisTest, UnreachablePathsHaveACause) {
   }
 }
 
+TEST(DiagnosisTest, AFirewallOnAllHostsIsOneFindingWithOneRule) {
+  ClusterReport all = healthy(3);
+  for (int from = 0; from < 3; ++from) {
+    for (int to = 0; to < 3; ++to) {
+      if (from == to) continue;
+      reach_of(all, from, to).outcome = Outcome::no_answer;
+      reach_of(all, from, to).error = "words";
+    }
+  }
+  EXPECT_THAT(
+      only_finding(all),
+      AllOf(HasSubstr("there are no connections between all hosts over eth0: for example, c "
+                      "cannot reach b at 10.0.0.2:4000 (eth0): words"),
+            HasSubstr("run jobs with --port 29400"), HasSubstr("on a, b, c: nft insert"),
+            HasSubstr("tcp dport 29400 accept"), Not(HasSubstr("dport 4000"))));
+  all.port = 29777;
+  EXPECT_THAT(only_finding(all), AllOf(HasSubstr("the job's port is 29777"),
+                                       HasSubstr("dport 29777 accept"), Not(HasSubstr("29400"))));
+}
+
 TEST(DiagnosisTest, BlackHolesLossesDetoursAndSilentDatagrams) {
   ClusterReport all = healthy(3);
   reach_of(all, 0, 1).largest_packet = 1400;
@@ -361,6 +386,7 @@ TEST(NamePathsTest, FindsTheHostThatAllHaveInCommon) {
   const std::vector<HostsFromTo> all{{0, 1}, {0, 2}, {1, 0}, {1, 2}, {2, 0}, {2, 1}};
   EXPECT_EQ(name_paths({{0, 1}, {1, 0}, {1, 2}, {2, 1}}, all, names),
             "between b and every other host");
+  EXPECT_EQ(name_paths(all, all, names), "between all hosts");
   EXPECT_EQ(name_paths({{1, 0}, {1, 2}}, all, names), "from b to every other host");
   EXPECT_EQ(name_paths({{0, 2}, {1, 2}}, all, names), "from every other host to c");
   EXPECT_EQ(name_paths({{0, 1}, {1, 2}}, all, names), "from a to b, from b to c");

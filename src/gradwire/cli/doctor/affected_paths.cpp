@@ -25,6 +25,7 @@ bool are_those(const Fits& fits, const std::vector<HostsFromTo>& affected,
 std::string name_paths(const std::vector<HostsFromTo>& affected,
                        const std::vector<HostsFromTo>& all, const std::vector<std::string>& names) {
   const auto name = [&](int host) { return names[static_cast<std::size_t>(host)]; };
+  if (names.size() > 2 && affected.size() == all.size()) return "between all hosts";
   // With two hosts, "every other host" would add nothing.
   for (int host = 0; names.size() > 2 && host < static_cast<int>(names.size()); ++host) {
     const auto leaves = [&](const HostsFromTo& path) { return path.first == host; };

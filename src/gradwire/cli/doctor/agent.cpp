@@ -84,9 +84,9 @@ Result<std::string> connect_and_measure(const net::HostNetwork& network, const b
 }  // namespace
 
 Status examine_host(const net::HostNetwork& network, const bootstrap::Job& job,
-                    const std::vector<std::string>& names, MasterPort port,
-                    bootstrap::Store& store) {
-  HostInfo mine = read_host_info(names);
+                    const std::vector<std::string>& names, const std::string& python,
+                    MasterPort port, bootstrap::Store& store) {
+  HostInfo mine = read_host_info(names, python);
   const std::vector<bootstrap::RailEndpoint> rails = find_rails(job, mine.problems);
   mine.faster = faster_interfaces(rails);
   auto server = std::make_unique<ReachabilityServer>(network, job, rails, port, mine);

@@ -54,6 +54,7 @@ std::string describe(const ClusterReport& cluster_report, const std::vector<Find
                                                         : fmt::format("{}", fmt::join(rails, ", ")))
                             : "not examined");
   }
+  text += measured_speeds(cluster_report);
   for (const Finding& finding : findings) {
     text += fmt::format("\n{}: {}\n  {}: {}\n", finding.wrong ? "ERROR" : "note", finding.what,
                         finding.wrong ? "fix" : "hint", finding.remedy);

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <map>
-#include <tuple>
+#include <set>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -63,23 +64,33 @@ std::vector<Path> paths_of(const ClusterReport& cluster_report) {
   return paths;
 }
 
-std::string port_of(const std::string& endpoint) {
-  return endpoint.substr(endpoint.rfind(':') + 1);
+/// The port that the guides open in firewalls.
+constexpr int kUsualPort = 29400;
+
+/// How to let the connections of a job through on these hosts.
+std::string open_port(const ClusterReport& cluster_report, const std::string& interface,
+                      const std::vector<std::string>& hosts) {
+  const bool has_port = cluster_report.port > 0;
+  const int port = has_port ? cluster_report.port : kUsualPort;
+  return fmt::format(
+      "{}allow connections to it on {}: nft insert rule inet filter input iifname \"{}\" tcp dport "
+      "{} accept (or iptables -I INPUT -i {} -p tcp --dport {} -j ACCEPT)",
+      has_port
+          ? fmt::format("the job's port is {}; ", port)
+          : fmt::format("run jobs with --port {}, so that they need that port only, and ", port),
+      fmt::join(hosts, ", "), interface, port, interface, port);
 }
 
-std::string remedy_for(Outcome outcome, const RailInfo& there, const std::string& name) {
-  const std::string open = fmt::format(
-      "allow the hosts' network on {}: nft insert rule inet filter input iifname \"{}\" tcp dport "
-      "{} accept (or iptables -I INPUT -i {} -p tcp --dport {} -j ACCEPT); with --port N, only "
-      "that one port must be open",
-      name, there.interface, port_of(there.endpoint), there.interface, port_of(there.endpoint));
+std::string remedy_for(const ClusterReport& cluster_report, Outcome outcome, const RailInfo& there,
+                       const std::vector<std::string>& hosts) {
   switch (outcome) {
     case Outcome::no_answer:
       return "a firewall drops the packets, or the interfaces are not in one network (choose with "
              "--interface); " +
-             open;
+             open_port(cluster_report, there.interface, hosts);
     case Outcome::refused:
-      return "the doctor listens there, so a firewall rejects the connection; " + open;
+      return "the doctor listens there, so a firewall rejects the connection; " +
+             open_port(cluster_report, there.interface, hosts);
     case Outcome::no_route:
       return "choose interfaces of one network on all hosts with --interface, or add a route (ip "
              "route add)";
@@ -91,24 +102,50 @@ std::string remedy_for(Outcome outcome, const RailInfo& there, const std::string
   }
 }
 
+/// Connections that fail alike.
+struct Unreached {
+  std::vector<HostsFromTo> paths;
+  std::set<int> from, to;
+  const Path* example = nullptr;
+};
+
+std::vector<std::string> names_of(const ClusterReport& cluster_report, const std::set<int>& hosts) {
+  std::vector<std::string> names;
+  for (const int host : hosts) {
+    names.push_back(cluster_report.reports[static_cast<std::size_t>(host)].name);
+  }
+  return names;
+}
+
 void add_unreached(const ClusterReport& cluster_report, const std::vector<Path>& paths,
                    std::vector<Finding>& findings) {
-  using Key = std::tuple<int, int, Outcome>;
-  std::map<Key, std::pair<const Path*, std::vector<std::string>>> groups;
+  std::map<std::pair<int, Outcome>, Unreached> groups;
+  std::vector<HostsFromTo> all;
   for (const Path& path : paths) {
+    if (path.reach.rail == 0) all.emplace_back(path.from, path.reach.to);
     if (path.reach.outcome == Outcome::reached) continue;
-    auto& [example, callers] = groups[{path.reach.to, path.reach.rail, path.reach.outcome}];
-    example = &path;
-    callers.push_back(cluster_report.reports[static_cast<std::size_t>(path.from)].name);
+    Unreached& group = groups[{path.reach.rail, path.reach.outcome}];
+    group.paths.emplace_back(path.from, path.reach.to);
+    group.from.insert(path.from);
+    group.to.insert(path.reach.to);
+    group.example = &path;
   }
   for (const auto& [key, group] : groups) {
-    const auto& [path, callers] = group;
-    const std::string& name = cluster_report.reports[static_cast<std::size_t>(path->reach.to)].name;
-    findings.push_back(
-        {true,
-         fmt::format("{} cannot reach {} at {} ({}): {}", fmt::join(callers, ", "), name,
-                     path->there.endpoint, path->there.interface, path->reach.error),
-         remedy_for(path->reach.outcome, path->there, name)});
+    const RailInfo& there = group.example->there;
+    const auto targets = names_of(cluster_report, group.to);
+    const bool is_one = group.to.size() == 1;
+    const std::string example = fmt::format(
+        "{} cannot reach {} at {} ({}): {}",
+        is_one ? fmt::format("{}", fmt::join(names_of(cluster_report, group.from), ", "))
+               : names_of(cluster_report)[static_cast<std::size_t>(group.example->from)],
+        names_of(cluster_report)[static_cast<std::size_t>(group.example->reach.to)], there.endpoint,
+        there.interface, group.example->reach.error);
+    const std::string what =
+        is_one ? example
+               : fmt::format("there are no connections {} over {}: for example, {}",
+                             name_paths(group.paths, all, names_of(cluster_report)),
+                             there.interface, example);
+    findings.push_back({true, what, remedy_for(cluster_report, key.second, there, targets)});
   }
 }
 
@@ -343,6 +380,23 @@ std::vector<Finding> diagnose_reach(const ClusterReport& cluster_report) {
   add_losses(cluster_report, paths, findings);
   add_silent_datagrams(cluster_report, paths, findings);
   return findings;
+}
+
+std::string measured_speeds(const ClusterReport& cluster_report) {
+  if (!cluster_report.cluster) return "";
+  std::string text;
+  for (int rail = 0; rail < static_cast<int>(max_rails(cluster_report)); ++rail) {
+    const RailInfo* first = rail_of(cluster_report, 0, rail);
+    const Speeds speeds = speeds_of(*cluster_report.cluster, rail);
+    if (first == nullptr || speeds.all.empty()) continue;
+    const auto between = [](const std::string& low, const std::string& high) {
+      return low == high ? low : fmt::format("{} to {}", low, high);
+    };
+    text += fmt::format("measured over {}: {}, latency {}\n", first->interface,
+                        between(format_rate(speeds.slowest), format_rate(speeds.fastest)),
+                        between(format_duration(speeds.nearest), format_duration(speeds.farthest)));
+  }
+  return text;
 }
 
 std::vector<Finding> diagnose_speed(const ClusterReport& cluster_report) {

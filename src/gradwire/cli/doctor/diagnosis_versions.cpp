@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <optional>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -64,24 +65,29 @@ void add_torches(const ClusterReport& cluster_report, std::vector<Finding>& find
                    groups.front().first)});
 }
 
-/// Not every job uses Python, so that hosts without the package are only a note.
+/// The first host's Python, which a job in Python would run on every host. A job may do without it.
 void add_pythons(const ClusterReport& cluster_report, std::vector<Finding>& findings) {
-  const auto groups = by_value(cluster_report, [](const HostInfo& info) { return info.python; });
+  const std::optional<HostInfo>& info = cluster_report.reports.front().info;
+  const HostInfo first = info.value_or(HostInfo());
+  const std::string& program = first.python_program;
+  const auto groups = by_value(cluster_report, [](const HostInfo& each) { return each.python; });
   if (groups.size() > 1) {
     findings.push_back(
-        {true, "python3 has different packages: " + list_groups(groups),
-         "install the same wheel of gradwire and the same PyTorch for python3 on every host"});
+        {true, "Python has different packages: " + list_groups(groups),
+         fmt::format("install the same wheel of gradwire and the same PyTorch for {} on every host",
+                     program)});
   }
   std::vector<std::string> without;
   for (const HostReport& report : cluster_report.reports) {
     if (report.info && report.info->python.empty()) without.push_back(report.name);
   }
   if (groups.empty() || without.empty()) return;
-  findings.push_back({false,
-                      fmt::format("{}: python3 has no gradwire; {}", fmt::join(without, ", "),
-                                  list_groups(groups)),
-                      "for jobs in Python: install the same wheel there, or use python of the same "
-                      "virtual environment on every host"});
+  findings.push_back(
+      {!first.python.empty(),
+       fmt::format("{}: there is no {} with gradwire; {}", fmt::join(without, ", "), program,
+                   list_groups(groups)),
+       "for jobs in Python: install the same wheel there at the same path (rsync -a copies a "
+       "virtual environment), or start jobs with a Python that all hosts have"});
 }
 
 void add_systems(const ClusterReport& cluster_report, std::vector<Finding>& findings) {

@@ -30,6 +30,7 @@ struct DoctorArguments {
   LaunchArguments launch;
   bool agent = false;
   std::vector<std::string> names;
+  std::string python = "python3";
 };
 
 void declare(CLI::App& app, DoctorArguments& given) {
@@ -37,6 +38,7 @@ void declare(CLI::App& app, DoctorArguments& given) {
   // How the doctor starts itself on the hosts.
   app.add_flag("--agent", given.agent)->group("");
   app.add_option("--names", given.names)->group("")->delimiter(',');
+  app.add_option("--python", given.python)->group("");
 }
 
 /// Runs as the doctor's agent on a host. Requests go to the original stdout; other output goes to
@@ -48,7 +50,7 @@ int be_an_agent(const DoctorArguments& given) {
   PipeStore store(std::move(in), std::move(out));
   const net::KernelNetwork network;
   value_or_throw(examine_host(network, bootstrap::Job::from_environment(), given.names,
-                              MasterPort::examined, store));
+                              given.python, MasterPort::examined, store));
   return 0;
 }
 
@@ -60,7 +62,10 @@ LaunchOptions options_for_hosts(const LaunchArguments& given) {
   for (HostEntry& host : options.hosts) host.slots = 1;
   options.ranks = static_cast<int>(options.hosts.size());
   options.name = "gradwire doctor";
-  options.program = {own_executable(), "doctor", "--agent", "--names"};
+  // As `gradwire run` would start it.
+  const auto search = bootstrap::process_environment()("PATH");
+  const std::string python = with_interpreter({"python3"}, search.value_or("")).front();
+  options.program = {own_executable(), "doctor", "--agent", "--python", python, "--names"};
   std::string names;
   for (const HostEntry& host : options.hosts) {
     names += (names.empty() ? "" : ",") + address_of(host);
@@ -96,6 +101,7 @@ int examine_hosts(const DoctorArguments& given) {
   agents.run(kTotalTimeout);
   ClusterReport found = collect(agents, agents.reports(), Duration::zero());
   found.ranks = std::max(given.launch.ranks, static_cast<int>(options.hosts.size()));
+  found.port = options.port.value_or(0);
   return print_report(found, std::move(findings));
 }
 

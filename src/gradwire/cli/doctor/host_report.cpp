@@ -84,6 +84,7 @@ HostInfo host_from(JsonFields fields) {
   info.protocol = fields.integer("protocol", 0, INT_MAX);
   info.torch = fields.text("torch");
   info.torch_problem = fields.text("torch_problem");
+  info.python_program = fields.text("python_program");
   info.python = fields.text("python");
   info.system = fields.text("system");
   info.max_files = fields.integer("most_files", 0, INT_MAX);
@@ -127,6 +128,7 @@ std::string to_json(const HostInfo& info) {
                   {"protocol", info.protocol},
                   {"torch", info.torch},
                   {"torch_problem", info.torch_problem},
+                  {"python_program", info.python_program},
                   {"python", info.python},
                   {"system", info.system},
                   {"most_files", info.max_files},
@@ -227,11 +229,11 @@ void read_torch_version(HostInfo& info) {
   }
 }
 
-/// Returns "" if there is no python3, or it has no gradwire.
-std::string read_python_versions() {
-  const auto said = run_captured({"python3", "-c", kAskPython}, kStartTimeout);
+/// Returns "" if there is no such program, or it has no gradwire.
+std::string read_python_versions(const std::string& program) {
+  const auto said = run_captured({program, "-c", kAskPython}, kStartTimeout);
   if (!said || said->status != 0 || said->out.empty()) return "";
-  const auto read = read_json_fields(said->out, "answer of python3", [](JsonFields fields) {
+  const auto read = read_json_fields(said->out, "answer of Python", [](JsonFields fields) {
     return fmt::format("gradwire {} (extension {}) and PyTorch {}", fields.text("gradwire"),
                        checksum_of(fields.text("core")), fields.text("torch"));
   });
@@ -242,7 +244,7 @@ std::string read_python_versions() {
 
 void read_installed_versions(HostInfo& info) {
   read_torch_version(info);
-  info.python = read_python_versions();
+  info.python = read_python_versions(info.python_program);
 }
 
 std::string checksum_of(const std::string& path) {
@@ -318,7 +320,7 @@ std::vector<bootstrap::RailEndpoint> any_rails() {
 
 }  // namespace
 
-HostInfo read_host_info(const std::vector<std::string>& names) {
+HostInfo read_host_info(const std::vector<std::string>& names, const std::string& python) {
   HostInfo info{.host = this_host_name(),
                 .version = GRADWIRE_VERSION,
                 .build = build_of_this(),
@@ -331,6 +333,7 @@ HostInfo read_host_info(const std::vector<std::string>& names) {
   const auto all = topology::list_interfaces();
   info.interfaces = all ? topology::describe_interfaces(*all) : all.error().message;
   for (const std::string& name : names) info.names.push_back(resolve_here(name));
+  info.python_program = python;
   read_installed_versions(info);
   return info;
 }

@@ -33,13 +33,14 @@ struct ResolvedName {
 
 /// Report of one host about itself.
 struct HostInfo {
-  std::string host;           ///< Its own host name.
-  std::string version;        ///< Of gradwire: "0.1.0".
-  std::string build;          ///< Checksums of the executables.
-  int protocol = 0;           ///< kProtocolVersion.
-  std::string torch;          ///< PyTorch version of gradwire train: "2.13.0"; empty: none.
-  std::string torch_problem;  ///< Why an installed gradwire train does not start.
-  /// Versions of python3's gradwire and PyTorch; empty if it has no gradwire.
+  std::string host;            ///< Its own host name.
+  std::string version;         ///< Of gradwire: "0.1.0".
+  std::string build;           ///< Checksums of the executables.
+  int protocol = 0;            ///< kProtocolVersion.
+  std::string torch;           ///< PyTorch version of gradwire train: "2.13.0"; empty: none.
+  std::string torch_problem;   ///< Why an installed gradwire train does not start.
+  std::string python_program;  ///< That jobs in Python would run: a path, or "python3".
+  /// Versions of its gradwire and PyTorch; empty if it has no gradwire, or does not exist.
   std::string python;
   std::string system;  ///< Kernel and C library: "Linux 6.1.0, glibc 2.36".
   int max_files = 0;   ///< Hard limit of file descriptors per process.
@@ -109,20 +110,22 @@ struct ClusterReport {
   std::vector<HostReport> reports;
   std::optional<topology::Cluster> cluster;  ///< Measured if the hosts could be connected.
   int ranks = 1;                             ///< Number of ranks of the job.
+  int port = 0;                              ///< Of all its listeners; 0: free ones.
 };
 
 /// Returns the maximum number of rails of a host.
 std::size_t max_rails(const ClusterReport& cluster_report);
 
-/// Adds to `info` the versions of the program that needs libtorch and of python3's package. Runs
-/// both; takes about a second, at most a few.
+/// Adds to `info` the versions of the program that needs libtorch and of the package of
+/// `info.python_program`. Runs both; takes about a second, at most a few.
 void read_installed_versions(HostInfo& info);
 
 /// Returns the CRC-32C of a file in hexadecimal; empty if it cannot be read.
 std::string checksum_of(const std::string& path);
 
-/// Examines this host, except for endpoints and echoes. Resolves `names`.
-HostInfo read_host_info(const std::vector<std::string>& names);
+/// Examines this host, except for endpoints and echoes. Resolves `names`. `python`: the program that
+/// jobs in Python would run.
+HostInfo read_host_info(const std::vector<std::string>& names, const std::string& python);
 
 /// Returns the interfaces that this rank of the job would use. If they cannot be determined
 /// (unresolved master, unknown interface), adds the error to `problems` and returns the first

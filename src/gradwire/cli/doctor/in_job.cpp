@@ -58,11 +58,12 @@ Result<std::optional<ClusterReport>> examine_in_job(const net::HostNetwork& netw
                                              .world_size = job.world_size,
                                              .job_id = job.job_id},
                                             net::Deadline::after(network.clock(), kJoinTimeout)));
-  GRADWIRE_RETURN_IF_ERROR(examine_host(network, job, {}, MasterPort::in_use, *store));
+  GRADWIRE_RETURN_IF_ERROR(examine_host(network, job, {}, "python3", MasterPort::in_use, *store));
   std::optional<ClusterReport> found;
   if (job.rank == 0) {
     found = collect(*store, reports_of(job), kReportTimeout);
     found->ranks = job.world_size;
+    found->port = job.port;
     for (HostReport& report : found->reports) {
       if (report.info) report.name += fmt::format(" ({})", report.info->host);
     }
