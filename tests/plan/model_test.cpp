@@ -1,5 +1,6 @@
 #include "gradwire/plan/model.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -74,6 +75,19 @@ TEST(Models, ActivationsAreThePublishedOnes) {
   for (const ModelLayer& layer : gpt.layers)
     if (layer.name.starts_with("layers.")) blocks += 2 * layer.kept;
   EXPECT_DOUBLE_EQ(blocks, 3 * 34.0 * 128 * 512);
+}
+
+TEST(Models, ACutInsideABlockPassesTheSkipConnectionToo) {
+  const ModelShape model = model_named("resnet50");
+  const auto crossing = [&](const std::string& name) {
+    const auto layer = std::ranges::find(model.layers, name, &ModelLayer::name);
+    return layer == model.layers.end() ? -1 : layer->crossing();
+  };
+  EXPECT_EQ(crossing("conv1"), 64 * 56 * 56);
+  EXPECT_EQ(crossing("layer4.2.conv1"), (512 + 2048) * 7 * 7);
+  EXPECT_EQ(crossing("layer4.2.conv3"), 2048 * 7 * 7);
+  EXPECT_EQ(crossing("layer2.0.conv3"), 512 * 28 * 28 + 256 * 56 * 56);
+  EXPECT_EQ(crossing("layer2.0.downsample.0"), 512 * 28 * 28);
 }
 
 TEST(Models, SharesAddUpToOne) {

@@ -42,16 +42,49 @@ TEST(Advice, PredictsTheNextRungOfTheLadder) {
     input = advice->input;
     EXPECT_DOUBLE_EQ(step_time(input).eta, advice->eta);
   };
-  expect("codec bf16", "codec bf16: 68.8 -> 81.5 %");
-  expect("accumulate 2 passes", "accumulate 2 passes: 81.5 -> 89.8 %");
-  expect("second NIC", "second NIC: 89.8 -> 94.5 %");
+  expect("codec bf16", "codec bf16: 376.5 -> 446 samples/s, efficiency 68.8 -> 81.5 %");
+  expect("accumulate 2 passes",
+         "accumulate 2 passes: 446 -> 491.4 samples/s, efficiency 81.5 -> 89.8 %");
+  expect("second NIC", "second NIC: 491.4 -> 517 samples/s, efficiency 89.8 -> 94.5 %");
 }
 
 TEST(Advice, IsRankedByWhatItBrings) {
   const Plan plan = make_plan(case_study());
   ASSERT_GT(plan.advice.size(), 5u);
   for (std::size_t i = 1; i < plan.advice.size(); ++i)
-    EXPECT_GE(plan.advice[i - 1].eta, plan.advice[i].eta);
+    EXPECT_GE(plan.advice[i - 1].samples_per_second, plan.advice[i].samples_per_second);
+}
+
+TEST(Advice, NeverSlowsAModelThatFits) {
+  for (const std::string model : {"gpt2", "resnet50", "vgg16", "bert_base"}) {
+    for (const std::string network : {"1gbe", "10gbe"}) {
+      const Plan plan = make_plan({.model = model_named(model),
+                                   .device = device_named("rtx3090"),
+                                   .network = network_named(network),
+                                   .strategy = {.nodes = 4, .batch = 16}});
+      ASSERT_TRUE(plan.fits);
+      for (const Advice& a : plan.advice) {
+        EXPECT_GT(a.samples_per_second, plan.time.samples_per_second) << model << a.text;
+        EXPECT_DOUBLE_EQ(a.samples_per_second, step_time(a.input).samples_per_second);
+      }
+    }
+  }
+}
+
+TEST(Advice, NamesTheSlowHostOfAMeasuredNetwork) {
+  std::vector<topology::Host> hosts(4);
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    hosts[i].name = std::string(1, static_cast<char>('a' + i));
+    hosts[i].rails = {
+        {.latency = std::chrono::microseconds(50), .bytes_per_second = i == 3 ? 12e6 : 119.5e6}};
+  }
+  PlanInput input = case_study();
+  input.network = network_of(topology::Topology(hosts, {0, 1, 2, 3}));
+  input.measured.communication = 0;
+  const Plan plan = make_plan(input);
+  const Advice& repair = plan.advice.front();
+  EXPECT_EQ(repair.change, "leave out d, or repair its link (96 Mb/s where others have 956 Mb/s)");
+  EXPECT_GT(repair.samples_per_second, 5 * plan.time.samples_per_second);
 }
 
 TEST(Advice, AveragesOfLocalStepsHideBehindMoreSteps) {

@@ -9,7 +9,7 @@
 namespace gradwire::plan {
 namespace {
 
-PlanInput input_of(const char* model, const char* network) {
+PlanInput input_of(const std::string& model, const std::string& network) {
   return {.model = model_named(model),
           .device = device_named("rtx4090"),
           .network = network_named(network),
@@ -62,11 +62,41 @@ TEST(CompareWays, SearchesForASchedule) {
   }
   EXPECT_THAT(against, ::testing::IsSupersetOf({"1f1b", "zero_bubble"}));
   EXPECT_THAT(reason_of(pipeline), ::testing::HasSubstr("% slower"));
-  const WayPipeline made = pipeline_of(pipeline);
+  const RunPipeline made = run_pipeline(*pipeline.placed);
   EXPECT_EQ(made.schedule.ranks(), pipeline.input.strategy.pipeline);
   EXPECT_EQ(pipeline.memory_by_stage.size(), pipeline.cut.size());
   const double passes = pipeline.step - pipeline.time.exposed - pipeline.time.phases.update;
   EXPECT_NEAR(simulate(made.schedule, made.costs, 4).step_seconds, passes, 1e-6 * passes);
+}
+
+TEST(CompareWays, NoLossIsLongerThanTheStep) {
+  for (const std::string model : {"resnet50", "vgg16", "gpt2"}) {
+    for (const Way& way : compare_ways(input_of(model, "1gbe"))) {
+      const PhaseTimes& p = way.time.phases;
+      for (const double loss : {p.bubble, p.unequal, p.inside, way.time.exposed}) {
+        EXPECT_GE(loss, 0) << way.name;
+        EXPECT_LT(loss, way.step) << way.name;
+      }
+      EXPECT_NEAR(
+          way.step,
+          p.forward + p.backward + p.update + p.bubble + p.unequal + p.inside + way.time.exposed,
+          1e-9 * way.step);
+    }
+  }
+}
+
+TEST(CompareWays, IsWhatPlanAndPlacePredict) {
+  const PlanInput input = input_of("resnet50", "1gbe");
+  const auto ways = compare_ways(input);
+  const auto pipeline =
+      std::ranges::find_if(ways, [](const Way& way) { return way.input.strategy.pipeline > 1; });
+  ASSERT_NE(pipeline, ways.end());
+  const Strategy& s = pipeline->input.strategy;
+  EXPECT_DOUBLE_EQ(step_time(pipeline->input).step, pipeline->step);
+  const auto placed = place(pipeline->input, 1, s.pipeline, s.micro_batches);
+  ASSERT_TRUE(placed);
+  EXPECT_DOUBLE_EQ(placed->time.step, pipeline->step);
+  EXPECT_LE(search_degrees(input).front().time.step, pipeline->step);
 }
 
 TEST(CompareWays, SaysWhatACodecOfActivationsSaves) {

@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <array>
+#include <functional>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -12,12 +14,15 @@
 namespace gradwire::plan {
 namespace {
 
-constexpr double kMinGain = 0.001;
+constexpr double kMinGain = 0.001;  ///< In samples per second, relative.
 constexpr int kMaxCards = 4;
+/// A host below this share of the next slower one is named.
+constexpr double kSlowHost = 0.6;
 
 struct Change {
   std::string name, note;
   PlanInput input;
+  bool mends = false;
 };
 
 class CandidateChanges {
@@ -25,6 +30,7 @@ class CandidateChanges {
   explicit CandidateChanges(const PlanInput& input) : input_(input) {}
 
   std::vector<Change> all() {
+    slow_host();
     codecs();
     overlaps();
     batches();
@@ -37,8 +43,29 @@ class CandidateChanges {
 
  private:
   PlanInput& add(const std::string& name, const std::string& note = {}) {
-    changes_.push_back({name, note, input_});
+    changes_.push_back({name, note, input_, false});
     return changes_.back().input;
+  }
+
+  /// A node whose links are much slower than those of the others: all wait for it.
+  void slow_host() {
+    const auto& measured = input_.network.measured;
+    if (!measured || measured->hosts() < 3) return;
+    const auto rate = [&](int host) { return measured->host(host).port().bytes_per_second; };
+    std::vector<int> hosts(static_cast<std::size_t>(measured->hosts()));
+    std::iota(hosts.begin(), hosts.end(), 0);
+    std::ranges::stable_sort(hosts, {}, rate);
+    const double slowest = rate(hosts[0]), others = rate(hosts[1]);
+    if (slowest > kSlowHost * others) return;
+    const std::string name = measured->host(hosts[0]).name;
+    PlanInput& changed =
+        add(fmt::format("leave out {}, or repair its link ({} where others have {})", name,
+                        format_rate(slowest), format_rate(others)),
+            "with the link repaired");
+    changed.network.bytes_per_second *= others / slowest;
+    changed.measured.communication *= slowest / others;
+    changed.network.measured.reset();
+    changes_.back().mends = true;
   }
 
   void codecs() {
@@ -153,10 +180,11 @@ std::optional<Advice> evaluate(Change change, const StepTime& before, bool fits_
   check_strategy(change.input.strategy);
   const StepTime after = step_time(change.input);
   const bool fits_then = fits(change.input);
-  const bool helps = fits_now ? after.eta >= before.eta + kMinGain : true;
-  if (!fits_then || !helps) return std::nullopt;
-  std::string text =
-      fmt::format("{}: {:.1f} -> {:.1f} %", change.name, 100 * before.eta, 100 * after.eta);
+  const bool is_faster = after.samples_per_second >= (1 + kMinGain) * before.samples_per_second;
+  if (!fits_then || (fits_now && !is_faster)) return std::nullopt;
+  std::string text = fmt::format("{}: {:.4g} -> {:.4g} samples/s, efficiency {:.1f} -> {:.1f} %",
+                                 change.name, before.samples_per_second, after.samples_per_second,
+                                 100 * before.eta, 100 * after.eta);
   if (!fits_now) text += ", and fits";
   return Advice{.change = std::move(change.name),
                 .text = std::move(text),
@@ -164,6 +192,7 @@ std::optional<Advice> evaluate(Change change, const StepTime& before, bool fits_
                 .eta = after.eta,
                 .samples_per_second = after.samples_per_second,
                 .fits = fits_then,
+                .mends = change.mends,
                 .input = std::move(change.input)};
 }
 
@@ -177,7 +206,9 @@ std::vector<Advice> advise(const PlanInput& input) {
     if (auto good = evaluate(std::move(change), before, fits_now))
       advice.push_back(std::move(*good));
   }
-  std::ranges::stable_sort(advice, [](const Advice& a, const Advice& b) { return a.eta > b.eta; });
+  std::ranges::stable_sort(advice, std::greater<>(), [](const Advice& each) {
+    return std::pair(each.mends, each.samples_per_second);
+  });
   return advice;
 }
 

@@ -60,6 +60,7 @@ ModelShape with_blocks(ModelShape model) {
     block.forward += layer.forward;
     block.backward += layer.backward;
     block.outputs = layer.outputs;
+    block.cut = layer.cut;
     block.kept += layer.kept;
   }
   model.layers = std::move(layers);

@@ -19,7 +19,12 @@ struct ModelLayer {
   double forward = 0;   ///< Share of the compute time; all shares of a model sum to 1.
   double backward = 0;  ///< Share of the compute time.
   double outputs = 0;   ///< Elements per sample passed to the next layer; 0: unknown.
-  double kept = 0;      ///< Elements per sample kept for backward; 0: unknown.
+  /// Elements per sample that pass to the next stage if a pipeline is cut here, with skip
+  /// connections and after pooling; 0: as outputs.
+  double cut = 0;
+  double kept = 0;  ///< Elements per sample kept for backward; 0: unknown.
+
+  double crossing() const { return cut > 0 ? cut : outputs; }
 };
 
 /// Shape of a transformer, for tensor parallelism; all 0 in other models.

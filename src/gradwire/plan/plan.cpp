@@ -125,7 +125,7 @@ std::string bottleneck_sentence(const Plan& plan) {
       return fmt::format(
           "The pipeline: bubbles and transfers of activations take {:.0f} % of the "
           "step; more micro-batches shorten them.",
-          percent(t.phases.bubble + t.phases.inside, t.step));
+          percent(t.phases.bubble + t.phases.unequal + t.phases.inside, t.step));
     case PlanBottleneck::compute:
       break;
   }

@@ -34,16 +34,17 @@ RunCost run_cost(const PlanInput& input, const StepTime& time, const Prices& pri
 /// A proposed change, and its predicted effect.
 struct Advice {
   std::string change;  ///< "second NIC"
-  std::string text;    ///< "second NIC: 89.8 -> 94.5 %"
+  std::string text;    ///< "second NIC: 36.5 -> 38.4 samples/s, efficiency 89.8 -> 94.5 %"
   std::string note;    ///< Side effects; may be empty.
   double eta = 0;      ///< Predicted, with the change.
   double samples_per_second = 0;
   bool fits = true;
-  PlanInput input;  ///< With the change.
+  bool mends = false;  ///< Of something that is broken.
+  PlanInput input;     ///< With the change.
 };
 
-/// Returns changes that raise the efficiency by at least 0.1 percentage points, or make the model
-/// fit. Each is planned by itself. Those that fit come first, then by eta.
+/// Returns changes that raise the samples per second by at least 0.1 %, or make the model fit. Each
+/// is planned by itself. What mends something broken comes first, then the fastest.
 std::vector<Advice> advise(const PlanInput& input);
 
 /// All results for one input.

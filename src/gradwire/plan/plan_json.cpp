@@ -36,10 +36,11 @@ Json strategy_json(const PlanInput& input) {
 }
 
 Json phases_json(const PhaseTimes& p) {
-  return {{"storage", 1e3 * p.storage},   {"forward", 1e3 * p.forward},
-          {"backward", 1e3 * p.backward}, {"bubble", 1e3 * p.bubble},
-          {"inside", 1e3 * p.inside},     {"bandwidth", 1e3 * p.bandwidth},
-          {"latency", 1e3 * p.latency},   {"update", 1e3 * p.update}};
+  return {{"storage", 1e3 * p.storage},     {"forward", 1e3 * p.forward},
+          {"backward", 1e3 * p.backward},   {"bubble", 1e3 * p.bubble},
+          {"unequal", 1e3 * p.unequal},     {"inside", 1e3 * p.inside},
+          {"bandwidth", 1e3 * p.bandwidth}, {"latency", 1e3 * p.latency},
+          {"update", 1e3 * p.update}};
 }
 
 Json memory_json(const MemoryUse& m) {
@@ -85,8 +86,8 @@ Json ways_json(const std::vector<Way>& all) {
                  {"zero_stage", s.zero_stage}};
     json["why"] = reason_of(way);
     if (s.pipeline > 1) {
-      const Json config =
-          Json::parse(train_config(way.input, {.cut = way.cut, .costs = pipeline_of(way).costs}));
+      const Json config = Json::parse(
+          train_config(way.input, {.cut = way.cut, .costs = run_pipeline(*way.placed).costs}));
       json["memory_by_stage"] = way.memory_by_stage;
       json["mesh"] = config["mesh"];
       json["pipeline"] = config["pipeline"];

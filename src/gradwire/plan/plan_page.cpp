@@ -114,7 +114,7 @@ Json bottlenecks_json() {
 Json drawing_json(const Way& way) {
   constexpr std::size_t kMostTasks = 1500;
   if (way.cut.empty()) return nullptr;
-  const WayPipeline made = pipeline_of(way);
+  const RunPipeline made = run_pipeline(*way.placed);
   std::size_t tasks = 0;
   for (const auto& order : made.schedule.order) tasks += order.size();
   if (tasks > kMostTasks) return nullptr;

@@ -58,6 +58,7 @@ std::string phases(const StepTime& t) {
   text += row("1 forward", p.forward, t.step, "");
   text += row("2 backward", p.backward, t.step, "");
   text += row("  pipeline's bubble", p.bubble, t.step, "");
+  text += row("  unequal stages", p.unequal, t.step, "");
   text += row("  activations between devices", p.inside, t.step, "");
   text += row("3 averaging gradients, bandwidth", p.bandwidth, t.step, t.algorithm);
   text += row("3 averaging gradients, latency", p.latency, t.step, "");

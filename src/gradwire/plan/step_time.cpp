@@ -6,6 +6,7 @@
 #include "gradwire/base/refuse.h"
 #include "gradwire/plan/exposed_time.h"
 #include "gradwire/plan/gradient_exchange.h"
+#include "gradwire/plan/place/degrees.h"
 #include "gradwire/schedule/cost/constants.h"
 
 namespace gradwire::plan {
@@ -141,7 +142,7 @@ PlanBottleneck bottleneck_of(const StepTime& time) {
        {p.latency * lost, PlanBottleneck::latency},
        {time.waiting_for_data, PlanBottleneck::storage},
        {p.update, PlanBottleneck::update},
-       {p.bubble + p.inside, PlanBottleneck::pipeline}}};
+       {p.bubble + p.unequal + p.inside, PlanBottleneck::pipeline}}};
   const auto most = std::ranges::max_element(losses);
   return most->first >= kWorthSaying * time.step ? most->second : PlanBottleneck::compute;
 }
@@ -155,14 +156,25 @@ std::string_view name_of(PlanBottleneck bottleneck) {
 }
 
 StepTime step_time(const PlanInput& input) {
+  const Strategy& s = input.strategy;
+  if (s.pipeline < 2) return step_time_of_equal_stages(input);
+  const auto placed = place_stages(input, s.tensor, s.pipeline, s.micro_batches);
+  return placed ? placed->time : step_time_of_equal_stages(input);
+}
+
+StepTime step_time_of_equal_stages(const PlanInput& input) {
+  return step_time_with(input, compute_phases(input));
+}
+
+StepTime step_time_with(const PlanInput& input, const PhaseTimes& computing) {
   const GradientExchange exchange = gradient_exchange(input);
-  StepTime time{.phases = compute_phases(input)};
+  StepTime time{.phases = computing};
   PhaseTimes& p = time.phases;
   p.bandwidth = exchange.bandwidth;
   p.latency = exchange.latency;
   p.storage = storage_time(input);
   time.t_s = p.forward + p.backward + p.update;
-  const double busy = time.t_s + p.bubble + p.inside;
+  const double busy = time.t_s + p.bubble + p.unequal + p.inside;
   time.t_c = p.bandwidth + p.latency;
   time.exposed = exposed(input, p, exchange);
   time.hidden = time.t_c - time.exposed;

@@ -41,6 +41,7 @@ struct PhaseTimes {
   double forward = 0;    ///< 1: all passes.
   double backward = 0;   ///< 2: all passes, including recomputation.
   double bubble = 0;     ///< Pipeline stages that would wait on an infinite network too.
+  double unequal = 0;    ///< Of the slowest pipeline stage, beyond the mean of all.
   double inside = 0;     ///< Waiting for activations of devices that share layers or are stages.
   double bandwidth = 0;  ///< 3: gradients, by bytes.
   double latency = 0;    ///< 3: gradients, by hops.
@@ -59,7 +60,7 @@ struct StepTime {
   double hidden = 0;              ///< Part of t_c behind compute.
   double exposed = 0;             ///< Part of t_c in which nothing is computed.
   double waiting_for_data = 0;    ///< Time of storage beyond the rest of the step.
-  double step = 0;                ///< t_s + bubble + inside + exposed + waiting_for_data.
+  double step = 0;                ///< t_s + bubble + unequal + inside + exposed + waiting_for_data.
   double eta = 1;                 ///< t_s / step.
   double samples_per_second = 0;  ///< Of all replicas.
   std::string algorithm;          ///< Of the gradients' exchange; "none" without one.
@@ -71,8 +72,15 @@ struct StepTime {
 /// check_strategy().
 ///
 /// T_s = accumulate * (forward + backward) + update; a measured step replaces all of it, times
-/// accumulate. T_c: collective_time.h, divided by local_steps. Exposed: exposed_time.h.
+/// accumulate. T_c: collective_time.h, divided by local_steps. Exposed: exposed_time.h. A pipeline
+/// has the stages of place/degrees.h, whose times its schedule runs with.
 StepTime step_time(const PlanInput& input);
+
+/// The same for a pipeline whose stages take equally long.
+StepTime step_time_of_equal_stages(const PlanInput& input);
+
+/// The step with these times of computing and of the pipeline; the others are added.
+StepTime step_time_with(const PlanInput& input, const PhaseTimes& computing);
 
 /// Returns the memory use of the device with the maximum. A pipeline keeps the micro-batches that
 /// its schedule says.

@@ -90,12 +90,6 @@ std::vector<double> memory_by_stage(const Way& way, const pipeline::PipelineSche
   return memory;
 }
 
-pipeline::PipelineSchedule schedule_of(const Way& way, const pipeline::PipelineCosts& costs) {
-  const Strategy& s = way.input.strategy;
-  return value_or_throw(pipeline::make_pipeline(
-      s.schedule, {.ranks = s.pipeline, .micro_batches = s.micro_batches, .costs = costs}));
-}
-
 /// Tries pipelines, and remembers all of them.
 class PipelineWays {
  public:
@@ -137,7 +131,7 @@ class PipelineWays {
     if (way) {
       const PhaseTimes& phases = way->time.phases;
       tried.step = way->step;
-      tried.busy = placed->imbalance * (phases.forward + phases.backward) + phases.update;
+      tried.busy = phases.forward + phases.backward + phases.unequal + phases.update;
     }
     tried_.push_back(tried);
     if (way && (!best_ || way->step < best_->step)) best_ = std::move(way);
@@ -150,37 +144,29 @@ class PipelineWays {
             .time = placed.time,
             .memory_by_stage = {},
             .fits = true,
-            .step = placed.step};
+            .step = placed.time.step,
+            .placed = placed};
     for (const PipelineStage& stage : placed.stages.stages)
       way.cut.push_back(stage.end - stage.begin);
-    const WayPipeline made = pipeline_of(way);
-    way.memory_by_stage = memory_by_stage(way, made.schedule);
+    way.memory_by_stage = memory_by_stage(way, run_pipeline(placed).schedule);
     if (std::ranges::max(way.memory_by_stage) > way.input.device.memory_bytes) return std::nullopt;
-    const Strategy& s = way.input.strategy;
-    if (s.pipeline > kSearchedStages) return way;
-    way.step = step_of(way, made);
     return way;
-  }
-
-  static double step_of(const Way& way, const WayPipeline& made) {
-    const StepTime& time = way.time;
-    const double passes =
-        way.input.strategy.accumulate * simulate(made.schedule, made.costs, 4).step_seconds;
-    return passes + time.phases.update + time.exposed + time.waiting_for_data;
   }
 
   /// As Way::step_in_int8.
   static double step_in_int8(const Way& way) {
     const Strategy& s = way.input.strategy;
-    if (bytes_of(s.compute) != sizeof(float) || s.pipeline > kSearchedStages) return 0;
+    if (bytes_of(s.compute) != sizeof(float) || s.pipeline > kSimulatedStages) return 0;
     constexpr std::size_t kElements = 1 << 16;
     const auto codec = value_or_throw(codec::make_codec("int8"));
     const double ratio = static_cast<double>(codec->encoded_bytes(kElements)) /
                          static_cast<double>(kElements * sizeof(float));
-    WayPipeline made = pipeline_of(way);
-    for (double& seconds : made.costs.transfers) seconds *= ratio;
-    made.schedule = schedule_of(way, made.costs);
-    const double step = step_of(way, made);
+    RunPipeline run = run_pipeline(*way.placed);
+    const double now = seconds_of(run);
+    for (double& seconds : run.costs.transfers) seconds *= ratio;
+    run.schedule = value_or_throw(pipeline::make_pipeline(
+        s.schedule, {.ranks = s.pipeline, .micro_batches = s.micro_batches, .costs = run.costs}));
+    const double step = way.step - s.accumulate * (now - seconds_of(run));
     return step < 0.98 * way.step ? step : 0;
   }
 
@@ -189,7 +175,7 @@ class PipelineWays {
   void search() {
     std::vector<Tried> promising = tried_;
     std::erase_if(promising, [](const Tried& tried) {
-      return tried.schedule != "1f1b" || tried.step == 0 || tried.stages > kSearchedStages;
+      return tried.schedule != "1f1b" || tried.step == 0 || tried.stages > kSimulatedStages;
     });
     std::ranges::stable_sort(promising, {}, &Tried::step);
     for (const Tried& tried : promising) {
@@ -229,7 +215,7 @@ std::string loss_of(const Way& way) {
       {{way.time.exposed, "waiting for gradients or parameters"},
        {p.bubble, "the pipeline's bubble"},
        {p.inside, "waiting for activations"},
-       {way.step - way.time.step, "unequal stages"}}};
+       {p.unequal, "unequal stages"}}};
   const auto& [seconds, what] = *std::ranges::max_element(losses);
   if (seconds < 0.01 * way.step) return {};
   return fmt::format("; {} of it {}", seconds_text(seconds), what);
@@ -279,33 +265,6 @@ std::string reason_of(const Way& way) {
                                 seconds_text(way.step_in_int8)));
   }
   return fmt::format("{}", fmt::join(parts, ", "));
-}
-
-WayPipeline pipeline_of(const Way& way) {
-  const Strategy& s = way.input.strategy;
-  const std::vector<ModelLayer> layers = with_blocks(way.input.model).layers;
-  const PhaseTimes& phases = way.time.phases;
-  // One micro-batch through all layers, on the devices of one stage.
-  const double all =
-      (phases.forward + phases.backward) * s.pipeline / (s.accumulate * s.micro_batches);
-  WayPipeline made{.costs = {.latency = configured_seconds(way.input.network.latency)}};
-  std::size_t layer = 0;
-  for (const std::size_t count : way.cut) {
-    double forward = 0, backward = 0;
-    for (const std::size_t end = layer + count; layer < end; ++layer) {
-      forward += all * layers[layer].forward;
-      backward += all * layers[layer].backward;
-    }
-    made.costs.stages.push_back({std::max(1e-9, configured_seconds(forward)),
-                                 configured_seconds(backward / 2),
-                                 configured_seconds(backward / 2)});
-    if (layer == layers.size()) break;
-    const double bytes =
-        layers[layer - 1].outputs * s.batch / s.micro_batches * bytes_of(s.compute);
-    made.costs.transfers.push_back(configured_seconds(bytes / way.input.network.goodput()));
-  }
-  made.schedule = schedule_of(way, made.costs);
-  return made;
 }
 
 }  // namespace gradwire::plan

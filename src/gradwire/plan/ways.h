@@ -23,9 +23,10 @@ struct Way {
   /// Bytes on a device of each stage of a pipeline, by its layers and the micro-batches that its
   /// schedule keeps there; of other ways, the bytes that all devices have.
   std::vector<double> memory_by_stage;
-  bool fits = false;             ///< Into the memory of a device.
-  double step = 0;               ///< Seconds; of a pipeline, with the times of its stages.
-  std::vector<std::size_t> cut;  ///< Of a pipeline: layers of with_blocks() of each stage.
+  bool fits = false;                     ///< Into the memory of a device.
+  double step = 0;                       ///< Seconds.
+  std::optional<PlacedStrategy> placed;  ///< Of a pipeline.
+  std::vector<std::size_t> cut;          ///< Of a pipeline: layers of with_blocks() of each stage.
   /// Of a pipeline in float32: seconds of a step with activations and their gradients in int8,
   /// without the time to encode them; 0: it saves less than 2 %.
   double step_in_int8 = 0;
@@ -38,13 +39,10 @@ struct Way {
 /// Returns data parallelism, ZeRO and pipeline on the devices of `input`, with its global batch and
 /// without tensor parallelism; those that fit first, the fastest first. ZeRO has the fastest stage
 /// that fits, else stage 3. The pipeline has the fastest number of stages, micro-batches (1, 2 or 4
-/// per stage) and schedule: 1f1b, zero_bubble, and up to kSearchedStages stages auto, which
+/// per stage) and schedule: 1f1b, zero_bubble, and up to kSimulatedStages stages auto, which
 /// searches; it is missing if none fits. Empty for one device, and for strategies with parameter
 /// servers or local steps.
 std::vector<Way> compare_ways(const PlanInput& input);
-
-/// Stages up to which compare_ways() searches for a schedule.
-inline constexpr int kSearchedStages = 16;
 
 /// "pipeline of 4 stages (auto, 16 micro-batches): 1.9 s a step, 9.3 GB; 0.2 s pipeline's
 /// bubble", or "data parallelism does not fit: 31 GB of 16 GB".
@@ -53,13 +51,5 @@ std::string sentence_of(const Way& way);
 /// Why this one and none of its others: "1f1b 24 % slower, 2 stages 2.1 times as long, too large: 8
 /// micro-batches"; and what a codec of activations would save. Empty if there is nothing to say.
 std::string reason_of(const Way& way);
-
-/// A pipeline as it runs: its schedule with the times of its stages.
-struct WayPipeline {
-  pipeline::PipelineSchedule schedule;
-  pipeline::PipelineCosts costs;
-};
-/// Requires a way with more than one stage.
-WayPipeline pipeline_of(const Way& way);
 
 }  // namespace gradwire::plan

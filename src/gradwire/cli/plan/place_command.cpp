@@ -36,8 +36,9 @@ Json json_of(const plan::PlacedStrategy& placed) {
           {"data", s.data()},
           {"micro_batches", s.micro_batches},
           {"batch", s.batch},
-          {"step_ms", 1e3 * placed.step},
-          {"samples_per_second", placed.samples_per_second},
+          {"schedule", s.schedule},
+          {"step_ms", 1e3 * placed.time.step},
+          {"samples_per_second", placed.time.samples_per_second},
           {"imbalance", placed.imbalance},
           {"memory_bytes", placed.memory.total()},
           {"stages", stages},
@@ -48,13 +49,15 @@ Json json_of(const plan::PlacedStrategy& placed) {
 }
 
 std::string text_of(const std::vector<plan::PlacedStrategy>& found) {
-  std::string text = fmt::format("{:>9} {:>6} {:>8} {:>5} {:>13} {:>9} {:>8}\n", "samples/s",
-                                 "tensor", "pipeline", "data", "micro-batches", "imbalance", "GB");
+  std::string text =
+      fmt::format("{:>9} {:>6} {:>8} {:>5} {:>13} {:>12} {:>9} {:>8}\n", "samples/s", "tensor",
+                  "pipeline", "data", "micro-batches", "schedule", "imbalance", "GB");
   for (std::size_t i = 0; i < std::min(kShown, found.size()); ++i) {
     const plan::Strategy& s = found[i].input.strategy;
-    text += fmt::format("{:>9.4g} {:>6} {:>8} {:>5} {:>13} {:>9.2f} {:>8.3g}\n",
-                        found[i].samples_per_second, s.tensor, s.pipeline, s.data(),
-                        s.micro_batches, found[i].imbalance, found[i].memory.total() / 1e9);
+    text += fmt::format("{:>9.4g} {:>6} {:>8} {:>5} {:>13} {:>12} {:>9.2f} {:>8.3g}\n",
+                        found[i].time.samples_per_second, s.tensor, s.pipeline, s.data(),
+                        s.micro_batches, s.pipeline > 1 ? s.schedule : "", found[i].imbalance,
+                        found[i].memory.total() / 1e9);
   }
   const plan::PlacedStrategy& best = found.front();
   const std::vector<plan::ModelLayer> layers = plan::with_blocks(best.input.model).layers;
@@ -107,8 +110,11 @@ int plan_place_command(int argc, char** argv) {
   if (app.count("--nodes") == 0) count_hosts(given, hosts);
   SteadyClock clock;
   const plan::PlanInput input = plan_input(given, clock);
-  const auto found =
-      hosts.differ() ? std::vector<plan::PlacedStrategy>{} : plan::search_degrees(input);
+  std::vector<plan::PlacedStrategy> found;
+  if (!hosts.differ()) {
+    found = app.count("--schedule") > 0 ? plan::search_degrees(input, {input.strategy.schedule})
+                                        : plan::search_degrees(input);
+  }
   const auto over_hosts = hosts.differ() || input.network.measured || !hosts.config.empty()
                               ? pipeline_over_hosts(hosts, input, app.count("--schedule") > 0)
                               : std::nullopt;

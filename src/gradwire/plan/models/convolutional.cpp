@@ -13,6 +13,25 @@ namespace {
 constexpr double kImageBytes = 108e3;
 constexpr double kTrainShare = 3;  ///< Forward has a third of the multiplications.
 
+/// A cut inside a block also passes the block's input, which is added to the output of its last
+/// layer: "layer2.0.conv1", ..., "layer2.0.conv3" or "layer2.0.downsample.0".
+void set_cuts(ModelShape& model) {
+  constexpr double kPooling = 4;  // Of the first convolution's output.
+  const auto block_of = [](const ModelLayer& layer) {
+    return layer.name.substr(0, layer.name.find('.', layer.name.find('.') + 1));
+  };
+  model.layers.front().cut = model.layers.front().outputs / kPooling;
+  double input = model.layers.front().cut;
+  for (std::size_t i = 1; i + 1 < model.layers.size(); ++i) {
+    ModelLayer& layer = model.layers[i];
+    if (block_of(layer) == block_of(model.layers[i + 1])) {
+      layer.cut = layer.outputs + input;
+    } else {
+      input = layer.outputs;
+    }
+  }
+}
+
 }  // namespace
 
 ModelShape resnet_model(const std::string& name, int blocks) {
@@ -33,6 +52,7 @@ ModelShape resnet_model(const std::string& name, int blocks) {
   }
   model.layers.back().kept =
       static_cast<double>(counted.profile.layers.back().parameters[0].columns());
+  set_cuts(model);
   set_shares(model);
   return model;
 }

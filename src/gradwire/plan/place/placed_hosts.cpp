@@ -93,7 +93,7 @@ class HostSearch {
       const double kept = s.recompute ? std::min(inputs, layer.kept) : layer.kept;
       problem.layers.push_back(
           {.seconds = pass * (layer.forward + layer.backward),
-           .output_bytes = layer.outputs * samples * bytes_of(s.compute),
+           .output_bytes = layer.crossing() * samples * bytes_of(s.compute),
            .weight_bytes = static_cast<double>(layer.parameters) * bytes.parameter,
            .kept_bytes = kept * samples * bytes_of(s.compute)});
       inputs = layer.outputs;
