@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 
 #include <fmt/format.h>
@@ -417,6 +418,153 @@ TEST_F(TrainCommand, AMissingDataSetIsAnErrorThatSaysWhatToDo) {
   const auto finished = train({"-n", "2"}, folder / "nowhere");
   EXPECT_NE(finished.status, 0);
   EXPECT_THAT(finished.output, HasSubstr("dataset-fashion-mnist"));
+}
+
+struct Generate : TrainCommand {
+  /// `gradwire generate` of a model that has learnt "abc...xyz" by heart.
+  Generate() {
+    std::string text;
+    for (int i = 0; i < 4000; ++i) text += static_cast<char>('a' + i % 26);
+    write_file(folder / "alphabet", text);
+    trained = train({"--set", R"(data={"name": "text", "context": 16})", "--set",
+                     R"(model={"name": "gpt", "width": 32, "heads": 2, "vocabulary": 300})",
+                     "--set", R"(optimizer={"name": "adam", "learning_rate": 0.01})", "--set",
+                     "epochs=8", "--output", folder / "gpt", "--json", folder / "summary.json"},
+                    folder / "alphabet");
+  }
+
+  Finished generate(std::vector<std::string> arguments, const std::string& model = "gpt") {
+    arguments.insert(arguments.begin(), {own_program().parent_path() / "gradwire", "generate",
+                                         folder / model / "model.safetensors"});
+    return run(arguments);
+  }
+
+  Finished trained;
+};
+
+TEST_F(Generate, ContinuesATextAsTheModelHasLearntIt) {
+  ASSERT_EQ(trained.status, 0) << trained.output;
+  const auto greedy = generate({"--prompt", "defgh", "--length", "30", "--temperature", "0"});
+  EXPECT_EQ(greedy.status, 0);
+  EXPECT_EQ(greedy.output, "defghijklmnopqrstuvwxyzabcdefghijkl\n");
+  const auto drawn = generate({"--temperature", "30", "--length", "50", "--seed", "3"});
+  EXPECT_EQ(generate({"--temperature", "30", "--length", "50", "--seed", "3"}).output,
+            drawn.output);
+  EXPECT_NE(generate({"--temperature", "30", "--length", "50", "--seed", "4"}).output,
+            drawn.output);
+  const auto written = nlohmann::json::parse(
+      generate({"--prompt", "xy", "--length", "3", "--temperature", "0", "--json", "-"}).output);
+  EXPECT_EQ(written["prompt"], "xy");
+  EXPECT_EQ(written["text"], "zab");
+}
+
+TEST_F(Generate, RefusesOtherModelsByName) {
+  train({"--output", folder / "mlp"});
+  const auto refused = generate({}, "mlp");
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_THAT(refused.output, AllOf(HasSubstr("gradwire generate: "),
+                                    HasSubstr("is a mlp, which does not write text")));
+  EXPECT_EQ(generate({"--prompt", ""}).status, 1);
+  EXPECT_EQ(generate({"--length", "0"}).status, 2);
+}
+
+TEST_F(Generate, SummariesOfTextsSpeakOfCharacters) {
+  EXPECT_THAT(trained.output,
+              AllOf(ContainsRegex("throughput +[0-9]+ characters/s"),
+                    ContainsRegex("% of [0-9]+ characters .loss .*, perplexity 1.")));
+  EXPECT_THAT(trained.output, Not(HasSubstr("images")));
+  std::ifstream stream(folder / "summary.json");
+  const auto written = nlohmann::json::parse(stream);
+  EXPECT_EQ(written["characters_per_sample"], 16);
+  EXPECT_NEAR(written["test_perplexity"].get<double>(), std::exp(written["test_loss"].get<double>()),
+              1e-9);
+}
+
+struct StoppedTraining : TrainCommand {
+  /// Starts endless training with these options, and sends a signal when it shows progress.
+  Finished stop_by(const std::string& signal, const std::string& output,
+                   const std::string& options) {
+    const auto log = (folder / "log").string();
+    const std::string script = fmt::format(
+        "rm -f {4}; touch {4}; {0} train {1}/c.json --data {1} --output {1}/{2} --set "
+        "epochs=1000000 --set "
+        "checkpoint_every=100000000 {3} >{4} 2>&1 & run=$!; "
+        "until grep -q 'epoch' {4}; do sleep 0.1; done; sleep 0.3; kill -{5} $run; "
+        "wait $run; status=$?; cat {4}; exit $status",
+        (own_program().parent_path() / "gradwire").string(), folder.path().string(), output,
+        options, log, signal);
+    return run({"sh", "-c", script});
+  }
+
+  /// The number in "after step N".
+  static int steps_in(const std::string& text) {
+    const auto at = text.find("after step ");
+    return at == std::string::npos ? -1 : std::stoi(text.substr(at + 11));
+  }
+};
+
+TEST_F(StoppedTraining, GoesOnWithTheSameBits) {
+  write_file(folder / "rsh", "#!/bin/sh\nshift\nexec \"$@\"\n");
+  std::filesystem::permissions(folder / "rsh", std::filesystem::perms::owner_all);
+  const std::string hosts =
+      fmt::format("--hosts a,b --master-addr 127.0.0.1 --rsh {}", (folder / "rsh").string());
+  const std::vector<std::tuple<std::string, int, std::string>> cases{
+      {"TERM", 143, "-n 2"}, {"USR1", 138, "-n 2"}, {"TERM", 143, hosts}, {"USR1", 138, "-n 1"}};
+  for (const auto& [signal, status, options] : cases) {
+    std::filesystem::remove_all(folder / "stopped");
+    const auto stopped = stop_by(signal, "stopped", options);
+    EXPECT_EQ(stopped.status, status) << stopped.output;
+    const int steps = steps_in(stopped.output);
+    ASSERT_GT(steps, 0) << stopped.output;
+    EXPECT_THAT(stopped.output, HasSubstr("stopped by SIG" + signal));
+    EXPECT_THAT(stopped.output, Not(HasSubstr("failed with exit status")));
+    const std::string epochs = fmt::format("epochs={}", steps / 10 + 1);
+    const std::string ranks = options == "-n 1" ? "1" : "2";
+    const auto resumed = train(
+        {"-n", ranks, "--output", folder / "stopped", "--set", epochs, "--set", "resume=auto"});
+    EXPECT_THAT(resumed.output, HasSubstr(fmt::format("after {} steps", steps)));
+    train({"-n", ranks, "--output", folder / "whole", "--set", epochs});
+    EXPECT_TRUE(same_model("stopped", "whole")) << signal << ' ' << options;
+  }
+}
+
+TEST_F(StoppedTraining, ItsRecordKeepsTheStepsBefore) {
+  const auto record = [&](const std::string& output) {
+    std::ifstream stream(folder / output / "run.json");
+    return nlohmann::json::parse(stream);
+  };
+  const auto stopped = stop_by("TERM", "stopped", "-n 2");
+  const int steps = steps_in(stopped.output);
+  ASSERT_GT(steps, 0) << stopped.output;
+  const auto before = record("stopped");
+  EXPECT_EQ(before["summary"]["steps"], steps);
+  EXPECT_EQ(before["summary"]["test_images"], 0);
+  const int epochs = steps / 10 + 2;
+  train({"-n", "2", "--output", folder / "stopped", "--set", fmt::format("epochs={}", epochs),
+         "--set", "resume=auto"});
+  const auto after = record("stopped");
+  EXPECT_EQ(after["summary"]["steps"], 10 * epochs);
+  EXPECT_GT(after["summary"]["test_images"], 0);
+  const auto numbers = after["steps"]["step"].get<std::vector<int>>();
+  EXPECT_EQ(numbers.front(), 0);
+  EXPECT_GE(numbers.back(), steps);
+  EXPECT_TRUE(std::ranges::is_sorted(numbers));
+  EXPECT_EQ(std::ranges::adjacent_find(numbers), numbers.end());
+  const auto losses = before["steps"]["loss"];
+  EXPECT_EQ(after["steps"]["loss"][1],
+            losses[after["steps"]["every"] == before["steps"]["every"] ? 1 : 2]);
+
+  // From another folder, too.
+  train({"-n", "1", "--output", folder / "branch", "--set", fmt::format("epochs={}", epochs + 1),
+         "--set", "resume=" + (folder / "stopped" / "checkpoints").string()});
+  EXPECT_EQ(record("branch")["summary"]["steps"], 10 * (epochs + 1));
+}
+
+TEST_F(StoppedTraining, WithoutCheckpointsEndsAtOnce) {
+  const auto stopped = stop_by("TERM", "stopped", "-n 2 --set checkpoint_every=0");
+  EXPECT_EQ(stopped.status, 143) << stopped.output;
+  EXPECT_THAT(stopped.output, HasSubstr("stopped by SIGTERM"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "stopped" / "checkpoints"));
 }
 
 }  // namespace

@@ -24,6 +24,7 @@ int checkpoint_command(int argc, char** argv);  ///< checkpoint_command.cpp
 
 // gradwire-torch
 int train_command(int argc, char** argv);        ///< train_command.cpp
+int generate_command(int argc, char** argv);     ///< torch_generate_command.cpp
 int torch_bench_command(int argc, char** argv);  ///< torch_bench.cpp
 
 /// `gradwire schedule` of a pipeline. Returns true if the arguments, of which the first is skipped,

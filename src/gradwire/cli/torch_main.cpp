@@ -13,8 +13,9 @@
 namespace gradwire::cli {
 namespace {
 
-constexpr std::array<Command, 2> kCommands{{
+constexpr std::array<Command, 3> kCommands{{
     {"train", "Trains a model described by a JSON file", train_command},
+    {"generate", "Writes text with a model that gradwire train has trained", generate_command},
     {"bench", "Measures collective operations", torch_bench_command},
 }};
 

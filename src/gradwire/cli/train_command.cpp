@@ -22,6 +22,7 @@
 #include "gradwire/cli/launch/launch_arguments.h"
 #include "gradwire/recipe/dry_run.h"
 #include "gradwire/recipe/record_profile.h"
+#include "gradwire/recipe/stop_request.h"
 #include "gradwire/recipe/trainer.h"
 #include "gradwire/torch/init.h"
 #include "gradwire/torch/process_group.h"
@@ -98,14 +99,44 @@ void write_json(const report::TrainingSummary& summary, const std::string& path)
   write_file(path, report::summary_json(summary));
 }
 
-/// Adds the run's name and configuration to the record, and writes it.
-void write_record(report::RunRecord record, const TrainOptions& options) {
-  const auto folder = output_folder(options);
-  if (has_ended_before(record.summary, folder / report::RunRecord::kFileName)) return;
-  record.name = (folder.has_filename() ? folder : folder.parent_path()).filename().string();
-  record.config = recipe::configuration_text(options.config, options.settings);
-  report::write_run_record(record, folder);
-}
+/// The record of a run, which continues that of the run whose checkpoint it resumes.
+class RecordFile {
+ public:
+  RecordFile(const recipe::TrainConfig& config, const TrainOptions& options)
+      : folder_(output_folder(options)) {
+    name_ = (folder_.has_filename() ? folder_ : folder_.parent_path()).filename().string();
+    config_ = recipe::configuration_text(options.config, options.settings);
+    if (!config.resume.empty())
+      read_earlier(config.resume == "auto" ? folder_.string() : config.resume);
+  }
+
+  /// Adds name, configuration and the earlier steps, and writes run.json.
+  void write(report::RunRecord record) const {
+    if (has_ended_before(record.summary, folder_ / report::RunRecord::kFileName)) return;
+    if (earlier_) record = report::continued(*earlier_, std::move(record));
+    record.name = name_;
+    record.config = config_;
+    report::write_run_record(record, folder_);
+  }
+
+ private:
+  /// `place`: a run's folder, its folder of checkpoints, or one of these.
+  void read_earlier(std::filesystem::path place) {
+    for (int levels = 0; levels < 3; ++levels, place = place.parent_path()) {
+      const auto file = place / report::RunRecord::kFileName;
+      if (!std::filesystem::is_regular_file(file)) continue;
+      // One that nobody of ours has written does not keep a run from resuming.
+      const auto text = read_file(file);
+      auto read = text ? report::parse_run_record(*text) : tl::unexpected(text.error());
+      if (read) earlier_ = std::move(*read);
+      return;
+    }
+  }
+
+  std::filesystem::path folder_;
+  std::string name_, config_;
+  std::optional<report::RunRecord> earlier_;
+};
 
 /// Allocates the units of ZeRO stage 3 by mmap, so that freed units are returned to the system.
 /// glibc would raise its mmap threshold once such blocks are freed, keep their memory, and place
@@ -131,6 +162,7 @@ int train_as_rank(const recipe::TrainConfig& config, const TrainOptions& options
   if (!trace_file(config, options).empty()) memory.emplace(clock);
   report::ProgressPrinter progress(std::cerr, ::isatty(STDERR_FILENO) == 1);
   if (job.rank == 0) check_outputs(config, options);
+  const RecordFile record(config, options);
   const auto group = init(job);
   const int sharing = recipe::ranks_sharing_cores(*group, job.local_world_size);
   at::set_num_threads(std::min(threads, recipe::threads_per_rank(usable_cores(), sharing)));
@@ -147,15 +179,28 @@ int train_as_rank(const recipe::TrainConfig& config, const TrainOptions& options
                                              .progress = job.rank == 0 ? &progress : nullptr,
                                              .output = options.output,
                                              .trace = session.recorder(),
-                                             .memory = memory ? &*memory : nullptr});
+                                             .memory = memory ? &*memory : nullptr,
+                                             .on_saved = [&](auto saved) { record.write(saved); },
+                                             .stops_on_signals = true});
   if (job.rank == 0) {
-    write_record(result.record, options);
+    record.write(result.record);
     std::cout << report::format_summary(result.summary) << std::flush;
   }
   if (memory) session.add_memory(memory->ledger().timeline(), memory->ledger().begin());
   if (const auto trace = session.finish()) std::cout << format_trace_summary(*trace) << std::flush;
   if (job.rank == 0) write_json(result.summary, options.json);
   return 0;
+}
+
+/// As train_as_rank(). A run that a signal stopped ends with 128 + signal, as if it had killed it.
+int train_until_stopped(const recipe::TrainConfig& config, const TrainOptions& options,
+                        const bootstrap::Job& job) {
+  try {
+    return train_as_rank(config, options, job);
+  } catch (const recipe::Stopped& stopped) {
+    if (job.rank == 0) fmt::print(stderr, "gradwire train: {}\n", stopped.what());
+    return 128 + stopped.signal();
+  }
 }
 
 int ranks_of(const TrainOptions& options, const bootstrap::Job& job) {
@@ -195,7 +240,7 @@ int train_command(int argc, char** argv) {
     if (job.rank == 0) std::cout << text << std::flush;
     return 0;
   }
-  if (!options.launch.starts_ranks(job)) return train_as_rank(config, options, job);
+  if (!options.launch.starts_ranks(job)) return train_until_stopped(config, options, job);
   LaunchOptions launch = read_arguments([&] { return launch_options_of(options.launch); });
   launch.name = "gradwire train";
   return run_self(std::vector<std::string>(argv, argv + argc), std::move(launch));

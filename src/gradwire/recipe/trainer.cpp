@@ -8,10 +8,12 @@
 
 #include "gradwire/base/cpu.h"
 #include "gradwire/base/random.h"
+#include "gradwire/bootstrap/failure_report.h"
 #include "gradwire/recipe/batch_stream.h"
 #include "gradwire/recipe/evaluate.h"
 #include "gradwire/recipe/optimizers.h"
 #include "gradwire/recipe/run_recorder.h"
+#include "gradwire/recipe/stop_request.h"
 #include "gradwire/topology/machine.h"
 #include "gradwire/torch/process_group.h"
 #include "gradwire/train/checkpoint/checkpoint.h"
@@ -75,15 +77,18 @@ class Trainer {
         data_(load_data(config.data, Split::train)),
         sampler_(training_sampler(config, data_.size, mesh_)),
         model_(make_model_of_run()),
-        labels_(parameters_of(model_->modules())) {
+        labels_(parameters_of(model_->modules())),
+        stop_(context.group, *context.clock, StopSignals::received) {
     if (config.local_steps.enabled) start_local_steps();
     if (!config.resume.empty()) resume();
+    if (context.stops_on_signals && config.checkpoint_every > 0) signals_.emplace();
   }
 
   TrainingResult run() {
     const auto test = load_data(config_.data, Split::test);
     const auto epochs_done = done_ / sampler_.batches();
     for (auto epoch = epochs_done; epoch < config_.epochs; ++epoch) run_epoch(epoch);
+    signals_.reset();  // They end the evaluation at once.
     model_->finish();
     meter_.update_sent(sent());
     if (local_) local_->synchronize();
@@ -151,8 +156,19 @@ class Trainer {
       if (communicator_) scope.set_bytes(static_cast<std::uint64_t>(sent() - sent_before));
       update_progress(epoch, ++step, model_->recent_loss());
       if (config_.checkpoint_every > 0 && done_ % config_.checkpoint_every == 0) save();
+      stop_if_asked();
     }
     recorder_.end_epoch(now(), first == 0);
+  }
+
+  void stop_if_asked() {
+    if (!signals_ || done_ == total_steps()) return;
+    const int signal = stop_.after_step();
+    if (signal == 0) return;
+    if (saved_step_ != done_) save();
+    if (context_.progress != nullptr) context_.progress->end_line();
+    group_.barrier()->wait();
+    throw Stopped(signal, done_, checkpoint_folder());
   }
 
   Batch next_batch(BatchStream& batches) {
@@ -195,9 +211,12 @@ class Trainer {
   void save() {
     if (config_.checkpoint_every == 0) return;
     const TraceScope scope(context_.trace, TraceKind::other, "checkpoint");
+    const bootstrap::SavingNote note;  // The launcher must not end this rank meanwhile.
     save_checkpoint(run_state(), done_,
                     {.folder = checkpoint_folder(), .keep = config_.checkpoint_keep});
     saved_step_ = done_;
+    const auto record = run_record(summarize({}));
+    if (context_.on_saved && group_.getRank() == 0) context_.on_saved(record);
   }
 
   RunState run_state() {
@@ -228,9 +247,14 @@ class Trainer {
                                .steps = sampler_.batches(),
                                .loss = smooth_loss_,
                                .images_per_second = images_per_second(),
+                               .characters_per_sample = characters_per_sample(),
                                .communication_share = meter_.communication_share(),
                                .left = meter_.time_of(total_steps() - done_)},
                               now());
+  }
+
+  std::int64_t characters_per_sample() const {
+    return config_.data.name == "text" ? config_.data.context : 0;
   }
 
   double images_per_second() const {
@@ -260,6 +284,7 @@ class Trainer {
             .test_loss = test.loss,
             .test_images = test.images,
             .images_per_second = sums[3] / ranks,
+            .characters_per_sample = characters_per_sample(),
             .training = std::chrono::duration_cast<Duration>(
                 std::chrono::duration<double>(sums[4] / ranks)),
             .compute_seconds = sums[0] / ranks,
@@ -326,6 +351,8 @@ class Trainer {
   ParameterLabels labels_;
   std::optional<NoSync> no_sync_;    ///< With local steps: gradients stay local.
   std::unique_ptr<LocalSgd> local_;  ///< With local steps.
+  std::optional<StopSignals> signals_;
+  StopAgreement stop_;
   StepMeter meter_;
   RunRecorder recorder_;
   report::MemoryPeak memory_;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 
 #include <torch/torch.h>
@@ -30,6 +31,12 @@ struct TrainerContext {
   std::filesystem::path output = ".";           ///< Folder for the checkpoint.
   TraceRecorder* trace = nullptr;   ///< Records how each step spends its time; may be null.
   MemoryTracker* memory = nullptr;  ///< Tracks memory by category; may be null.
+  /// Called on rank 0 after each checkpoint of the run, with the record so far: it is not tested. May
+  /// be null.
+  std::function<void(report::RunRecord)> on_saved = nullptr;
+  /// While it trains, SIGTERM and SIGUSR1 make it save a checkpoint and stop, if the configuration
+  /// has checkpoint_every (stop_request.h). For processes of one rank.
+  bool stops_on_signals = false;
 };
 
 /// A finished run: the model and its statistics.
@@ -45,7 +52,8 @@ struct TrainingResult {
 /// checkpoint. Runs are bitwise reproducible: the result depends only on the configuration, the
 /// number of ranks and the number of torch threads. Collective: every rank must pass the same
 /// configuration. The test accuracy is that of the final model on the test images, each counted
-/// once. The summary is the same on all ranks. Throws Exception.
+/// once. The summary is the same on all ranks. Throws Exception; Stopped on all ranks if one got a
+/// signal.
 TrainingResult train(const TrainConfig& config, const TrainerContext& context);
 
 /// Returns the number of ranks that share this rank's cores: `local_ranks`, or more if other hosts

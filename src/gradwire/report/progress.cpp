@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "gradwire/report/training_summary.h"
+
 namespace gradwire::report {
 namespace {
 
@@ -23,10 +25,10 @@ std::string format_clock(Duration duration) {
 }
 
 std::string progress_line(const TrainingProgress& p) {
-  return fmt::format(
-      "epoch {}/{}  step {}/{}  loss {:.4f}  {:.0f} images/s  communication {:.0f} %  {} left",
-      p.epoch, p.epochs, p.step, p.steps, p.loss, p.images_per_second, 100 * p.communication_share,
-      format_clock(p.left));
+  return fmt::format("epoch {}/{}  step {}/{}  loss {:.4f}  {}  communication {:.0f} %  {} left",
+                     p.epoch, p.epochs, p.step, p.steps, p.loss,
+                     throughput_text(p.images_per_second, p.characters_per_sample),
+                     100 * p.communication_share, format_clock(p.left));
 }
 
 ProgressPrinter::ProgressPrinter(std::ostream& out, bool terminal)

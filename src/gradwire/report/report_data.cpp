@@ -93,10 +93,12 @@ std::int64_t peak_bytes_of(const RunRecord& run) {
 }
 
 Json summary_figures(const TrainingSummary& s) {
+  // A run that was interrupted has not been tested.
+  const auto tested = [&](double value) { return s.test_images > 0 ? number(value) : Json(); };
   return {{"ranks", s.ranks},
           {"steps", s.steps},
-          {"test_accuracy", number(s.test_accuracy)},
-          {"test_loss", number(s.test_loss)},
+          {"test_accuracy", tested(s.test_accuracy)},
+          {"test_loss", tested(s.test_loss)},
           {"images_per_second", number(s.images_per_second)},
           {"training_s", number(std::chrono::duration<double>(s.training).count())},
           {"compute_s", number(s.compute_seconds)},

@@ -68,6 +68,36 @@ std::string run_record_json(const RunRecord& record) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+RunRecord continued(const RunRecord& earlier, RunRecord record) {
+  if (record.steps.empty()) return record;
+  const std::int64_t first = record.steps.front().step;
+  std::vector<RunStep> steps;
+  const std::int64_t every = std::max(earlier.every, record.every);
+  const auto add = [&](const std::vector<RunStep>& all, std::int64_t end) {
+    for (const RunStep& step : all) {
+      if (step.step % every == 0 && step.step < end) steps.push_back(step);
+    }
+  };
+  add(earlier.steps, first);
+  add(record.steps, std::numeric_limits<std::int64_t>::max());
+  record.every = every;
+  record.steps = std::move(steps);
+  record.epoch_seconds.insert(record.epoch_seconds.begin(), earlier.epoch_seconds.begin(),
+                              earlier.epoch_seconds.end());
+  if (earlier.summary.steps == first) {
+    record.summary.training += earlier.summary.training;
+  } else {  // The earlier run went on after the checkpoint.
+    double seconds = 0;
+    for (const RunStep& step : earlier.steps) {
+      if (step.step < first) seconds += step.seconds() * static_cast<double>(earlier.every);
+    }
+    record.summary.training +=
+        std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+  }
+  record.summary.steps += first;
+  return record;
+}
+
 void write_run_record(const RunRecord& record, const std::filesystem::path& folder) {
   write_file(folder / RunRecord::kFileName, run_record_json(record));
 }
@@ -122,6 +152,8 @@ TrainingSummary summary_of(JsonFields fields) {
   summary.steps = whole(fields, "steps");
   summary.test_accuracy = fields.number("test_accuracy", 0, 1);
   summary.test_images = whole(fields, "test_images");
+  if (fields.has("characters_per_sample"))
+    summary.characters_per_sample = whole(fields, "characters_per_sample");
   summary.images_per_second = fields.number("images_per_second", 0, kMany);
   summary.training = std::chrono::duration_cast<Duration>(
       std::chrono::duration<double>(fields.number("training_s", 0, 9e9)));

@@ -50,6 +50,11 @@ Result<RunRecord> parse_run_record(std::string_view text);
 /// Reads the output of summary_json(); ignores unknown keys. Errors as above.
 Result<TrainingSummary> parse_summary(std::string_view text);
 
+/// Returns the record of a run that continues another one: its steps follow those of `earlier`
+/// before its first step, and the summary counts the steps and the time of both, from kept steps
+/// where `earlier` went on after the checkpoint.
+RunRecord continued(const RunRecord& earlier, RunRecord record);
+
 /// Writes `folder`/run.json, completely or not at all. Throws Exception(system).
 void write_run_record(const RunRecord& record, const std::filesystem::path& folder);
 

@@ -1,6 +1,8 @@
 #include "gradwire/report/training_summary.h"
 
 #include <chrono>
+#include <cmath>
+#include <numbers>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -31,7 +33,8 @@ std::string traffic(const TrainingSummary& s) {
 }
 
 std::string steps_text(const TrainingSummary& s) {
-  std::string text = line("throughput", fmt::format("{:.0f} images/s", s.images_per_second));
+  std::string text =
+      line("throughput", throughput_text(s.images_per_second, s.characters_per_sample));
   text += line("compute T_s", fmt::format("{:.2f} ms a step (median)", 1e3 * s.compute_seconds));
   text += line(
       "communication T_c",
@@ -49,15 +52,30 @@ std::string steps_text(const TrainingSummary& s) {
   return text;
 }
 
+/// Of a character; the loss is the mean negative logarithm of its probability.
+std::string perplexity_text(double loss) {
+  return fmt::format(", perplexity {:.2f}, {:.3f} bits a character", std::exp(loss),
+                     loss / std::numbers::ln2);
+}
+
 }  // namespace
+
+std::string throughput_text(double samples_per_second, std::int64_t characters_per_sample) {
+  if (characters_per_sample == 0) return fmt::format("{:.0f} images/s", samples_per_second);
+  return fmt::format("{:.0f} characters/s",
+                     samples_per_second * static_cast<double>(characters_per_sample));
+}
 
 std::string format_summary(const TrainingSummary& s) {
   const auto ranks = fmt::format("{} rank{}", s.ranks, s.ranks == 1 ? "" : "s");
   std::string text = s.steps == 0 ? fmt::format("Nothing was left to train on {}\n", ranks)
                                   : fmt::format("Trained on {}: {} steps in {}\n", ranks, s.steps,
                                                 format_clock(s.training));
-  text += line("test accuracy", fmt::format("{:.2f} % of {} images (loss {:.4f})",
-                                            100 * s.test_accuracy, s.test_images, s.test_loss));
+  const bool is_text = s.characters_per_sample > 0;
+  text +=
+      line("test accuracy", fmt::format("{:.2f} % of {} {} (loss {:.4f}{})", 100 * s.test_accuracy,
+                                        s.test_images, is_text ? "characters" : "images",
+                                        s.test_loss, is_text ? perplexity_text(s.test_loss) : ""));
   if (s.steps > 0) text += steps_text(s);
   if (!s.checkpoint.empty()) text += line("checkpoint", s.checkpoint);
   return text;
@@ -89,6 +107,12 @@ std::string summary_json(const TrainingSummary& s) {
                       {"gradient_bytes_per_step", s.gradient_bytes},
                       {"sent_bytes_per_step", s.sent_bytes},
                       {"checkpoint", s.checkpoint}};
+  if (s.characters_per_sample > 0) {
+    json["characters_per_sample"] = s.characters_per_sample;
+    json["characters_per_second"] =
+        s.images_per_second * static_cast<double>(s.characters_per_sample);
+    json["test_perplexity"] = std::exp(s.test_loss);
+  }
   if (!s.codec.empty()) json["codec"] = s.codec;
   if (s.memory.resident > 0) json["resident_peak_bytes"] = s.memory.resident;
   if (s.memory.bytes > 0) {

@@ -25,18 +25,23 @@ struct TrainingSummary {
   std::int64_t steps = 0;
   double test_accuracy = 0;  ///< 0 .. 1.
   double test_loss = 0;
-  std::int64_t test_images = 0;
-  double images_per_second = 0;  ///< While training, over all ranks.
-  Duration training{};           ///< Without evaluation.
-  double compute_seconds = 0;    ///< T_s: a step without waiting for communication.
-  double exposed_seconds = 0;    ///< T_c: waiting for communication not hidden behind compute.
-  double data_seconds = 0;       ///< Waiting for the next batch; not part of T_s or T_c.
-  double gradient_bytes = 0;     ///< G: all-reduced per step.
-  double sent_bytes = 0;         ///< Payload per rank and step; < 0 if not counted by the backend.
-  std::string codec;             ///< Gradient codec; empty: none.
-  std::string checkpoint;        ///< Path of the saved model; empty: none.
-  MemoryPeak memory;             ///< Of the rank with the maximum; `resident`: maximum over ranks.
+  std::int64_t test_images = 0;  ///< Of a text: characters.
+  double images_per_second = 0;  ///< Samples, while training, over all ranks.
+  /// Of a text; 0: the samples are images.
+  std::int64_t characters_per_sample = 0;
+  Duration training{};         ///< Without evaluation.
+  double compute_seconds = 0;  ///< T_s: a step without waiting for communication.
+  double exposed_seconds = 0;  ///< T_c: waiting for communication not hidden behind compute.
+  double data_seconds = 0;     ///< Waiting for the next batch; not part of T_s or T_c.
+  double gradient_bytes = 0;   ///< G: all-reduced per step.
+  double sent_bytes = 0;       ///< Payload per rank and step; < 0 if not counted by the backend.
+  std::string codec;           ///< Gradient codec; empty: none.
+  std::string checkpoint;      ///< Path of the saved model; empty: none.
+  MemoryPeak memory;           ///< Of the rank with the maximum; `resident`: maximum over ranks.
 };
+
+/// "3412 images/s", or of a text "218368 characters/s".
+std::string throughput_text(double samples_per_second, std::int64_t characters_per_sample);
 
 /// Formats several lines, each with its unit and, where one is used, its formula.
 std::string format_summary(const TrainingSummary& summary);
