@@ -21,8 +21,8 @@ class Store {
   virtual Result<std::string> get(const std::string& key, Duration timeout) = 0;
 };
 
-/// Key under which the server of gradwire's own store says which process of this rank had joined and
-/// has ended, until another one joins.
+/// Key under which the server of gradwire's own store says which process of this rank had joined
+/// and has ended, until another one joins.
 std::string ended_key(Rank rank);
 
 }  // namespace gradwire::bootstrap

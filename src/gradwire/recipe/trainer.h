@@ -31,8 +31,8 @@ struct TrainerContext {
   std::filesystem::path output = ".";           ///< Folder for the checkpoint.
   TraceRecorder* trace = nullptr;   ///< Records how each step spends its time; may be null.
   MemoryTracker* memory = nullptr;  ///< Tracks memory by category; may be null.
-  /// Called on rank 0 after each checkpoint of the run, with the record so far: it is not tested. May
-  /// be null.
+  /// Called on rank 0 after each checkpoint of the run, with the record so far: it is not tested.
+  /// May be null.
   std::function<void(report::RunRecord)> on_saved = nullptr;
   /// While it trains, SIGTERM and SIGUSR1 make it save a checkpoint and stop, if the configuration
   /// has checkpoint_every (stop_request.h). For processes of one rank.

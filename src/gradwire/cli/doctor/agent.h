@@ -12,8 +12,8 @@ namespace gradwire::cli {
 
 /// Examines this host and its paths to the others, as number job.rank of job.world_size hosts that
 /// all do the same, and reports through the store. `names`: of the hosts, by number; empty if hosts
-/// are known only by rank. `python`: the program that jobs in Python would run. Fails if the store is
-/// gone.
+/// are known only by rank. `python`: the program that jobs in Python would run. Fails if the store
+/// is gone.
 Status examine_host(const net::HostNetwork& network, const bootstrap::Job& job,
                     const std::vector<std::string>& names, const std::string& python,
                     MasterPort port, bootstrap::Store& store);

@@ -29,10 +29,12 @@ std::vector<Finding> diagnose_reach(const ClusterReport& cluster_report);   ///<
 std::vector<Finding> diagnose_master(const ClusterReport& cluster_report);  ///< Rendezvous.
 std::vector<Finding> diagnose_speed(const ClusterReport& cluster_report);   ///< Slow links, clocks.
 
-/// Returns the rates and latencies of the links, a line for each interface; "" if none were measured.
+/// Returns the rates and latencies of the links, a line for each interface; "" if none were
+/// measured.
 std::string measured_speeds(const ClusterReport& cluster_report);
 
-/// Returns the report as text: the hosts, what was measured, each finding with its remedy, and a conclusion.
+/// Returns the report as text: the hosts, what was measured, each finding with its remedy, and a
+/// conclusion.
 std::string describe(const ClusterReport& cluster_report, const std::vector<Finding>& findings);
 
 }  // namespace gradwire::cli

@@ -123,8 +123,8 @@ void read_installed_versions(HostInfo& info);
 /// Returns the CRC-32C of a file in hexadecimal; empty if it cannot be read.
 std::string checksum_of(const std::string& path);
 
-/// Examines this host, except for endpoints and echoes. Resolves `names`. `python`: the program that
-/// jobs in Python would run.
+/// Examines this host, except for endpoints and echoes. Resolves `names`. `python`: the program
+/// that jobs in Python would run.
 HostInfo read_host_info(const std::vector<std::string>& names, const std::string& python);
 
 /// Returns the interfaces that this rank of the job would use. If they cannot be determined

@@ -42,7 +42,8 @@ class RankProcess {
   /// killed instead (SIGUSR1 and SIGUSR2 are then ignored).
   void send_signal(int signal);
 
-  /// Kills the rank, or lets the shell of another host kill it when it no longer saves a checkpoint.
+  /// Kills the rank, or lets the shell of another host kill it when it no longer saves a
+  /// checkpoint.
   void end();
   /// Returns true if the rank is known to be saving a checkpoint: on another host, since end().
   bool is_saving() const;

@@ -33,9 +33,9 @@ struct RemoteRank {
 /// then on it reads control lines from standard input (not earlier: a shell may read ahead while it
 /// reads the script). A control line is a signal's name and that process id, "TERM 4711"; the
 /// signal goes to the process group. KILL goes to everything the rank started. END is a KILL that
-/// waits as long as the rank saves a checkpoint, of which a report_line() with kSaving tells. End of
-/// input means that the launcher is dead, and is handled as KILL. The script exits with the status of the
-/// program, 128 + signal if it was killed by a signal.
+/// waits as long as the rank saves a checkpoint, of which a report_line() with kSaving tells. End
+/// of input means that the launcher is dead, and is handled as KILL. The script exits with the
+/// status of the program, 128 + signal if it was killed by a signal.
 std::string remote_script(const RemoteRank& rank);
 
 /// Returns the prefix of the line that reports that the rank runs; a blank and the process id
