@@ -45,7 +45,8 @@ TEST(Plan, ClimbsTheLadder) {
   EXPECT_DOUBLE_EQ(eta(), 81.5);
   rung.insert(rung.end(), {"--accumulate", "2"});
   EXPECT_DOUBLE_EQ(eta(), 89.8);
-  EXPECT_THAT(plan(rung).out, HasSubstr("second NIC: 89.8 -> 94.5 %"));
+  EXPECT_THAT(plan(rung).out,
+              HasSubstr("second NIC: 491.4 -> 517 samples/s, efficiency 89.8 -> 94.5 %"));
   rung.insert(rung.end(), {"--nics", "2"});
   EXPECT_DOUBLE_EQ(eta(), 94.5);
 }

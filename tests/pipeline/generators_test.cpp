@@ -85,6 +85,20 @@ TEST(PipelineGenerators, DeclareTheWeightsOfTheirPapers) {
   }
 }
 
+TEST(PipelineGenerators, StagesThatTakeNoTimeAreStagesThatTakeEquallyLong) {
+  for (const char* schedule : {"1f1b", "zero_bubble"}) {
+    const PipelineOptions options{.ranks = 4, .micro_batches = 8};
+    PipelineOptions timeless = options;
+    timeless.costs.stages.assign(4, {0, 0, 0});
+    const auto made = make_pipeline(schedule, timeless);
+    ASSERT_TRUE(made) << made.error().message;
+    EXPECT_FALSE(find_fault(*made));
+    if (std::string_view(schedule) == "1f1b") {
+      EXPECT_EQ(to_csv(*made), to_csv(*make_pipeline(schedule, options)));
+    }
+  }
+}
+
 TEST(PipelineGenerators, WriteAndReadPyTorchsCsv) {
   for (const Generator& generator : generators()) {
     const PipelineSchedule schedule = made(generator.name, options_of(4, 8));

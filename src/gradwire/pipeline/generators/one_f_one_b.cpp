@@ -15,7 +15,7 @@ int micro_batches_under_way(const PipelineOptions& options, Stage stage) {
   for (Stage each = stage; each + 1 < options.ranks; ++each) {
     const double transfer = options.costs.transfer_between(each, each + 1) + options.costs.latency;
     // Transfers that would take less than a hundredth of the step are not worth the memory.
-    const double hidden = std::ceil(2 * transfer / period - 0.01);
+    const double hidden = transfer == 0 ? 0 : std::ceil(2 * transfer / period - 0.01);
     under_way += 1 + static_cast<int>(std::min<double>(hidden, options.micro_batches));
   }
   return under_way;

@@ -203,7 +203,8 @@ std::vector<PlacedStrategy> search_degrees(const PlanInput& input,
     for (const int pipeline : divisors(s.devices() / tensor, s.devices())) {
       const double batch = s.global_batch() / s.accumulate * tensor * pipeline / s.devices();
       const int most = static_cast<int>(std::min(batch, 4096.0));
-      for (const int micro_batches : divisors(static_cast<int>(batch), most)) {
+      const int samples = static_cast<int>(std::min(batch, 1e9));
+      for (const int micro_batches : divisors(samples, most)) {
         consider(tensor, pipeline, micro_batches);
       }
     }

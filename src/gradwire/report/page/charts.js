@@ -159,10 +159,11 @@ const gradwire = (() => {
     ...more,
   });
 
-  // A vertical axis has its name above its end, written horizontally.
+  // A vertical axis has its name above its end, written horizontally, from the axis on: further
+  // left the page would cut it.
   const upright = (look, more) => axis(look, {
     type: "value", nameLocation: "end", nameGap: 10,
-    nameTextStyle: { color: look.faint, align: "left", padding: [0, 0, 0, -30] }, ...more,
+    nameTextStyle: { color: look.faint, align: "left" }, ...more,
   });
 
   // Keep both ends: long names often differ at their end.

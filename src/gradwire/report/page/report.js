@@ -33,11 +33,15 @@
       ["tensors, at most", (run) => text("bytes", run.peak_bytes)],
       ["process, at most", (run) => text("bytes", run.resident_bytes)],
     ];
-    section("overview", "Overview", "One line per run. Step times are medians; T_s, T_c and " +
+    section("overview", "Overview", "Step times are medians; T_s, T_c and " +
       "bytes sent are means over ranks. Memory is the maximum over ranks: of tensors, and " +
       "resident memory of the whole process.").append(
-      table(["run", ...columns.map(([name]) => name)],
-        runs.map((run) => [named(run), ...columns.map(([, get]) => get(run))])));
+      runs.length > 6
+        ? table(["run", ...columns.map(([name]) => name)],
+          runs.map((run) => [named(run), ...columns.map(([, get]) => get(run))]))
+        // A line for each figure: as wide as the runs need, not as the figures.
+        : table(["", ...runs.map(named)],
+          columns.map(([name, get]) => [name, ...runs.map(get)])));
   }
 
   function losses() {
@@ -45,7 +49,7 @@
     if (!some.length) return;
     charts(section("loss", "Loss", "Loss of each step's global batch. Long runs show means " +
       "of at most 500 intervals of steps. Where curves coincide, the first is the widest. " +
-      "Scroll over the chart to zoom."), [reportCharts.loss(some)], "wide");
+      "Scroll over the chart to zoom."), reportCharts.losses(some), "wide");
   }
 
   function epochs() {
@@ -85,8 +89,10 @@
     const some = having("memory_at_peak");
     if (!some.length) return;
     const into = section("memory", "Memory", "Memory of tensors, by libtorch's allocator: " +
-      "at the peak of the rank with the maximum, and over time on rank 0. Long runs show the " +
-      "maximum of each interval. All axes end at the maximum peak.");
+      "at the peak of the rank with the maximum, and over time on rank 0. “Other” is what is " +
+      "allocated outside of the named parts: the data set, batches, temporary results of " +
+      "operations. Long runs show the maximum of each interval. All axes end at the maximum " +
+      "peak.");
     charts(into, [reportCharts.memoryAtPeak(some)], "wide");
     const peak = 1.05 * Math.max(...some.map((run) => run.memory_at_peak.total));
     const figures = [];

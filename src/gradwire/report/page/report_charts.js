@@ -25,15 +25,22 @@ const reportCharts = (() => {
 
   const fine = (value) => (missing(value) ? "–" : String(Number(value.toPrecision(5))));
 
-  function loss(runs) {
+  // Also logarithmic, if a loss falls so far that its end is a line on the linear axis.
+  function losses(runs) {
+    const values = runs.flatMap((run) => run.loss.loss);
+    const falls = Math.min(...values) > 0 && Math.max(...values) > 20 * Math.min(...values);
+    return falls ? [loss(runs), loss(runs, "log")] : [loss(runs)];
+  }
+
+  function loss(runs, scale = "value") {
     return {
-      title: "Training loss by step",
+      title: `Training loss by step${scale === "log" ? ", logarithmic" : ""}`,
       height: 380 + legendLines(runs) * 18,
       option: (look) => ({
         ...base(look),
         grid: { ...base(look).grid, top: 30 + legendLines(runs) * 18 },
         xAxis: axis(look, { type: "value", name: "step", min: "dataMin", max: "dataMax" }),
-        yAxis: upright(look, { name: "loss of a step", scale: true }),
+        yAxis: upright(look, { type: scale, name: "loss of a step", scale: true }),
         series: runs.map((run, index) => ({
           name: run.name, type: "line", symbol: "none",
           color: color(run.index),
@@ -288,5 +295,5 @@ const reportCharts = (() => {
     };
   }
 
-  return { loss, times, histogram, shares, memoryAtPeak, memory, ladder };
+  return { losses, times, histogram, shares, memoryAtPeak, memory, ladder };
 })();
