@@ -137,6 +137,16 @@ TEST(RunTest, ARankThatEndedTooEarlyIsNamedByThoseWhoLostIt) {
                                HasSubstr("ended before the others had finished (rank 1 left")));
 }
 
+// Rank 1 hangs, so that its peer takes it for dead: the launcher ends it.
+TEST(RunTest, ARankThatTheLauncherKilledIsNotSaidToHaveBeenKilled) {
+  Launched run(run_script({"-n", "2", "--grace", "0.2"},
+                          "trap '' TERM; [ $RANK = 1 ] && exec sleep 100; "
+                          "echo '1 nothing received from rank 1' >> $GRADWIRE_REPORT; exit 3"));
+  EXPECT_EQ(run.wait(), 3);
+  EXPECT_THAT(run.err(), AllOf(HasSubstr("rank 0 on host "),
+                               HasSubstr("status 3 (nothing received from rank 1); the other")));
+}
+
 TEST(RunTest, ReportsThatMakeNoSenseAreIgnored) {
   for (const std::string report : {"x", "7 beyond the ranks", "-3 a", "1", ""}) {
     Launched run(run_script({"-n", "2"}, "[ $RANK = 0 ] && exit 0; echo \"" + report +

@@ -158,5 +158,50 @@ TEST(MemoryTimeline, ThinnedKeepsPeaks) {
   EXPECT_EQ(thinned(samples, 100).size(), 100);
 }
 
+/// A record of steps from `begin` to `end`, every `every`-th, of one second each.
+RunRecord record_of(std::int64_t begin, std::int64_t end, std::int64_t every) {
+  RunRecord record{.every = every, .epoch_seconds = {static_cast<double>(end - begin)}};
+  for (auto step = begin; step < end; step += every)
+    record.steps.push_back({.step = step, .compute = 1});
+  record.summary.steps = end - begin;
+  record.summary.training = std::chrono::seconds(end - begin);
+  return record;
+}
+
+std::vector<std::int64_t> numbers_of(const RunRecord& record) {
+  std::vector<std::int64_t> numbers;
+  for (const RunStep& step : record.steps) numbers.push_back(step.step);
+  return numbers;
+}
+
+TEST(ContinuedRecord, HasTheStepsBeforeAndTheTimeOfBoth) {
+  const RunRecord both = continued(record_of(0, 7, 1), record_of(7, 15, 2));
+  EXPECT_THAT(numbers_of(both), ElementsAre(0, 2, 4, 6, 7, 9, 11, 13));
+  EXPECT_EQ(both.every, 2);
+  EXPECT_EQ(both.summary.steps, 15);
+  EXPECT_EQ(both.summary.training, std::chrono::seconds(15));
+  EXPECT_THAT(both.epoch_seconds, ElementsAre(7, 8));
+}
+
+TEST(ContinuedRecord, LeavesOutWhatWasTrainedAfterTheCheckpoint) {
+  const RunRecord both = continued(record_of(0, 9, 1), record_of(5, 8, 1));
+  EXPECT_THAT(numbers_of(both), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+  EXPECT_EQ(both.summary.steps, 8);
+  EXPECT_EQ(both.summary.training, std::chrono::seconds(8));
+}
+
+TEST(ContinuedRecord, OfARunFromTheBeginningIsThatRun) {
+  const RunRecord both = continued(record_of(0, 9, 1), record_of(0, 3, 1));
+  EXPECT_THAT(numbers_of(both), ElementsAre(0, 1, 2));
+  EXPECT_THAT(both.epoch_seconds, ElementsAre(3));
+}
+
+TEST(ContinuedRecord, StaysBounded) {
+  const RunRecord both = continued(record_of(0, 8000, 1), record_of(8000, 16000, 1));
+  EXPECT_LE(both.steps.size(), StepLog::kMaxSteps);
+  EXPECT_EQ(both.every, 2);
+  EXPECT_EQ(both.steps.back().step, 15998);
+}
+
 }  // namespace
 }  // namespace gradwire::report

@@ -184,7 +184,7 @@ TEST(TiedZero, LambStepsHoldersAlike) {
   }
 }
 
-/// What has the name of the first of tied parameters, has its rate; vectors are not decayed.
+/// Parameters named as the first holders of the ties have a larger rate; vectors are not decayed.
 OptimizerFactory grouped_adamw() {
   return [](const std::vector<NamedTensor>& parameters) {
     using torch::optim::AdamW, torch::optim::AdamWOptions;

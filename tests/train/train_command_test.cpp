@@ -560,6 +560,14 @@ TEST_F(StoppedTraining, ItsRecordKeepsTheStepsBefore) {
   EXPECT_EQ(record("branch")["summary"]["steps"], 10 * (epochs + 1));
 }
 
+TEST_F(StoppedTraining, WritesItsTrace) {
+  const auto trace = folder / "trace.json";
+  const auto stopped = stop_by("TERM", "stopped", "-n 2 --trace " + trace.string());
+  EXPECT_EQ(stopped.status, 143) << stopped.output;
+  std::ifstream stream(trace);
+  EXPECT_FALSE(nlohmann::json::parse(stream)["traceEvents"].empty());
+}
+
 TEST_F(StoppedTraining, WithoutCheckpointsEndsAtOnce) {
   const auto stopped = stop_by("TERM", "stopped", "-n 2 --set checkpoint_every=0");
   EXPECT_EQ(stopped.status, 143) << stopped.output;

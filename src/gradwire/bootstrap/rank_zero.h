@@ -35,7 +35,8 @@ Result<RankZeroConnection> connect_once(const net::HostNetwork& network, const R
                                         net::Deadline deadline);
 
 /// Attempts to connect, until the deadline: there is no event for "rank 0 has started". Pauses grow
-/// from 5 to 200 ms. After 8 s it warns once of what it waits for.
+/// from 5 to 200 ms. After 8 s it logs one warning, which
+/// names rank 0's address and the last error.
 class Attempts {
  public:
   Attempts(const net::HostNetwork& network, const RankZero& to, net::Deadline deadline)

@@ -125,7 +125,7 @@ class RecordFile {
     for (int levels = 0; levels < 3; ++levels, place = place.parent_path()) {
       const auto file = place / report::RunRecord::kFileName;
       if (!std::filesystem::is_regular_file(file)) continue;
-      // One that nobody of ours has written does not keep a run from resuming.
+      // The run resumes without an earlier record if another program has written this file.
       const auto text = read_file(file);
       auto read = text ? report::parse_run_record(*text) : tl::unexpected(text.error());
       if (read) earlier_ = std::move(*read);
@@ -174,31 +174,31 @@ int train_as_rank(const recipe::TrainConfig& config, const TrainOptions& options
   if (memory) {
     session.recorder()->observe([&memory](std::int64_t step) { memory->ledger().sample(step); });
   }
-  const auto result = recipe::train(config, {.group = group,
-                                             .clock = &clock,
-                                             .progress = job.rank == 0 ? &progress : nullptr,
-                                             .output = options.output,
-                                             .trace = session.recorder(),
-                                             .memory = memory ? &*memory : nullptr,
-                                             .on_saved = [&](auto saved) { record.write(saved); },
-                                             .stops_on_signals = true});
-  if (job.rank == 0) {
-    record.write(result.record);
-    std::cout << report::format_summary(result.summary) << std::flush;
-  }
-  if (memory) session.add_memory(memory->ledger().timeline(), memory->ledger().begin());
-  if (const auto trace = session.finish()) std::cout << format_trace_summary(*trace) << std::flush;
-  if (job.rank == 0) write_json(result.summary, options.json);
-  return 0;
-}
-
-/// As train_as_rank(). A run that a signal stopped ends with 128 + signal, as if it had killed it.
-int train_until_stopped(const recipe::TrainConfig& config, const TrainOptions& options,
-                        const bootstrap::Job& job) {
+  const auto end_trace = [&] {
+    if (memory) session.add_memory(memory->ledger().timeline(), memory->ledger().begin());
+    if (const auto trace = session.finish())
+      std::cout << format_trace_summary(*trace) << std::flush;
+  };
   try {
-    return train_as_rank(config, options, job);
+    const auto result = recipe::train(config, {.group = group,
+                                               .clock = &clock,
+                                               .progress = job.rank == 0 ? &progress : nullptr,
+                                               .output = options.output,
+                                               .trace = session.recorder(),
+                                               .memory = memory ? &*memory : nullptr,
+                                               .on_saved = [&](auto saved) { record.write(saved); },
+                                               .stops_on_signals = true});
+    if (job.rank == 0) {
+      record.write(result.record);
+      std::cout << report::format_summary(result.summary) << std::flush;
+    }
+    end_trace();
+    if (job.rank == 0) write_json(result.summary, options.json);
+    return 0;
   } catch (const recipe::Stopped& stopped) {
+    // Caught while the group exists: destroyed by an exception, it would abort the other ranks.
     if (job.rank == 0) fmt::print(stderr, "gradwire train: {}\n", stopped.what());
+    end_trace();
     return 128 + stopped.signal();
   }
 }
@@ -240,7 +240,7 @@ int train_command(int argc, char** argv) {
     if (job.rank == 0) std::cout << text << std::flush;
     return 0;
   }
-  if (!options.launch.starts_ranks(job)) return train_until_stopped(config, options, job);
+  if (!options.launch.starts_ranks(job)) return train_as_rank(config, options, job);
   LaunchOptions launch = read_arguments([&] { return launch_options_of(options.launch); });
   launch.name = "gradwire train";
   return run_self(std::vector<std::string>(argv, argv + argc), std::move(launch));

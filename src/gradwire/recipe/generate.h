@@ -7,7 +7,7 @@
 
 namespace gradwire::recipe {
 
-/// What a text model continues, and how.
+/// Options of generate().
 struct GenerateOptions {
   std::string prompt = "\n";  ///< Not empty.
   std::int64_t length = 200;  ///< Characters (bytes) to write.

@@ -81,7 +81,7 @@ double scaled_learning_rate(const OptimizerConfig& optimizer, std::int64_t batch
   return optimizer.learning_rate * (optimizer.scaling == "sqrt" ? std::sqrt(times) : times);
 }
 
-/// Of Adam and Lamb, whose settings have the same names.
+/// Makes the options of Adam or Lamb, whose settings have the same names.
 template <class Options>
 Options adaptive_options(const OptimizerConfig& config) {
   Options options(config.learning_rate);

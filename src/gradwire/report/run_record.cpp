@@ -10,6 +10,7 @@
 
 #include "gradwire/base/file.h"
 #include "gradwire/base/json_fields.h"
+#include "gradwire/report/step_log.h"
 
 namespace gradwire::report {
 namespace {
@@ -69,19 +70,20 @@ std::string run_record_json(const RunRecord& record) {
 }
 
 RunRecord continued(const RunRecord& earlier, RunRecord record) {
-  if (record.steps.empty()) return record;
+  if (record.steps.empty() || record.steps.front().step == 0) return record;
   const std::int64_t first = record.steps.front().step;
-  std::vector<RunStep> steps;
   const std::int64_t every = std::max(earlier.every, record.every);
-  const auto add = [&](const std::vector<RunStep>& all, std::int64_t end) {
-    for (const RunStep& step : all) {
-      if (step.step % every == 0 && step.step < end) steps.push_back(step);
+  StepLog log;  // Many resumed runs together are as long as one.
+  const auto add = [&](const RunRecord& part, std::int64_t end) {
+    const auto stride = static_cast<std::size_t>(every / part.every);  // Both are powers of two.
+    for (std::size_t i = 0; i < part.steps.size(); i += stride) {
+      if (part.steps[i].step < end) log.add(part.steps[i]);
     }
   };
-  add(earlier.steps, first);
-  add(record.steps, std::numeric_limits<std::int64_t>::max());
-  record.every = every;
-  record.steps = std::move(steps);
+  add(earlier, first);
+  add(record, std::numeric_limits<std::int64_t>::max());
+  record.steps = log.steps();
+  record.every = every * log.every();
   record.epoch_seconds.insert(record.epoch_seconds.begin(), earlier.epoch_seconds.begin(),
                               earlier.epoch_seconds.end());
   if (earlier.summary.steps == first) {

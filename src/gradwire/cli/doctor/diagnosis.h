@@ -33,8 +33,7 @@ std::vector<Finding> diagnose_speed(const ClusterReport& cluster_report);   ///<
 /// measured.
 std::string measured_speeds(const ClusterReport& cluster_report);
 
-/// Returns the report as text: the hosts, what was measured, each finding with its remedy, and a
-/// conclusion.
+/// Returns the report as text: hosts, measured rates, findings with their remedies, conclusion.
 std::string describe(const ClusterReport& cluster_report, const std::vector<Finding>& findings);
 
 }  // namespace gradwire::cli

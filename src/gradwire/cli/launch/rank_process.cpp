@@ -208,7 +208,7 @@ void RankProcess::find_ready_line(Stream& stream, std::string_view text) {
   const std::size_t end = at == std::string::npos ? at : greeting_.find('\n', at);
   if (end == std::string::npos) return;
   remote_process_ = greeting_.substr(at + begin.size(), end - at - begin.size());
-  // What the host's login files print is not the rank's output, which may be JSON.
+  // Login files of the host may print. The rank's output, which may be JSON, must not contain that.
   err_.lines.feed(greeting_.substr(0, at), err_.sink.buffer());
   err_.lines.finish(err_.sink.buffer());
   const std::string rest = greeting_.substr(end + 1);
@@ -236,7 +236,7 @@ void RankProcess::set_ended(const ExitStatus& exit_status) {
   if (!exit_status_->failed() && never_ran()) check_started();
 }
 
-/// Of a rank on this host; "" of others.
+/// Returns what is in the report file of a rank on this host; "" for other hosts.
 std::string RankProcess::report_contents() const {
   std::string contents;
   std::array<char, 4096> piece;

@@ -31,7 +31,7 @@ bool same_file(int a, int b) {
 /// cause.
 constexpr Duration kSlowShell = std::chrono::seconds(10);
 
-/// Interval of looks at ranks that save a checkpoint when their time is over.
+/// After the grace period the launcher checks this often whether ranks still save a checkpoint.
 constexpr Duration kSavingCheck = std::chrono::milliseconds(100);
 
 /// Time for the other ranks to report a failure before they are stopped: a rank that loses its peer
@@ -87,17 +87,18 @@ std::size_t Supervisor::first_cause() const {
     votes[cause] += knows ? ranks_.size() : 1;
   }
   const auto cause = static_cast<std::size_t>(std::ranges::max_element(votes) - votes.begin());
-  // The launcher stopped it: its host or a link may have failed, not the program.
-  const bool was_ended = ranks_[cause].exit_status()->status == 128 + SIGTERM;
+  // The launcher ended it, not the program: its host or a link may have failed.
+  const int status = ranks_[cause].exit_status()->status;
+  const bool was_ended =
+      stopped_.contains(cause) && (status == 128 + SIGTERM || status == 128 + SIGKILL);
   return votes[cause] == 0 || was_ended ? first : cause;
 }
 
-/// In parentheses; "" if no rank has reported one.
+/// Returns the reason in parentheses; "" if no rank has reported one.
 std::string Supervisor::reason_of(const RankProcess& rank) const {
   const auto is_about = [&](const RankProcess& other) {
     return other.report() && other.report()->cause == rank.plan().place.rank;
   };
-  if (is_about(rank)) return fmt::format(" ({})", rank.report()->text);
   if (rank.report()) return fmt::format(" ({})", rank.report()->text);
   const auto other = std::ranges::find_if(ranks_, is_about);
   return other == ranks_.end() ? "" : fmt::format(" ({})", other->report()->text);
@@ -260,7 +261,10 @@ bool Supervisor::is_finished() {
 void Supervisor::begin_stop(int signal) {
   phase_ = Phase::stopping;
   deadline_ = clock_.now() + options_.grace;
-  for (RankProcess& rank : ranks_) rank.send_signal(signal);
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    if (ranks_[i].running()) stopped_.insert(i);
+    ranks_[i].send_signal(signal);
+  }
 }
 
 void Supervisor::begin_kill() {
@@ -270,7 +274,7 @@ void Supervisor::begin_kill() {
   kill_remaining();
 }
 
-/// As begin_kill(), but a checkpoint that another host saves may be completed.
+/// Kills the ranks as begin_kill() does, but lets other hosts complete a checkpoint.
 void Supervisor::begin_end() {
   phase_ = Phase::killing;
   deadline_ = clock_.now() + kConfirmation;

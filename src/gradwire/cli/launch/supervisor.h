@@ -85,6 +85,7 @@ class Supervisor {
   Duration shell_wait_ = {};
   bool shells_awaited_ = false;     ///< Until all shells have started their ranks or were given up.
   std::optional<int> stop_signal_;  ///< First stop signal from the user.
+  std::set<std::size_t> stopped_;   ///< Ranks that ran when the launcher began to stop them.
   std::set<int> passed_on_;         ///< User signals that the ranks were sent.
   int interrupts_ = 0;
   bool wait_reported_ = false;       ///< That ranks save a checkpoint.

@@ -27,7 +27,7 @@ struct RunPipeline {
   pipeline::PipelineCosts costs;
 };
 
-/// Of stages that place_stages() has found; more than one.
+/// Returns the pipeline of a strategy that place_stages() has found; it must have several stages.
 RunPipeline run_pipeline(const PlacedStrategy& placed);
 
 /// The seconds of one pass through it, between others.
