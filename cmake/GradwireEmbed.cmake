@@ -3,7 +3,7 @@
 # This file, run as a script, writes such a source: cmake -DNAME= -DIN= -DOUT= -P.
 if(CMAKE_SCRIPT_MODE_FILE)
   set(text "")
-  if(EXISTS ${IN})
+  if(EXISTS "${IN}")
     file(READ ${IN} text)
   endif()
   string(FIND "${text}" ")gradwire_text\"" end)
@@ -28,7 +28,9 @@ function(gradwire_embed target name file)
     file(REMOVE ${source})  # Generated when the file still existed.
   endif()
   add_custom_command(OUTPUT ${source} VERBATIM
-    COMMAND ${CMAKE_COMMAND} -DNAME=${name} -DIN=${file} -DOUT=${source} -P ${GRADWIRE_EMBED_SCRIPT}
+    # A file that appears changes the command: its time alone may be older than the source's.
+    COMMAND ${CMAKE_COMMAND} -DNAME=${name} -DIN=${input} -DOUT=${source}
+      -P ${GRADWIRE_EMBED_SCRIPT}
     DEPENDS ${input} ${GRADWIRE_EMBED_SCRIPT} COMMENT "Embedding ${file}")
   target_sources(${target} PRIVATE ${source})
   set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS -Wno-overlength-strings)

@@ -27,10 +27,10 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-int main(int argc, char** argv) {
+void train(const char* folder) {
   const auto group = gradwire::init();
   const bool speaks = group->getRank() == 0;
-  const auto data = gradwire::load_fashion_mnist(gradwire::Split::train, argc > 1 ? argv[1] : "");
+  const auto data = gradwire::load_fashion_mnist(gradwire::Split::train, folder);
   gradwire::Sampler sampler({.samples = data.size(),
                              .batch_size = 128 / group->getSize(),
                              .rank = group->getRank(),
@@ -55,4 +55,13 @@ int main(int argc, char** argv) {
   }
   if (speaks) torch::save(model.module(), "mnist.pt");
   group->barrier()->wait();
+}
+
+int main(int argc, char** argv) {
+  try {
+    train(argc > 1 ? argv[1] : "");
+  } catch (const std::exception& error) {  // It names the rank, the link and the remedy.
+    std::cerr << error.what() << std::endl;
+    return 1;
+  }
 }

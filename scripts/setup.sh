@@ -315,7 +315,8 @@ fetch_charts() {  # FOLDER: leaves the required files there: a script and its li
   mkdir -p "$1/get" "$1/echarts"
   cp $page/package.json $page/package-lock.json "$1/get"
   find_npm "$1/node" && "${npm[@]}" --prefix "$1/get" ci --ignore-scripts --no-audit --no-fund \
-    --loglevel=error >/dev/null || return
+    --fetch-retry-mintimeout=1000 --fetch-retry-maxtimeout=5000 --loglevel=error >/dev/null ||
+    return
   cp "$modules/echarts/dist/echarts.min.js" $page/package-lock.json "$1/echarts"
   (cd "$modules" && head -n 1000 echarts/{NOTICE,LICENSE,licenses/*} {zrender,tslib}/LICENSE*) \
     >"$1/echarts/NOTICES.txt"

@@ -7,8 +7,9 @@ Importing the package registers the backend "gradwire" with torch.distributed, f
 for tensors of an accelerator if PyTorch has one. DistributedDataParallel over it uses buckets of
 5 MiB unless their size is given (`gradwire.buckets`). `gradwire.Options` are the pg_options of
 init_process_group and new_group; `gradwire.hooks` compresses gradients; `gradwire.pipeline` makes
-schedules for pipelines; `gradwire.plan` and `gradwire.probe` run the program's commands;
-`gradwire.trace` traces training steps; `python -m gradwire` is the program.
+schedules for pipelines; `gradwire.checkpoint` and `gradwire.models` load what `gradwire train`
+saved; `gradwire.plan` and `gradwire.probe` run the program's commands; `gradwire.trace` traces
+training steps; `python -m gradwire` is the program.
 """
 
 from gradwire._build import VERSION as __version__

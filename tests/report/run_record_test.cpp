@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <set>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -20,6 +21,7 @@ RunRecord some_record() {
   return {.name = "<b>\"ddp\" & more",
           .strategy = "DDP x4",
           .config = R"({"epochs":3})",
+          .hosts = {"a", "a", "b", "b"},
           .summary = {.ranks = 4,
                       .steps = 6,
                       .test_accuracy = 0.75,
@@ -38,13 +40,19 @@ RunRecord some_record() {
                                  .at_peak = {1, 2, 3, 4, 5, 6},
                                  .max = {2, 3, 4, 5, 6, 7},
                                  .resident = 4096}},
-          .steps = {{.step = 0, .loss = 2.5, .compute = 0.25, .exposed = 0.125, .data = 0.0625},
+          .steps = {{.step = 0,
+                     .loss = 2.5,
+                     .compute = 0.25,
+                     .exposed = 0.125,
+                     .data = 0.0625,
+                     .learning_rate = 0.01},
                     {.step = 2,
                      .loss = std::numeric_limits<double>::infinity(),
                      .compute = 0.5,
                      .exposed = 0,
                      .data = 0}},
           .every = 2,
+          .tests = {{.steps = 3, .loss = 0.5, .accuracy = 0.75}},
           .epoch_seconds = {1.5, 1.25},
           .memory = {.samples = {{.seconds = 0.5, .step = -1, .bytes = {1, 2, 3, 4, 5, 6}},
                                  {.seconds = 0.75, .step = 1, .bytes = {7, 8, 9, 10, 11, 12}}},
@@ -75,6 +83,13 @@ TEST(RunRecord, ComesBackAsItWas) {
   EXPECT_TRUE(std::isnan(record->steps[1].loss));  // JSON has no infinity.
   EXPECT_EQ(record->steps[1].step, 2);
   EXPECT_EQ(record->every, 2);
+  EXPECT_EQ(record->steps[0].learning_rate, 0.01);
+  EXPECT_TRUE(std::isnan(record->steps[1].learning_rate));  // Unknown.
+  EXPECT_EQ(record->hosts, before.hosts);
+  ASSERT_EQ(record->tests.size(), 1);
+  EXPECT_EQ(record->tests[0].steps, 3);
+  EXPECT_EQ(record->tests[0].loss, 0.5);
+  EXPECT_EQ(record->tests[0].accuracy, 0.75);
   EXPECT_THAT(record->epoch_seconds, ElementsAre(1.5, 1.25));
   ASSERT_EQ(record->memory.samples.size(), 2);
   EXPECT_EQ(record->memory.samples[0].step, -1);
@@ -84,17 +99,24 @@ TEST(RunRecord, ComesBackAsItWas) {
   EXPECT_EQ(record->peak_rank_bytes, 70);
 }
 
-TEST(RunRecord, MemoryMayBeMissingAndNothingElse) {
+TEST(RunRecord, NamesAKeyThatIsMissing) {
+  const std::set<std::string> optional{"hosts", "tests", "memory"};
   const auto whole = some_json();
   for (const auto& item : whole.items()) {
     auto object = whole;
     object.erase(item.key());
-    if (item.key() == "memory") {
+    if (optional.contains(item.key())) {
       EXPECT_EQ(message_for(object), "");
     } else {
       EXPECT_THAT(message_for(object), HasSubstr(item.key() + " is missing"));
     }
   }
+}
+
+TEST(RunRecord, NeedsNoLearningRates) {
+  auto object = some_json();
+  object["steps"].erase("learning_rate");
+  EXPECT_EQ(message_for(object), "");
 }
 
 TEST(RunRecord, WhatIsWrongIsNamed) {
@@ -107,6 +129,9 @@ TEST(RunRecord, WhatIsWrongIsNamed) {
   EXPECT_THAT(with("/version", 2), HasSubstr("version is 2; it must be 1"));
   EXPECT_THAT(with("/name", 5), HasSubstr("name is 5; it must be a string"));
   EXPECT_THAT(with("/steps/compute_s", {1.0}), HasSubstr("steps.compute_s"));
+  EXPECT_THAT(with("/steps/learning_rate", {1.0}), HasSubstr("steps.learning_rate"));
+  EXPECT_THAT(with("/tests/accuracy", {0.5, 0.5}), HasSubstr("tests.accuracy"));
+  EXPECT_THAT(with("/hosts", {1}), HasSubstr("hosts"));
   EXPECT_THAT(with("/steps/loss", "none"), HasSubstr("steps.loss is \"none\""));
   EXPECT_THAT(with("/steps/exposed_s", {0.1, nullptr}), HasSubstr("steps.exposed_s"));
   EXPECT_THAT(with("/memory/bytes/gradients", {1, -1}), HasSubstr("memory.bytes.gradients"));
@@ -188,6 +213,15 @@ TEST(ContinuedRecord, LeavesOutWhatWasTrainedAfterTheCheckpoint) {
   EXPECT_THAT(numbers_of(both), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
   EXPECT_EQ(both.summary.steps, 8);
   EXPECT_EQ(both.summary.training, std::chrono::seconds(8));
+}
+
+TEST(ContinuedRecord, KeepsTestsUpToTheCheckpoint) {
+  RunRecord earlier = record_of(0, 9, 1), later = record_of(6, 12, 1);
+  earlier.tests = {{.steps = 3}, {.steps = 6}, {.steps = 9}};
+  later.tests = {{.steps = 12}};
+  std::vector<std::int64_t> steps;
+  for (const RunTest& test : continued(earlier, later).tests) steps.push_back(test.steps);
+  EXPECT_THAT(steps, ElementsAre(3, 6, 12));
 }
 
 TEST(ContinuedRecord, OfARunFromTheBeginningIsThatRun) {

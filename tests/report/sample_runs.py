@@ -47,7 +47,12 @@ def run(name, strategy, ranks=1, shards=1, compute=0.25, exposed=0.0, steps=300,
         "steps": {"every": 1, "step": list(range(steps)),
                   "loss": [2.3 * math.exp(-i / 90) + 0.2 + same.gauss(0, 0.03)
                            for i in range(steps)],
+                  "learning_rate": [0.1 * min(1, (i + 1) / 30) for i in range(steps)],
                   "compute_s": times, "exposed_s": waits, "data_s": [0.0004] * steps},
+        "hosts": [f"host-{rank // 2}" for rank in range(ranks)],
+        "tests": {"step": list(range(epoch, steps + 1, epoch)),
+                  "loss": [0.3 + 1 / i for i in range(1, steps // epoch + 1)],
+                  "accuracy": [0.9 - 0.5 / i for i in range(1, steps // epoch + 1)]},
         "epoch_s": whole, "peak_rank_bytes": 0}
     if record_memory:
         record["memory"] = memory(shards, 40, compute + exposed)

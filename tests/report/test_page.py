@@ -95,7 +95,7 @@ class Page(unittest.TestCase):
         dom = self.shown(*folders, sample_runs.write_ladder(self.folder))
         self.assertEqual(dom.by_id("page")[0].children[0].text(), "A <title>")
         names = [run["name"] for run in sample_runs.EXPERIMENT]
-        charts = {"loss": 1, "epochs": 1, "steps": 1 + len(names), "shares": 1,
+        charts = {"loss": 3, "epochs": 1, "steps": 1 + len(names), "shares": 1,
                   "memory": 1 + 2 * len(names), "ladder": 1}
         for name, count in charts.items():
             figures = list(self.section(dom, name).all("figure"))
@@ -104,7 +104,9 @@ class Page(unittest.TestCase):
         self.assert_shapes(dom)
         overview = by_run(tables(self.section(dom, "overview"))[0])
         self.assertEqual([row[0] for row in overview[1:]], names)
-        self.assertEqual(overview[3][:4], ["ddp-x4", "DDP x4", "4", "300"])
+        self.assertEqual(overview[3][:5], ["ddp-x4", "DDP x4", "4", "host-0, host-1", "300"])
+        self.assertIn("Hosts: host-0 (ranks 0, 1), host-1 (ranks 2, 3)",
+                      self.section(dom, "runs").text())
         self.assertEqual(overview[3][overview[0].index("of 2(P−1)G/P")], "1.000")
 
     def test_figures_are_those_of_the_records(self):
@@ -126,6 +128,9 @@ class Page(unittest.TestCase):
             losses = tables(self.section(dom, "loss"))[0][1 + i]
             self.assertAlmostEqual(float(losses[1]), record["steps"]["loss"][0], delta=0.01)
             self.assertEqual(losses[4], "0")  # All runs have the first run's losses.
+            tests, rates = (table[1 + i] for table in tables(self.section(dom, "loss"))[1:])
+            self.assertEqual(tests[1:], ["6", "0.46667", "0.46667", "300", "81.7 %"])
+            self.assertEqual(rates[1:], ["0.0033333", "0.1", "0.1"])
 
     def test_ladder(self):
         dom = self.shown(sample_runs.write_ladder(self.folder))
@@ -159,10 +164,13 @@ class Page(unittest.TestCase):
         record = sample_runs.run("diverged", "DDP x2", ranks=2)
         record["steps"]["loss"][100:] = [None] * 200
         record["summary"]["test_loss"] = None
+        record["tests"]["loss"][1:] = [None] * 5
         path = self.folder / "run.json"
         path.write_text(json.dumps(record))
         dom = self.shown(path)
-        self.assertEqual(tables(self.section(dom, "loss"))[0][1][5], "200")
+        losses, tests, _ = tables(self.section(dom, "loss"))
+        self.assertEqual(losses[1][5], "200")
+        self.assertEqual(tests[1][1:], ["6", "–", "1.3", "50", "40.0 %"])
 
     def test_dark_and_printed(self):
         page = self.report(*sample_runs.write(self.folder, sample_runs.EXPERIMENT[:2]))

@@ -49,7 +49,7 @@ std::vector<Strategy> strategies() {
 struct Key {
   std::string path;
   std::string changed;  ///< JSON.
-  std::string shows;    ///< What changes: "model", "losses", "sent", "files" or "order".
+  std::string shows;    ///< What changes: "model", "losses", "sent", "files", "tests" or "order".
   Settings with;        ///< What gives the key something to do.
   bool has_images = false;
 };
@@ -61,6 +61,7 @@ std::vector<Key> keys_of_the_run() {
           {"precision", "\"bf16\"", "model"},
           {"gradient_clipping", "0.01", "model"},
           {"seed", "4", "model"},
+          {"evaluate_every", "1", "tests", {"epochs=2"}},
           {"checkpoint", "\"other\"", "files"},
           {"checkpoint_every", "2", "files"},
           {"checkpoint_folder", "\"elsewhere\"", "files", {"checkpoint_every=2"}},
@@ -316,13 +317,17 @@ TEST(EveryOption, DoesWhatItSaysOrIsRefused) {
   std::vector<Case> cases;
   const auto all = strategies();
   const auto keys = all_keys();
-  std::vector<std::pair<std::size_t, std::size_t>> alike;  // But for batches that are prefetched.
+  std::vector<std::pair<std::size_t, std::size_t>> alike;  // They train the same.
   for (const Strategy& strategy : all) {
     ordered_json plain = base_config(folder, strategy.has_images);
     for (const std::string& setting : strategy.settings) recipe::apply_setting(plain, setting);
     const std::size_t first = runs.add(plain);
     recipe::apply_setting(plain, "data.prefetch=2");
     alike.emplace_back(first, runs.add(plain));
+    recipe::apply_setting(plain, "epochs=2");
+    const std::size_t untested = runs.add(plain);
+    recipe::apply_setting(plain, "evaluate_every=1");
+    alike.emplace_back(untested, runs.add(plain));
     for (const Key& key : keys) {
       if (!applies(key, strategy)) continue;
       ordered_json config = base_config(folder, strategy.has_images || key.has_images);

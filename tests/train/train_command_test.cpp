@@ -378,6 +378,22 @@ TEST_F(TrainCommand, AFinishedRunThatIsStartedAgainKeepsItsRecords) {
   EXPECT_EQ(content("out.json"), summary);
 }
 
+TEST_F(TrainCommand, EvaluatesAfterEpochs) {
+  const auto finished = train({"-n", "2", "--set", "evaluate_every=2", "--set", "epochs=5", "--set",
+                               "schedule.warmup_epochs=1", "--output", folder / "out"});
+  ASSERT_EQ(finished.status, 0) << finished.output;
+  EXPECT_THAT(finished.output,
+              AllOf(ContainsRegex("epoch 2/5  test accuracy [0-9.]+ % of 101 images .loss "),
+                    HasSubstr("epoch 4/5  test accuracy"), Not(HasSubstr("epoch 5/5  test"))));
+  const auto record = nlohmann::json::parse(content("out/run.json"));
+  EXPECT_EQ(record["tests"]["step"], nlohmann::json({20, 40, 50}));
+  EXPECT_EQ(record["tests"]["loss"][2], record["summary"]["test_loss"]);
+  EXPECT_EQ(record["steps"]["learning_rate"][0], 0.002);
+  EXPECT_EQ(record["steps"]["learning_rate"][49], 0.02);
+  EXPECT_EQ(record["hosts"].size(), 2);
+  EXPECT_NE(record["hosts"][0], "");
+}
+
 TEST_F(TrainCommand, UnwritableOutputIsReportedBeforeTraining) {
   write_file(folder / "file", "not a folder");
   for (const std::vector<std::string>& arguments :

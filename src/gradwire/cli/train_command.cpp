@@ -27,6 +27,7 @@
 #include "gradwire/torch/init.h"
 #include "gradwire/torch/process_group.h"
 #include "gradwire/trace/trace_session.h"
+#include "gradwire/train/group.h"
 #include "gradwire/train/memory/memory_tracker.h"
 
 namespace gradwire::cli {
@@ -102,20 +103,23 @@ void write_json(const report::TrainingSummary& summary, const std::string& path)
 /// The record of a run, which continues that of the run whose checkpoint it resumes.
 class RecordFile {
  public:
-  RecordFile(const recipe::TrainConfig& config, const TrainOptions& options)
-      : folder_(output_folder(options)) {
+  /// `hosts`: the name of each rank's host.
+  RecordFile(const recipe::TrainConfig& config, const TrainOptions& options,
+             std::vector<std::string> hosts)
+      : folder_(output_folder(options)), hosts_(std::move(hosts)) {
     name_ = (folder_.has_filename() ? folder_ : folder_.parent_path()).filename().string();
     config_ = recipe::configuration_text(options.config, options.settings);
     if (!config.resume.empty())
       read_earlier(config.resume == "auto" ? folder_.string() : config.resume);
   }
 
-  /// Adds name, configuration and the earlier steps, and writes run.json.
+  /// Adds name, configuration, hosts and the earlier steps, and writes run.json.
   void write(report::RunRecord record) const {
     if (has_ended_before(record.summary, folder_ / report::RunRecord::kFileName)) return;
     if (earlier_) record = report::continued(*earlier_, std::move(record));
     record.name = name_;
     record.config = config_;
+    record.hosts = hosts_;
     report::write_run_record(record, folder_);
   }
 
@@ -135,6 +139,7 @@ class RecordFile {
 
   std::filesystem::path folder_;
   std::string name_, config_;
+  std::vector<std::string> hosts_;
   std::optional<report::RunRecord> earlier_;
 };
 
@@ -162,8 +167,8 @@ int train_as_rank(const recipe::TrainConfig& config, const TrainOptions& options
   if (!trace_file(config, options).empty()) memory.emplace(clock);
   report::ProgressPrinter progress(std::cerr, ::isatty(STDERR_FILENO) == 1);
   if (job.rank == 0) check_outputs(config, options);
-  const RecordFile record(config, options);
   const auto group = init(job);
+  const RecordFile record(config, options, gather_texts(*group, this_host_name()));
   const int sharing = recipe::ranks_sharing_cores(*group, job.local_world_size);
   at::set_num_threads(std::min(threads, recipe::threads_per_rank(usable_cores(), sharing)));
   if (job.rank == 0 && !options.record_profile.empty()) {

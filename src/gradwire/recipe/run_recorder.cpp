@@ -74,12 +74,14 @@ void RunRecorder::end_epoch(Time now, bool whole) {
   if (whole) epochs_.push_back(std::chrono::duration<double>(now - begin_).count());
 }
 
-void RunRecorder::step(std::int64_t step, double loss, const StepTimes& times) {
+void RunRecorder::step(std::int64_t step, double loss, double learning_rate,
+                       const StepTimes& times) {
   log_.add({.step = step,
             .loss = loss,
             .compute = times.compute,
             .exposed = times.exposed,
-            .data = times.data});
+            .data = times.data,
+            .learning_rate = learning_rate});
 }
 
 report::RunRecord RunRecorder::record(const TrainConfig& config,
@@ -88,6 +90,7 @@ report::RunRecord RunRecorder::record(const TrainConfig& config,
           .summary = summary,
           .steps = log_.steps(),
           .every = log_.every(),
+          .tests = tests_,
           .epoch_seconds = epochs_};
 }
 

@@ -31,6 +31,8 @@ class StepMeter {
   /// Call after the last step, when nothing is in flight. Overlapped communication also sends bytes
   /// between steps and after the last one.
   void update_sent(double sent);
+  /// Excludes bytes that were sent between steps, for something else.
+  void exclude_sent(double bytes) { sent_at_first_ += bytes; }
 
   /// Times of the last step, in seconds. Requires at least one step.
   StepTimes last() const { return {compute_.back(), exposed_.back(), data_.back()}; }
@@ -70,14 +72,17 @@ class RunRecorder {
   void begin_epoch(Time now) { begin_ = now; }
   /// `whole`: true if the epoch ran from its first step; others are excluded from epoch times.
   void end_epoch(Time now, bool whole);
-  void step(std::int64_t step, double loss, const StepTimes& times);
+  void step(std::int64_t step, double loss, double learning_rate, const StepTimes& times);
+  void test(const report::RunTest& test) { tests_.push_back(test); }
 
-  /// Fills all but the run's name, configuration and memory, which the trainer does not know.
+  /// Fills all but the run's name, hosts, configuration and memory, which the trainer does not
+  /// know.
   report::RunRecord record(const TrainConfig& config, const report::TrainingSummary& summary) const;
 
  private:
   Time begin_{};
   report::StepLog log_;
+  std::vector<report::RunTest> tests_;
   std::vector<double> epochs_;
 };
 

@@ -549,6 +549,7 @@ TrainConfig parse_train_config(const nlohmann::ordered_json& json) {
                 {"accumulation_steps", "gradient_accumulation_steps", "gradient_accumulation"}),
       1, 1, kMany);
   config.seed = static_cast<std::uint64_t>(root.integer_or("seed", 1, 0));
+  config.evaluate_every = root.integer_or("evaluate_every", 0, 0, kMany);
   config.checkpoint = root.text_or("checkpoint", config.checkpoint);
   config.checkpoint_every = root.integer_or("checkpoint_every", 0, 0, kMany);
   config.checkpoint_folder = root.text_or("checkpoint_folder", config.checkpoint_folder);

@@ -155,6 +155,8 @@ struct TrainConfig {
   Precision parameters = Precision::fp32;  ///< Of parameters and gradients; only with ZeRO.
   LossScalerOptions loss_scaling;          ///< With precision fp16.
   std::uint64_t seed = 1;
+  /// Epochs between evaluations on the test data; 0: only at the end.
+  std::int64_t evaluate_every = 0;
   std::string checkpoint = "model.safetensors";  ///< In the output folder; empty: none is written.
   /// Steps between checkpoints to resume from; 0: one at the end, of the model only.
   std::int64_t checkpoint_every = 0;

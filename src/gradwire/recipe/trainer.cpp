@@ -4,6 +4,7 @@
 #include <chrono>
 #include <mutex>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "gradwire/base/cpu.h"
@@ -65,6 +66,30 @@ std::string model_description(const TrainConfig& config) {
   return model.dump();
 }
 
+/// Parameters are their mean over ranks while this exists. Construction is collective.
+class MeanParameters {
+ public:
+  MeanParameters(c10d::ProcessGroup& group, std::vector<torch::Tensor> parameters)
+      : parameters_(std::move(parameters)) {
+    const torch::NoGradGuard no_grad;
+    for (torch::Tensor& parameter : parameters_) {
+      own_.push_back(parameter.clone());
+      std::vector<torch::Tensor> sum{parameter.detach()};
+      group.allreduce(sum)->wait();
+      parameter.div_(group.getSize());
+    }
+  }
+  MeanParameters(const MeanParameters&) = delete;
+  ~MeanParameters() {
+    const torch::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < own_.size(); ++i) parameters_[i].copy_(own_[i]);
+  }
+
+ private:
+  std::vector<torch::Tensor> parameters_;
+  std::vector<torch::Tensor> own_;
+};
+
 /// One run. Methods are in the order of their calls.
 class Trainer {
  public:
@@ -87,7 +112,12 @@ class Trainer {
   TrainingResult run() {
     const auto test = load_data(config_.data, Split::test);
     const auto epochs_done = done_ / sampler_.batches();
-    for (auto epoch = epochs_done; epoch < config_.epochs; ++epoch) run_epoch(epoch);
+    for (auto epoch = epochs_done; epoch < config_.epochs; ++epoch) {
+      run_epoch(epoch);
+      const bool is_last = epoch + 1 == config_.epochs;
+      const auto every = config_.evaluate_every;
+      if (!is_last && every > 0 && (epoch + 1) % every == 0) evaluate_after(epoch, test);
+    }
     signals_.reset();  // They end the evaluation at once.
     model_->finish();
     meter_.update_sent(sent());
@@ -97,6 +127,7 @@ class Trainer {
     if (context_.progress != nullptr) context_.progress->end_line();
     model_->synchronize_buffers();
     auto summary = summarize(evaluate_on(test));
+    recorder_.test(test_of(summary));
     summary.checkpoint = write_checkpoint();
     // No rank may leave while another is still in the last collective, or before the model is
     // saved.
@@ -152,13 +183,32 @@ class Trainer {
       const auto batch = next_batch(batches);
       const double loss = run_step(batch);
       meter_.end(now(), stats(), sent());
-      recorder_.step(done_ - 1, loss, meter_.last());
+      recorder_.step(done_ - 1, loss, learning_rate_, meter_.last());
       if (communicator_) scope.set_bytes(static_cast<std::uint64_t>(sent() - sent_before));
       update_progress(epoch, ++step, model_->recent_loss());
       if (config_.checkpoint_every > 0 && done_ % config_.checkpoint_every == 0) save();
       stop_if_asked();
     }
     recorder_.end_epoch(now(), first == 0);
+  }
+
+  /// Training goes on as it would have without this.
+  void evaluate_after(std::int64_t epoch, const DataSet& test) {
+    model_->finish();
+    const double sent_before = sent();
+    std::optional<MeanParameters> mean;  // Of local steps.
+    if (local_) mean.emplace(group_, whole_->module()->parameters());
+    const auto summary = summarize(evaluate_on(test));
+    mean.reset();
+    meter_.exclude_sent(sent() - sent_before);
+    recorder_.test(test_of(summary));
+    if (context_.progress == nullptr) return;
+    context_.progress->print(fmt::format("epoch {}/{}  test accuracy {}", epoch + 1,
+                                         config_.epochs, report::test_text(summary)));
+  }
+
+  report::RunTest test_of(const report::TrainingSummary& summary) const {
+    return {.steps = done_, .loss = summary.test_loss, .accuracy = summary.test_accuracy};
   }
 
   void stop_if_asked() {
@@ -182,6 +232,7 @@ class Trainer {
     const auto rates = learning_rates(
         config_.optimizer, config_.batch_size,
         learning_rate_factor(config_.schedule, done_, total_steps(), sampler_.batches()));
+    learning_rate_ = rates.front();
     const bool is_last = done_ + 1 == total_steps();
     const double loss = model_->train_step(batch, rates, is_last);
     if (local_) step_local_sgd();
@@ -359,6 +410,7 @@ class Trainer {
   MemoryTimeline memory_timeline_;
   std::int64_t done_ = 0;         ///< Steps done, including those before a resumed run started.
   std::int64_t saved_step_ = -1;  ///< Step after which the last checkpoint was written.
+  double learning_rate_ = 0;      ///< Of the last step, of the first parameter group.
   double smooth_loss_ = 0;
 };
 

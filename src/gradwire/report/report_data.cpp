@@ -48,7 +48,15 @@ Json curve_json(const RunRecord& run) {
   if (curve.step.empty() && curve.not_finite == 0) return {};
   return {{"step", curve.step},
           {"loss", list_of(curve.loss, number)},
+          {"learning_rate", list_of(curve.learning_rate, number)},
           {"not_finite", curve.not_finite}};
+}
+
+Json tests_json(const std::vector<RunTest>& tests) {
+  if (tests.empty()) return {};
+  return {{"step", list_of(tests, [](const RunTest& test) { return test.steps; })},
+          {"loss", list_of(tests, [](const RunTest& test) { return number(test.loss); })},
+          {"accuracy", list_of(tests, [](const RunTest& test) { return number(test.accuracy); })}};
 }
 
 Json histogram_json(const std::vector<double>& seconds, const Bins& bins) {
@@ -119,12 +127,14 @@ Json run_json(const ReportRun& item, const Bins& bins) {
   return {{"name", run.name},
           {"strategy", run.strategy},
           {"source", item.source},
+          {"hosts", run.hosts},
           {"config", run.config.empty() ? Json() : Json::parse(run.config)},
           {"every", run.every},
           {"summary", summary_figures(run.summary)},
           {"epoch_s", spread_json(run.epoch_seconds)},
           {"step_s", spread_json(seconds)},
           {"loss", curve_json(run)},
+          {"tests", tests_json(run.tests)},
           {"histogram", histogram_json(seconds, bins)},
           {"peak_bytes", peak > 0 ? Json(peak) : Json()},
           {"resident_bytes", resident > 0 ? Json(resident) : Json()},
@@ -208,6 +218,7 @@ LossCurve loss_curve(const std::vector<RunStep>& steps, std::size_t max_points) 
     if (finite == 0) continue;
     curve.step.push_back(static_cast<double>(steps[begin].step + steps[end - 1].step) / 2);
     curve.loss.push_back(sum / static_cast<double>(finite));
+    curve.learning_rate.push_back(steps[(begin + end) / 2].learning_rate);
   }
   return curve;
 }

@@ -16,10 +16,12 @@ namespace gradwire::report {
 nlohmann::ordered_json report_data(const ReportInputs& inputs, const std::string& title);
 
 /// A curve of at most `most` points: steps are divided into that many intervals, each shown as its
-/// mean loss at its middle step. Losses that are not finite are excluded and counted.
+/// mean loss at its middle step, with one of its learning rates. Losses that are not finite are
+/// excluded and counted.
 struct LossCurve {
   std::vector<double> step;
   std::vector<double> loss;
+  std::vector<double> learning_rate;  ///< NaN: unknown.
   std::size_t not_finite = 0;
 };
 LossCurve loss_curve(const std::vector<RunStep>& steps, std::size_t max_points);

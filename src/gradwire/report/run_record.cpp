@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iterator>
 #include <limits>
 
 #include <fmt/format.h>
@@ -36,9 +37,16 @@ Json steps_json(const RunRecord& record) {
   return {{"every", record.every},
           {"step", list_of(record.steps, [](const RunStep& step) { return step.step; })},
           {"loss", of(&RunStep::loss)},
+          {"learning_rate", of(&RunStep::learning_rate)},
           {"compute_s", of(&RunStep::compute)},
           {"exposed_s", of(&RunStep::exposed)},
           {"data_s", of(&RunStep::data)}};
+}
+
+Json tests_json(const std::vector<RunTest>& tests) {
+  return {{"step", list_of(tests, [](const RunTest& test) { return test.steps; })},
+          {"loss", list_of(tests, [](const RunTest& test) { return number(test.loss); })},
+          {"accuracy", list_of(tests, [](const RunTest& test) { return test.accuracy; })}};
 }
 
 Json memory_json(const MemoryTimeline& memory) {
@@ -65,6 +73,8 @@ std::string run_record_json(const RunRecord& record) {
             {"steps", steps_json(record)},
             {"epoch_s", list_of(record.epoch_seconds, number)},
             {"peak_rank_bytes", record.peak_rank_bytes}};
+  if (!record.hosts.empty()) json["hosts"] = record.hosts;
+  if (!record.tests.empty()) json["tests"] = tests_json(record.tests);
   if (!record.memory.samples.empty()) json["memory"] = memory_json(record.memory);
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -84,6 +94,10 @@ RunRecord continued(const RunRecord& earlier, RunRecord record) {
   add(record, std::numeric_limits<std::int64_t>::max());
   record.steps = log.steps();
   record.every = every * log.every();
+  const auto before = [first](const RunTest& test) { return test.steps <= first; };
+  std::vector<RunTest> tests;
+  std::ranges::copy_if(earlier.tests, std::back_inserter(tests), before);
+  record.tests.insert(record.tests.begin(), tests.begin(), tests.end());
   record.epoch_seconds.insert(record.epoch_seconds.begin(), earlier.epoch_seconds.begin(),
                               earlier.epoch_seconds.end());
   if (earlier.summary.steps == first) {
@@ -171,11 +185,22 @@ TrainingSummary summary_of(JsonFields fields) {
   return summary;
 }
 
+/// Reads a list of `size` numbers, of which some are unknown. If it is missing, all are.
+std::vector<double> optional_column(JsonFields& fields, std::string_view key, std::size_t size) {
+  if (!fields.has(key)) return std::vector<double>(size, std::numeric_limits<double>::quiet_NaN());
+  auto values = fields.numbers(key);
+  if (values.size() != size) {
+    fields.refuse(key, fmt::format("a list of {} numbers, as in the other columns", size));
+  }
+  return values;
+}
+
 void read_steps(JsonFields fields, RunRecord& record) {
   record.every = std::max<std::int64_t>(whole(fields, "every"), 1);
   const auto loss = fields.numbers("loss");
   const std::size_t count = loss.size();
   const auto step = column(fields, "step", count, 0);
+  const auto rate = optional_column(fields, "learning_rate", count);
   const auto compute = column(fields, "compute_s", count, -kMany);
   const auto exposed = column(fields, "exposed_s", count, 0);
   const auto data = column(fields, "data_s", count, 0);
@@ -185,7 +210,20 @@ void read_steps(JsonFields fields, RunRecord& record) {
                             .loss = loss[i],
                             .compute = compute[i],
                             .exposed = exposed[i],
-                            .data = data[i]});
+                            .data = data[i],
+                            .learning_rate = rate[i]});
+  }
+}
+
+void read_tests(JsonFields fields, std::vector<RunTest>& tests) {
+  const auto loss = fields.numbers("loss");
+  const auto step = column(fields, "step", loss.size(), 0);
+  const auto accuracy = column(fields, "accuracy", loss.size(), 0);
+  fields.refuse_others();
+  for (std::size_t i = 0; i < loss.size(); ++i) {
+    tests.push_back({.steps = static_cast<std::int64_t>(step[i]),
+                     .loss = loss[i],
+                     .accuracy = accuracy[i]});
   }
 }
 
@@ -217,7 +255,9 @@ RunRecord record_of(JsonFields fields) {
   record.strategy = fields.text("strategy");
   record.config = fields.json_text("config");
   record.summary = summary_of(fields.object("summary"));
+  if (fields.has("hosts")) record.hosts = fields.texts("hosts");
   read_steps(fields.object("steps"), record);
+  if (fields.has("tests")) read_tests(fields.object("tests"), record.tests);
   const auto epochs = fields.numbers("epoch_s");
   record.epoch_seconds = column(fields, "epoch_s", epochs.size(), 0);
   record.peak_rank_bytes = whole(fields, "peak_rank_bytes");

@@ -66,16 +66,19 @@ std::string throughput_text(double samples_per_second, std::int64_t characters_p
                      samples_per_second * static_cast<double>(characters_per_sample));
 }
 
+std::string test_text(const TrainingSummary& s) {
+  const bool is_text = s.characters_per_sample > 0;
+  return fmt::format("{:.2f} % of {} {} (loss {:.4f}{})", 100 * s.test_accuracy, s.test_images,
+                     is_text ? "characters" : "images", s.test_loss,
+                     is_text ? perplexity_text(s.test_loss) : "");
+}
+
 std::string format_summary(const TrainingSummary& s) {
   const auto ranks = fmt::format("{} rank{}", s.ranks, s.ranks == 1 ? "" : "s");
   std::string text = s.steps == 0 ? fmt::format("Nothing was left to train on {}\n", ranks)
                                   : fmt::format("Trained on {}: {} steps in {}\n", ranks, s.steps,
                                                 format_clock(s.training));
-  const bool is_text = s.characters_per_sample > 0;
-  text +=
-      line("test accuracy", fmt::format("{:.2f} % of {} {} (loss {:.4f}{})", 100 * s.test_accuracy,
-                                        s.test_images, is_text ? "characters" : "images",
-                                        s.test_loss, is_text ? perplexity_text(s.test_loss) : ""));
+  text += line("test accuracy", test_text(s));
   if (s.steps > 0) text += steps_text(s);
   if (!s.checkpoint.empty()) text += line("checkpoint", s.checkpoint);
   return text;

@@ -59,10 +59,13 @@ ordered_json observed(const recipe::TrainConfig& config, const gradwire::Process
       recipe::train(config, {.group = group, .clock = &clock, .output = output, .trace = &trace});
   std::vector<double> losses;
   for (const auto& step : result.record.steps) losses.push_back(step.loss);
+  std::vector<double> tests;
+  for (const auto& test : result.record.tests) tests.push_back(test.loss);
   if (group->getRank() > 0) return {};
   const auto model = std::hash<std::string>()(bytes_of(output / config.checkpoint));
   return {{"model", model},
           {"losses", losses},
+          {"tests", tests},
           {"sent", result.summary.sent_bytes},
           {"files", files_in(output)},
           {"order", order_of(trace)}};

@@ -188,8 +188,8 @@ int tune_command(int argc, char** argv) {
   CLI::App app(
       "Measures the algorithms of each collective at each size, and for the fastest one the best "
       "number of segments per message, on the hosts and links of the job. Adds the results to "
-      "topology.json; they override the cost model. Run gradwire probe first. Takes about a minute "
-      "on four hosts.",
+      "topology.json; they override the cost model. Run gradwire probe first. Takes one to three "
+      "minutes on four hosts.",
       "gradwire tune");
   declare(app, given);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;

@@ -20,6 +20,7 @@
     const columns = [
       ["strategy", (run) => run.strategy || "–"],
       ["ranks", (run) => String(of(run).ranks)],
+      ["hosts", (run) => [...new Set(run.hosts)].join(", ") || "–"],
       ["steps", (run) => String(of(run).steps)],
       ["test accuracy", (run) => known("percent", of(run).test_accuracy)],
       ["test loss", (run) => text("number", of(run).test_loss)],
@@ -47,9 +48,14 @@
   function losses() {
     const some = having("loss");
     if (!some.length) return;
-    charts(section("loss", "Loss", "Loss of each step's global batch. Long runs show means " +
+    const into = section("loss", "Loss", "Loss of each step's global batch. Long runs show means " +
       "of at most 500 intervals of steps. Where curves coincide, the first is the widest. " +
-      "Scroll over the chart to zoom."), reportCharts.losses(some), "wide");
+      "Scroll over the chart to zoom.");
+    charts(into, reportCharts.losses(some), "wide");
+    const tested = runs.filter((run) => run.tests?.step.length > 1);
+    const rated = some.filter((run) => !run.loss.learning_rate.every(missing));
+    charts(into, [...(tested.length ? [reportCharts.testLosses(tested)] : []),
+      ...(rated.length ? [reportCharts.learningRates(rated)] : [])], "half");
   }
 
   function epochs() {
@@ -116,12 +122,21 @@
 
   function configurations() {
     if (!runs.length) return;
-    const into = section("runs", "Runs", "Source and configuration of each run.");
+    const into = section("runs", "Runs", "Source, hosts and configuration of each run.");
     for (const run of runs) {
       into.append(element("details", {}, element("summary", {}, `${run.name} – ${run.source}`),
+        run.hosts.length ? element("p", {}, `Hosts: ${ranksByHost(run.hosts)}`) : null,
         element("pre", {}, missing(run.config) ? "no configuration was recorded"
           : JSON.stringify(run.config, null, 2))));
     }
+  }
+
+  // "a (ranks 0, 1), b (ranks 2, 3)"
+  function ranksByHost(hosts) {
+    const ranks = new Map(hosts.map((host) => [host, []]));
+    hosts.forEach((host, rank) => ranks.get(host).push(rank));
+    return [...ranks].map(([host, list]) =>
+      `${host} (rank${list.length > 1 ? "s" : ""} ${list.join(", ")})`).join(", ");
   }
 
   function navigation() {

@@ -59,6 +59,56 @@ const reportCharts = (() => {
     };
   }
 
+  // Of evaluations during the training.
+  function testLosses(runs) {
+    const best = ({ tests }) =>
+      tests.loss.indexOf(Math.min(...tests.loss.filter((loss) => !missing(loss))));
+    return {
+      title: "Test loss by step",
+      height: 300 + legendLines(runs) * 18,
+      option: (look) => ({
+        ...base(look),
+        grid: { ...base(look).grid, top: 30 + legendLines(runs) * 18 },
+        xAxis: axis(look, { type: "value", name: "step", min: "dataMin", max: "dataMax" }),
+        yAxis: upright(look, { name: "test loss", scale: true }),
+        series: runs.map((run, index) => ({
+          name: run.name, type: "line", symbol: "circle", symbolSize: 5, color: color(run.index),
+          lineStyle: { type: dash(run.index), width: lineWidth(index, runs.length) },
+          data: run.tests.step.map((step, i) => [step, run.tests.loss[i]]),
+        })),
+      }),
+      head: ["run", "evaluations", "last", "minimum", "after step", "accuracy there"],
+      rows: runs.map((run) => [
+        run.name, String(run.tests.step.length), fine(run.tests.loss.at(-1)),
+        fine(run.tests.loss[best(run)]), text("number", run.tests.step[best(run)]),
+        text("percent", run.tests.accuracy[best(run)])]),
+      open: true,
+    };
+  }
+
+  function learningRates(runs) {
+    const rates = (run) => run.loss.learning_rate;
+    return {
+      title: "Learning rate by step",
+      height: 300 + legendLines(runs) * 18,
+      option: (look) => ({
+        ...base(look),
+        grid: { ...base(look).grid, top: 30 + legendLines(runs) * 18 },
+        xAxis: axis(look, { type: "value", name: "step", min: "dataMin", max: "dataMax" }),
+        yAxis: upright(look, { name: "learning rate", min: 0 }),
+        series: runs.map((run, index) => ({
+          name: run.name, type: "line", symbol: "none", color: color(run.index),
+          lineStyle: { type: dash(run.index), width: lineWidth(index, runs.length) },
+          data: run.loss.step.map((step, i) => [step, rates(run)[i]]),
+        })),
+      }),
+      head: ["run", "first", "maximum", "last"],
+      rows: runs.map((run) => [
+        run.name, fine(rates(run)[0]), fine(most(rates(run))), fine(rates(run).at(-1))]),
+      open: true,
+    };
+  }
+
   // A thick line spans the quartiles, a thin one the minimum and maximum.
   function whiskers(look, spreads, size) {
     return {
@@ -295,5 +345,7 @@ const reportCharts = (() => {
     };
   }
 
-  return { losses, times, histogram, shares, memoryAtPeak, memory, ladder };
+  return {
+    losses, testLosses, learningRates, times, histogram, shares, memoryAtPeak, memory, ladder,
+  };
 })();
