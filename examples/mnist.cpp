@@ -1,5 +1,6 @@
 // Trains a ConvNet on Fashion-MNIST with any number of processes:
 //     gradwire run -n 4 -- ./mnist [FOLDER_OF_THE_DATA_SET]
+#include <exception>
 #include <iostream>
 
 #include <torch/torch.h>

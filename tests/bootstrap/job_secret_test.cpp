@@ -1,15 +1,10 @@
 #include "gradwire/bootstrap/job_secret.h"
 
-#include <functional>
-#include <memory>
-#include <sstream>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <spdlog/sinks/ostream_sink.h>
-#include <spdlog/spdlog.h>
 
 #include "tests/bootstrap/rendezvous_jobs.h"
+#include "tests/bootstrap/warnings.h"
 #include "tests/net/host.h"
 
 namespace gradwire::bootstrap {
@@ -106,23 +101,19 @@ TEST(OpenStore, IsNoNewsOnTheLoopbackNorWithASecretNorAlone) {
   EXPECT_EQ(open_store_warning(job), "") << "the store is ours, and asks who comes";
 }
 
-/// Returns the log output of `action`.
-std::string logged_by(const std::function<void()>& action) {
-  std::ostringstream text;
-  auto& sinks = spdlog::default_logger()->sinks();
-  sinks.push_back(std::make_shared<spdlog::sinks::ostream_sink_mt>(text));
-  action();
-  sinks.pop_back();
-  return text.str();
+std::string warning_for(const Job& job) {
+  const Warnings warnings;
+  warn_of_open_store(job);
+  return warnings.text();
 }
 
 TEST(OpenStore, IsSaidByRankZeroAlone) {
   Job job = in_launchers_store("node1");
-  EXPECT_THAT(logged_by([&] { warn_of_open_store(job); }), HasSubstr(open_store_warning(job)));
+  EXPECT_THAT(warning_for(job), HasSubstr(open_store_warning(job)));
   job.rank = 1;
-  EXPECT_EQ(logged_by([&] { warn_of_open_store(job); }), "");
+  EXPECT_EQ(warning_for(job), "");
   job = in_launchers_store("127.0.0.1");
-  EXPECT_EQ(logged_by([&] { warn_of_open_store(job); }), "");
+  EXPECT_EQ(warning_for(job), "");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/bootstrap/warnings.h"
 #include "tests/net/host.h"
 
 namespace gradwire::bootstrap {
@@ -87,7 +88,9 @@ TEST(MeshBuilder, RailILeadsToRailI) {
 }
 
 TEST(MeshBuilder, BothEndsMeanTheSameConnection) {
+  const Warnings warnings;
   const auto sockets = connect({3, 3});
+  EXPECT_EQ(warnings.text(), "");
   for (std::size_t rail = 0; rail < 3; ++rail) {
     EXPECT_EQ(net::local_address(sockets[0][1][rail]), net::peer_address(sockets[1][0][rail]));
     EXPECT_EQ(net::peer_address(sockets[0][1][rail]), net::local_address(sockets[1][0][rail]));
@@ -150,6 +153,25 @@ TEST(MeshBuilder, ARailThatIsNoneIsRefused) {
   caller.join();
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().kind, ErrorKind::mismatch);
+}
+
+TEST(MeshBuilder, NamesARankBehindNat) {
+  Station zero = station(0, 1);
+  Station one = station(1, 1);
+  RankEndpoint inside = one.endpoint;  // As rank 1 tells it; to rank 0 it appears as another.
+  inside.rails[0].address = *net::SocketAddress::of("127.0.9.9", 4321);
+  const Warnings warnings;
+  std::thread calling([&] {
+    MeshBuilder caller(test::kNetwork, plan_of(1, {zero.endpoint, one.endpoint}),
+                       std::move(one.listeners));
+    EXPECT_TRUE(caller.run(net::Deadline::after(test::kClock, seconds(20)), seconds(20)));
+  });
+  MeshBuilder builder(test::kNetwork, plan_of(0, {zero.endpoint, inside}),
+                      std::move(zero.listeners));
+  EXPECT_TRUE(builder.run(net::Deadline::after(test::kClock, seconds(20)), seconds(20)));
+  calling.join();
+  EXPECT_THAT(warnings.text(), HasSubstr("rank 1 (host host-1, 127.0.9.9:4321 over gw0) is behind "
+                                         "NAT: its connection arrives from 127.0.1.2. "));
 }
 
 TEST(MeshBuilder, APeerWithoutEncryptionIsRefused) {

@@ -1,14 +1,13 @@
 #include "gradwire/bootstrap/rank_zero.h"
 
+#include <functional>
 #include <memory>
-#include <sstream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <spdlog/sinks/ostream_sink.h>
-#include <spdlog/spdlog.h>
 
 #include "gradwire/net/host_network.h"
+#include "tests/bootstrap/warnings.h"
 
 namespace gradwire::bootstrap {
 namespace {
@@ -42,21 +41,6 @@ class NoNetwork final : public net::HostNetwork {
  private:
   static Result<net::Socket> none() { return failure(ErrorKind::system, "no network"); }
   mutable PausedClock clock_;
-};
-
-/// Collects the warnings of its lifetime.
-class Warnings {
- public:
-  Warnings() : before_(spdlog::default_logger()) {
-    spdlog::set_default_logger(std::make_shared<spdlog::logger>(
-        "test", std::make_shared<spdlog::sinks::ostream_sink_mt>(text_)));
-  }
-  ~Warnings() { spdlog::set_default_logger(before_); }
-  std::string text() const { return text_.str(); }
-
- private:
-  std::ostringstream text_;
-  std::shared_ptr<spdlog::logger> before_;
 };
 
 struct AttemptsTest : ::testing::Test {

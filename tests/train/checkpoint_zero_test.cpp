@@ -50,16 +50,6 @@ double content_difference(const Content& a, const Content& b) {
   return largest;
 }
 
-/// Passes its input on; trains a parameter without elements, as of an unused table.
-struct EmptyTableImpl : torch::nn::Module {
-  EmptyTableImpl() : table(register_parameter("table", torch::zeros({0, 16}))) {}
-  torch::Tensor forward(const torch::Tensor& x) {
-    return x + torch::zeros({x.size(0), 16}).mm(table.t()).sum(1, true);
-  }
-  torch::Tensor table;
-};
-TORCH_MODULE(EmptyTable);
-
 torch::nn::Sequential seeded_layers() {
   static std::mutex seed;  // Ranks are threads that share the process's generator.
   const std::lock_guard lock(seed);

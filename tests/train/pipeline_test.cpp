@@ -9,10 +9,12 @@
 #include "gradwire/base/error.h"
 #include "gradwire/train/checkpoint/checkpoint.h"
 #include "gradwire/train/checkpoint/load.h"
+#include "gradwire/train/parallel_mesh.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/torch/error_of.h"
 #include "tests/train/pipeline_model.h"
 #include "tests/train/pipeline_processes.h"
+#include "tests/train/small_models.h"
 #include "tests/train/thread_group.h"
 
 namespace gradwire::test {
@@ -218,6 +220,40 @@ TEST(PipelineCheckpoint, ContinuesWithAnotherNumberOfStages) {
   expect_same(run_part(2, "1f1b", 4, 6, true).size() > 0 ? run_part(4, "gpipe", 6, 8, false)
                                                          : NamedValues{},
               through, "3 stages to 2 to 4");
+}
+
+TEST(PipelineCheckpoint, HasParametersWithoutElements) {
+  Layers layers = shared_layers();
+  layers.add("empty", [] { return EmptyTable(); });
+  struct Shape {
+    int stages = 1, replicas = 1, zero_stage = 0;
+  };
+  const auto run_part = [&](const Shape& shape, const TemporaryFolder& folder, int from, int to) {
+    TrainedParts trained;
+    on_ranks(shape.stages * shape.replicas, [&](const ProcessGroup& world) {
+      const ParallelMesh mesh(world, {.data = shape.replicas, .pipeline = shape.stages});
+      auto options = pipeline_options(mesh.pipeline(), "1f1b", 2);
+      options.data = {.process_group = mesh.data(), .zero_stage = shape.zero_stage};
+      Pipeline model(layers, options);
+      const RunState state{.group = world, .model = model};
+      if (from > 0) load_checkpoint(folder.path(), state);
+      for (int step = from; step < to; ++step) {
+        const auto batch = pipeline_batch(4, step);  // The same on each replica.
+        model.train_step(batch.inputs, batch.targets);
+      }
+      save_checkpoint(state, to, {.folder = folder.path()});
+      trained.take(state_values(model));
+    });
+    return trained.values();
+  };
+  const TemporaryFolder at_once;
+  const NamedValues through = run_part({}, at_once, 0, 4);
+  ASSERT_TRUE(through.contains("empty.table"));
+  for (const int zero_stage : {0, 1, 2, 3}) {
+    const TemporaryFolder folder;
+    run_part({.stages = 3, .replicas = 2, .zero_stage = zero_stage}, folder, 0, 2);
+    expect_same(run_part({}, folder, 2, 4), through, fmt::format("ZeRO {}", zero_stage));
+  }
 }
 
 TEST(PipelineCheckpoint, ContinuesWithTheSameDropoutAndStatistics) {

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <sstream>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -512,6 +513,34 @@ struct StoppedTraining : TrainCommand {
     return run({"sh", "-c", script});
   }
 
+  /// Stops a training, resumes it, and compares with one that was not stopped. `settings`:
+  /// separated by spaces.
+  void expect_same_bits(const std::string& signal, int status, const std::string& options,
+                        int ranks, const std::string& settings = "") {
+    const std::string what = fmt::format("{} {} {}", signal, options, settings);
+    std::filesystem::remove_all(folder / "stopped");
+    std::vector<std::string> same{"-n", std::to_string(ranks)};
+    std::string stopped_options = options;
+    std::istringstream list(settings);
+    for (std::string setting; list >> setting;) {
+      stopped_options += " --set " + setting;
+      same.insert(same.end(), {"--set", setting});
+    }
+    const auto stopped = stop_by(signal, "stopped", stopped_options);
+    EXPECT_EQ(stopped.status, status) << what << stopped.output;
+    const int steps = steps_in(stopped.output);
+    ASSERT_GT(steps, 0) << what << stopped.output;
+    EXPECT_THAT(stopped.output, HasSubstr("stopped by SIG" + signal));
+    EXPECT_THAT(stopped.output, Not(HasSubstr("failed with exit status")));
+    same.insert(same.end(), {"--set", fmt::format("epochs={}", steps / 10 + 1), "--output"});
+    std::vector<std::string> whole = same, resumed = same;
+    whole.push_back(folder / "whole");
+    resumed.insert(resumed.end(), {folder / "stopped", "--set", "resume=auto"});
+    EXPECT_THAT(train(resumed).output, HasSubstr(fmt::format("after {} steps", steps))) << what;
+    train(whole);
+    EXPECT_TRUE(same_model("stopped", "whole")) << what;
+  }
+
   /// The number in "after step N".
   static int steps_in(const std::string& text) {
     const auto at = text.find("after step ");
@@ -524,23 +553,19 @@ TEST_F(StoppedTraining, GoesOnWithTheSameBits) {
   std::filesystem::permissions(folder / "rsh", std::filesystem::perms::owner_all);
   const std::string hosts =
       fmt::format("--hosts a,b --master-addr 127.0.0.1 --rsh {}", (folder / "rsh").string());
-  const std::vector<std::tuple<std::string, int, std::string>> cases{
-      {"TERM", 143, "-n 2"}, {"USR1", 138, "-n 2"}, {"TERM", 143, hosts}, {"USR1", 138, "-n 1"}};
-  for (const auto& [signal, status, options] : cases) {
-    std::filesystem::remove_all(folder / "stopped");
-    const auto stopped = stop_by(signal, "stopped", options);
-    EXPECT_EQ(stopped.status, status) << stopped.output;
-    const int steps = steps_in(stopped.output);
-    ASSERT_GT(steps, 0) << stopped.output;
-    EXPECT_THAT(stopped.output, HasSubstr("stopped by SIG" + signal));
-    EXPECT_THAT(stopped.output, Not(HasSubstr("failed with exit status")));
-    const std::string epochs = fmt::format("epochs={}", steps / 10 + 1);
-    const std::string ranks = options == "-n 1" ? "1" : "2";
-    const auto resumed = train(
-        {"-n", ranks, "--output", folder / "stopped", "--set", epochs, "--set", "resume=auto"});
-    EXPECT_THAT(resumed.output, HasSubstr(fmt::format("after {} steps", steps)));
-    train({"-n", ranks, "--output", folder / "whole", "--set", epochs});
-    EXPECT_TRUE(same_model("stopped", "whole")) << signal << ' ' << options;
+  expect_same_bits("TERM", 143, "-n 2", 2);
+  expect_same_bits("USR1", 138, "-n 2", 2);
+  expect_same_bits("TERM", 143, hosts, 2);
+  expect_same_bits("USR1", 138, "-n 1", 1);
+}
+
+TEST_F(StoppedTraining, EveryStrategyGoesOnWithTheSameBits) {
+  for (const auto* settings :
+       {"zero.stage=1 evaluate_every=3", "zero.stage=3 parallel.codec=int8", "parallel.codec=int4",
+        "local_steps.steps=3 local_steps.codec=int8 evaluate_every=3", "mesh.tensor=2",
+        "mesh.pipeline=2 pipeline.schedule=zero_bubble evaluate_every=3",
+        "mesh.pipeline=2 pipeline.codec.forward=int8 model.dropout=0.2"}) {
+    expect_same_bits("TERM", 143, "-n 2", 2, settings);
   }
 }
 

@@ -38,7 +38,7 @@ tl::unexpected<Error> could_not_connect(const Error& error) {
   return failure(ErrorKind::disconnected,
                  error.message +
                      ": it had joined, so it has exited, or the network blocks traffic "
-                     "between these two addresses (a cable, a route, a firewall)");
+                     "between these two addresses (a cable, a route, a firewall, NAT)");
 }
 
 /// The rendezvous has verified that both ranks know the secret.
@@ -100,12 +100,26 @@ Verdict MeshBuilder::admit(const Claims& claims) {
 
 void MeshBuilder::add_connection(AuthenticatedConnection connection) {
   const Claims& claims = connection.claims;
-  const std::string interface =
-      interface_for(claims.rail, claims.from, net::peer_address(connection.socket));
+  const net::SocketAddress from = net::peer_address(connection.socket);
+  warn_of_nat(claims, from);
+  const std::string interface = interface_for(claims.rail, claims.from, from);
   // Without permission for that, routing decides, as in start_connect().
   if (!interface.empty()) (void)net::bind_to_interface(connection.socket, interface);
   keep(claims.from, claims.rail, std::move(connection.socket), connection.key);
   disconnected_.erase(claims.from);
+}
+
+/// A rank connects from the address on which it listens. NAT replaces it, and lets nobody connect to
+/// the original from outside.
+void MeshBuilder::warn_of_nat(const Claims& claims, const net::SocketAddress& from) {
+  const RankEndpoint& endpoint = endpoint_of(claims.from);
+  const auto& own = endpoint.rails[static_cast<std::size_t>(claims.rail)].address;
+  if (own.family() != from.family() || own.host() == from.host()) return;
+  if (!behind_nat_.insert(claims.from).second) return;
+  spdlog::warn(
+      "{} is behind NAT: its connection arrives from {}. Other hosts cannot connect to it: put all "
+      "hosts into one network, such as a VPN, and choose its interface (GRADWIRE_INTERFACE)",
+      endpoint.describe(claims.from, claims.rail), from.host());
 }
 
 bool MeshBuilder::complete() const {

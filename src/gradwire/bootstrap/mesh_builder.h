@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -72,6 +73,7 @@ class MeshBuilder {
   void keep(Rank rank, int rail, net::Socket socket, const net::SessionKey& key);
   Verdict admit(const Claims& claims);
   void add_connection(AuthenticatedConnection connection);
+  void warn_of_nat(const Claims& claims, const net::SocketAddress& from);
   bool complete() const;
   net::Deadline watch(net::PollSet& set, net::Deadline deadline);
   void watch_established(net::PollSet& set);
@@ -98,6 +100,7 @@ class MeshBuilder {
   std::size_t watch_index_ = 0;
   Time next_check_ = {};
   bool warned_ = false;  ///< Packets leave by the wrong interface; warn once.
+  std::set<Rank> behind_nat_;
   HandshakeServer handshakes_;
 };
 

@@ -30,7 +30,7 @@ class TrainedModel {
  public:
   virtual ~TrainedModel() = default;
 
-  /// Runs one step on this replica's part of a batch. `is_last`: no other step follows. Returns
+  /// Runs one step on this replica's part of a batch. `is_last`: no step follows directly. Returns
   /// the mean loss of that part; 0 on ranks that do not compute it.
   virtual double train_step(const Batch& batch, const LearningRates& rates, bool is_last) = 0;
   /// A recent loss, for the progress display of rank 0.

@@ -114,9 +114,7 @@ class Trainer {
     const auto epochs_done = done_ / sampler_.batches();
     for (auto epoch = epochs_done; epoch < config_.epochs; ++epoch) {
       run_epoch(epoch);
-      const bool is_last = epoch + 1 == config_.epochs;
-      const auto every = config_.evaluate_every;
-      if (!is_last && every > 0 && (epoch + 1) % every == 0) evaluate_after(epoch, test);
+      if (epoch + 1 < config_.epochs && is_evaluated_after(done_)) evaluate_after(epoch, test);
     }
     signals_.reset();  // They end the evaluation at once.
     model_->finish();
@@ -192,6 +190,11 @@ class Trainer {
     recorder_.end_epoch(now(), first == 0);
   }
 
+  bool is_evaluated_after(std::int64_t steps) const {
+    const auto every = config_.evaluate_every * sampler_.batches();
+    return every > 0 && steps % every == 0;
+  }
+
   /// Training goes on as it would have without this.
   void evaluate_after(std::int64_t epoch, const DataSet& test) {
     model_->finish();
@@ -203,8 +206,8 @@ class Trainer {
     meter_.exclude_sent(sent() - sent_before);
     recorder_.test(test_of(summary));
     if (context_.progress == nullptr) return;
-    context_.progress->print(fmt::format("epoch {}/{}  test accuracy {}", epoch + 1,
-                                         config_.epochs, report::test_text(summary)));
+    context_.progress->print(fmt::format("epoch {}/{}  test accuracy {}", epoch + 1, config_.epochs,
+                                         report::test_text(summary)));
   }
 
   report::RunTest test_of(const report::TrainingSummary& summary) const {
@@ -233,7 +236,7 @@ class Trainer {
         config_.optimizer, config_.batch_size,
         learning_rate_factor(config_.schedule, done_, total_steps(), sampler_.batches()));
     learning_rate_ = rates.front();
-    const bool is_last = done_ + 1 == total_steps();
+    const bool is_last = done_ + 1 == total_steps() || is_evaluated_after(done_ + 1);
     const double loss = model_->train_step(batch, rates, is_last);
     if (local_) step_local_sgd();
     ++done_;
