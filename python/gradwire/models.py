@@ -68,8 +68,8 @@ def make_model(description: Description, context: int | None = None) -> nn.Modul
     settings = dict(description)
     name = settings.pop("name", next(iter(kind)))
     if name not in kind:
-        raise ValueError(f'there is no model "{name}" for {"images" if context is None else "texts"}'
-                         f"; there are {', '.join(kind)}")
+        data = "images" if context is None else "texts"
+        raise ValueError(f'there is no model "{name}" for {data}; there are {", ".join(kind)}')
     make, defaults = kind[name]
     if unknown := settings.keys() - defaults.keys():
         raise ValueError(f'model "{name}" has no {", ".join(sorted(unknown))}; '

@@ -221,9 +221,8 @@ void read_tests(JsonFields fields, std::vector<RunTest>& tests) {
   const auto accuracy = column(fields, "accuracy", loss.size(), 0);
   fields.refuse_others();
   for (std::size_t i = 0; i < loss.size(); ++i) {
-    tests.push_back({.steps = static_cast<std::int64_t>(step[i]),
-                     .loss = loss[i],
-                     .accuracy = accuracy[i]});
+    tests.push_back(
+        {.steps = static_cast<std::int64_t>(step[i]), .loss = loss[i], .accuracy = accuracy[i]});
   }
 }
 

@@ -63,8 +63,8 @@ Result<RunRecord> parse_run_record(std::string_view text);
 Result<TrainingSummary> parse_summary(std::string_view text);
 
 /// Returns the record of a run that continues another one: its steps and tests follow those of
-/// `earlier` before its first step, and the summary counts the steps and the time of both, from kept
-/// steps where `earlier` went on after the checkpoint.
+/// `earlier` before its first step, and the summary counts the steps and the time of both, from
+/// kept steps where `earlier` went on after the checkpoint.
 RunRecord continued(const RunRecord& earlier, RunRecord record);
 
 /// Writes `folder`/run.json, completely or not at all. Throws Exception(system).
