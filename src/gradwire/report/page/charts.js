@@ -148,7 +148,7 @@ const gradwire = (() => {
     legend: {
       top: 0, left: 0, itemHeight: 10, itemWidth: 22, itemGap: 9, textStyle: { color: look.text },
     },
-    grid: { left: 8, right: 18, top: 56, bottom: 30, containLabel: true },
+    grid: { left: 8, right: 30, top: 56, bottom: 30, containLabel: true },
   });
 
   const axis = (look, more) => ({

@@ -23,6 +23,12 @@ const reportCharts = (() => {
   const legendLines = (runs) =>
     Math.ceil(runs.reduce((sum, run) => sum + 45 + 6.5 * run.name.length, 0) / 1080);
 
+  const stepAxis = (look) => axis(look, {
+    type: "value", name: "step", min: "dataMin", max: "dataMax",
+    axisLabel: { color: look.faint, hideOverlap: true,
+      formatter: (step) => Math.round(step).toLocaleString("en") },
+  });
+
   const fine = (value) => (missing(value) ? "–" : String(Number(value.toPrecision(5))));
 
   // Also logarithmic, if a loss falls so far that its end is a line on the linear axis.
@@ -39,7 +45,7 @@ const reportCharts = (() => {
       option: (look) => ({
         ...base(look),
         grid: { ...base(look).grid, top: 30 + legendLines(runs) * 18 },
-        xAxis: axis(look, { type: "value", name: "step", min: "dataMin", max: "dataMax" }),
+        xAxis: stepAxis(look),
         yAxis: upright(look, { type: scale, name: "loss of a step", scale: true }),
         series: runs.map((run, index) => ({
           name: run.name, type: "line", symbol: "none",
@@ -69,7 +75,7 @@ const reportCharts = (() => {
       option: (look) => ({
         ...base(look),
         grid: { ...base(look).grid, top: 30 + legendLines(runs) * 18 },
-        xAxis: axis(look, { type: "value", name: "step", min: "dataMin", max: "dataMax" }),
+        xAxis: stepAxis(look),
         yAxis: upright(look, { name: "test loss", scale: true }),
         series: runs.map((run, index) => ({
           name: run.name, type: "line", symbol: "circle", symbolSize: 5, color: color(run.index),
@@ -80,7 +86,7 @@ const reportCharts = (() => {
       head: ["run", "evaluations", "last", "minimum", "after step", "accuracy there"],
       rows: runs.map((run) => [
         run.name, String(run.tests.step.length), fine(run.tests.loss.at(-1)),
-        fine(run.tests.loss[best(run)]), text("number", run.tests.step[best(run)]),
+        fine(run.tests.loss[best(run)]), String(run.tests.step[best(run)] ?? "–"),
         text("percent", run.tests.accuracy[best(run)])]),
       open: true,
     };
@@ -94,7 +100,7 @@ const reportCharts = (() => {
       option: (look) => ({
         ...base(look),
         grid: { ...base(look).grid, top: 30 + legendLines(runs) * 18 },
-        xAxis: axis(look, { type: "value", name: "step", min: "dataMin", max: "dataMax" }),
+        xAxis: stepAxis(look),
         yAxis: upright(look, { name: "learning rate", min: 0 }),
         series: runs.map((run, index) => ({
           name: run.name, type: "line", symbol: "none", color: color(run.index),
