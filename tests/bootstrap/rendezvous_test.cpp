@@ -146,6 +146,31 @@ TEST(Rendezvous, ATakenPortIsNamedWithTheRemedy) {
                     HasSubstr("MASTER_PORT")));
 }
 
+TEST(Rendezvous, RankZeroIsTheFirstToSayThatAnotherJobHasThePort) {
+  const std::uint16_t port = free_port();
+  Job other = job_of(0, 2, port);
+  other.secret = "of the other job";
+  std::thread before([&] { (void)connect_mesh(test::kNetwork, other, within(seconds(3))); });
+  const auto deadline = net::Deadline::after(test::kClock, seconds(5));
+  while (!net::connect_to(*net::SocketAddress::of("127.0.0.1", port), deadline)) {
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  std::mutex mutex;
+  std::vector<std::string> errors;
+  std::vector<std::thread> ranks;
+  for (const Rank rank : {1, 0}) {
+    ranks.emplace_back([&, rank] {
+      const auto mesh = connect_mesh(test::kNetwork, job_of(rank, 2, port), within(seconds(5)));
+      const std::lock_guard lock(mutex);
+      errors.push_back(mesh ? "" : mesh.error().message);
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  before.join();
+  EXPECT_THAT(errors, testing::ElementsAre(HasSubstr("choose another port"),
+                                           HasSubstr("or another job listens there")));
+}
+
 TEST(Rendezvous, WithoutASecretNamesTheVariable) {
   Job job = job_of(0, 2, free_port());
   job.secret.clear();

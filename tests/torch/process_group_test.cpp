@@ -97,6 +97,48 @@ TEST(ProcessGroup, CoalescedReductionsAreSeveral) {
   });
 }
 
+/// Small tensors of three types, empty ones and one that is too large to be packed.
+Tensors assorted(int rank) {
+  Tensors all;
+  for (int i = 0; i < 60; ++i) {
+    const auto type = i % 3 == 0 ? torch::kFloat32 : i % 3 == 1 ? torch::kInt64 : torch::kFloat64;
+    const int size = i == 30 ? 100'000 : 7 * i % 11;
+    all.push_back((torch::arange(size) + i * (rank + 1)).to(type));
+  }
+  return all;
+}
+
+TEST(ProcessGroup, CoalescesAnyTypesAndSizes) {
+  run_on_loopback(kRanks, [](const auto& group) {
+    Tensors inputs = assorted(group->getRank());
+    std::vector<Tensors> outputs;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      Tensors& of_rank = outputs.emplace_back();
+      for (const auto& input : inputs) of_rank.push_back(torch::empty_like(input));
+    }
+    group->allgather_coalesced(outputs, inputs)->wait();
+    Tensors sums = assorted(0);
+    for (int rank = 0; rank < kRanks; ++rank) {
+      const Tensors expected = assorted(rank);
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        EXPECT_TRUE(outputs[static_cast<std::size_t>(rank)][i].equal(expected[i])) << i;
+        if (rank > 0) sums[i] += expected[i];
+      }
+    }
+    group->allreduce_coalesced(inputs)->wait();
+    for (std::size_t i = 0; i < sums.size(); ++i) EXPECT_TRUE(inputs[i].equal(sums[i])) << i;
+  });
+}
+
+TEST(ProcessGroup, CoalescedListsOfOtherSizesAreAnError) {
+  run_on_loopback(2, [](const auto& group) {
+    const int rank = group->getRank();
+    Tensors tensors{torch::ones({2 + rank}), torch::ones({3 - rank})};
+    EXPECT_THAT(error_of([&] { group->allreduce_coalesced(tensors)->wait(); }),
+                HasSubstr("all_reduce of 5 float32 in layout "));
+  });
+}
+
 TEST(ProcessGroup, SendsAndReceivesByTag) {
   run_on_loopback(2, [](const auto& group) {
     if (group->getRank() == 0) {

@@ -65,6 +65,9 @@ struct OperationOptions {
   /// Forces an algorithm ("ring", "tree", ...; `gradwire schedule` lists them). Must be the same on
   /// all ranks. Empty: the job's (CommunicatorOptions::algorithm), else the tuner's choice.
   std::string algorithm;
+  /// How the caller divides the elements among its own buffers, as a number; a difference between
+  /// ranks is an error, as one of sizes is. Default: 0, undivided.
+  std::uint64_t layout = 0;
   /// Approximate number of segments into which this rank cuts each message for cut-through, within
   /// the limits of segment sizes. 0: the value that `gradwire tune` found for the algorithm, else
   /// 16. Does not affect results.

@@ -297,8 +297,13 @@ engine::OperationRequest ScheduledCommunicator::make(const schedule::CollectiveS
   engine::OperationRequest request;
   request.program = plan.program;
   request.group = group_;
-  request.fingerprint = {
-      .collective = spec.collective, .type = type, .op = op, .root = spec.root, .count = count};
+  request.fingerprint = {.collective = spec.collective,
+                         .type = type,
+                         .op = op,
+                         .root = spec.root,
+                         .count = count,
+                         .sent = options.layout,
+                         .expected = options.layout};
   request.fingerprint.set_algorithm(plan.algorithm);
   request.priority = options.priority;
   request.lane = options.lane;

@@ -24,13 +24,14 @@ Fingerprint Fingerprint::from_there() const {
 }
 
 std::string Fingerprint::describe() const {
+  const std::string layout = sent == 0 ? "" : fmt::format(" in layout {:x}", sent);
   switch (collective) {
     case schedule::Collective::barrier:
       return "barrier";
     case schedule::Collective::all_reduce:
     case schedule::Collective::reduce_scatter:
-      return fmt::format("{} of {} {} ({}, {})", name_of(collective), count, name_of(type),
-                         name_of(op), algorithm_name());
+      return fmt::format("{} of {} {}{} ({}, {})", name_of(collective), count, name_of(type),
+                         layout, name_of(op), algorithm_name());
     case schedule::Collective::broadcast:
       return fmt::format("broadcast of {} {} from rank {} ({})", count, name_of(type), root,
                          algorithm_name());
@@ -48,7 +49,7 @@ std::string Fingerprint::describe() const {
       }
       [[fallthrough]];
     case schedule::Collective::all_gather:
-      return fmt::format("{} of {} {} ({})", name_of(collective), count, name_of(type),
+      return fmt::format("{} of {} {}{} ({})", name_of(collective), count, name_of(type), layout,
                          algorithm_name());
     case schedule::Collective::point_to_point:
       return fmt::format("message of {} {} from rank {}", count, name_of(type), root);

@@ -24,7 +24,7 @@ struct Fingerprint {
   std::uint64_t count = 0;           ///< Elements, summed over all chunks.
   std::array<char, 16> algorithm{};  ///< Name of the schedule, zero-padded.
   /// For an all_to_all with unequal parts (whose count is 0): the elements that go to the peer, and
-  /// those expected from it.
+  /// those expected from it. Otherwise both are the caller's layout (OperationOptions::layout).
   std::uint64_t sent = 0;
   std::uint64_t expected = 0;
 

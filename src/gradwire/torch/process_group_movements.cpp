@@ -5,6 +5,7 @@
 
 #include "gradwire/base/refuse.h"
 #include "gradwire/torch/contiguous_copies.h"
+#include "gradwire/torch/packed_tensors.h"
 #include "gradwire/torch/process_group.h"
 #include "gradwire/torch/tensor_lists.h"
 
@@ -38,27 +39,64 @@ WorkPointer ProcessGroupGradwire::broadcast(TensorList& tensors,
 
 namespace {
 
-/// One input and the list of outputs that it is gathered into.
+/// One input, and where the inputs of all ranks go.
 struct ListGather {
   at::Tensor input;
-  TensorList list;
-  at::Tensor flat;  ///< Gather buffer if all outputs have one size.
+  TensorList list;  ///< By rank.
+  at::Tensor flat;  ///< Gather buffer if the inputs of all ranks have one size.
+  std::uint64_t layout = 0;
 };
 
-ListGather plan_gather(const at::Tensor& input, const TensorList& list, int size,
-                       const ArgumentName& name) {
+void check_gather(const at::Tensor& input, const TensorList& list, int size,
+                  const ArgumentName& name) {
   lend_bytes(input, name);
   check_list(list, input, size, name);
   for (const at::Tensor& output : list) lend_bytes(output, name);
-  return {input, list, all_equal(list) ? flat_for(list) : at::Tensor()};
+}
+
+/// Gathers inputs of one size on all ranks in packs; lists[i][r] = inputs[i] of rank r.
+std::vector<ListGather> packed_gathers(const TensorList& inputs,
+                                       const std::vector<TensorList>& lists) {
+  std::vector<ListGather> gathers;
+  for (const TensorPack& pack : packs_of(inputs)) {
+    const TensorList members = members_of(pack, inputs);
+    ListGather& gather = gathers.emplace_back();
+    gather.input = members.size() > 1 ? flattened(members) : members.front();
+    gather.layout = pack.layout;
+    for (std::size_t rank = 0; rank < lists.front().size(); ++rank) {
+      for (const std::size_t member : pack.members) gather.list.push_back(lists[member][rank]);
+    }
+    gather.flat = flat_for(gather.list);
+  }
+  return gathers;
+}
+
+std::vector<ListGather> plan_gathers(const TensorList& inputs,
+                                     const std::vector<TensorList>& lists) {
+  TensorList equal_inputs;
+  std::vector<TensorList> equal_lists;
+  std::vector<ListGather> gathers;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (!all_equal(lists[i])) {
+      gathers.push_back({.input = inputs[i], .list = lists[i]});
+      continue;
+    }
+    equal_inputs.push_back(inputs[i]);
+    equal_lists.push_back(lists[i]);
+  }
+  for (ListGather& gather : packed_gathers(equal_inputs, equal_lists))
+    gathers.push_back(std::move(gather));
+  return gathers;
 }
 
 /// Parts of different sizes are gathered by one broadcast each.
 void post_gather(Communicator& communicator, const ListGather& gather, const ArgumentName& name,
                  const OperationOptions& options, std::vector<engine::Work>& parts) {
   if (gather.flat.defined()) {
+    OperationOptions own = options;
+    own.layout = gather.layout;
     parts.push_back(communicator.all_gather(lend_bytes(gather.input, name),
-                                            lend_bytes(gather.flat, name), options));
+                                            lend_bytes(gather.flat, name), own));
     return;
   }
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
@@ -87,13 +125,13 @@ WorkPointer ProcessGroupGradwire::gather_lists(const std::vector<TensorList>& li
   }
   check_disjoint(joined(lists), name("all_gather", "outputs"));
   TensorOperation operation{.type = type};
-  std::vector<ListGather> gathers;
   // Check everything before starting anything: half a list would desynchronize the ranks.
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const auto argument = fmt::format("outputs[{}]", i);
-    gathers.push_back(plan_gather(inputs[i], lists[i], size_, name("all_gather", argument)));
+    check_gather(inputs[i], lists[i], size_, name("all_gather", argument));
     for (const at::Tensor& output : lists[i]) operation.outputs.push_back(output);
   }
+  const std::vector<ListGather> gathers = plan_gathers(inputs, lists);
   communicator()->coalesced([&](Communicator& together) {
     for (const ListGather& gather : gathers) {
       post_gather(together, gather, name("all_gather", "outputs"), options, operation.parts);

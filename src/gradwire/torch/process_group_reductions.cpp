@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "gradwire/torch/contiguous_copies.h"
+#include "gradwire/torch/packed_tensors.h"
 #include "gradwire/torch/process_group.h"
 #include "gradwire/torch/releases.h"
 #include "gradwire/torch/tensor_lists.h"
@@ -38,22 +39,34 @@ WorkPointer ProcessGroupGradwire::allreduce_coalesced(TensorList& tensors,
   TensorList apart = copies.written_separately(tensors, name("all_reduce_coalesced", "tensors"));
   if (copies.any()) return copies.copy_back(allreduce_coalesced(apart, opts), tensors);
   // Check everything before starting anything: half a list would desynchronize the ranks.
-  std::vector<std::pair<LentSpan, ReduceOp>> spans;
-  std::vector<TensorReduction> reductions;
-  for (const auto& tensor : tensors) {
-    const auto text = fmt::format("tensors[{}]", spans.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const auto text = fmt::format("tensors[{}]", i);
     const auto argument = name("all_reduce_coalesced", text);
-    reductions.push_back(reduction_of(opts.reduceOp, tensor.scalar_type(), size_, argument));
-    spans.emplace_back(lend_to(reductions.back(), tensor, argument), reductions.back().op);
+    lend_to(reduction_of(opts.reduceOp, tensors[i].scalar_type(), size_, argument), tensors[i],
+            argument);
   }
   const auto alive = communicator();  // Throws after shutdown(), before the tensors change.
-  for (std::size_t i = 0; i < tensors.size(); ++i) premultiply(reductions[i], tensors[i]);
   TensorOperation operation{.type = c10d::OpType::ALLREDUCE_COALESCED, .outputs = tensors};
+  std::vector<std::pair<at::Tensor, TensorList>> copies_of;  // Flat results, and where they go.
   alive->coalesced([&](Communicator& together) {
-    for (const auto& [span, op] : spans) {
-      operation.parts.push_back(together.all_reduce(span, op, options_with(opts.timeout)));
+    for (const TensorPack& pack : packs_of(tensors)) {
+      const TensorList members = members_of(pack, tensors);
+      at::Tensor data = members.front();
+      if (members.size() > 1) copies_of.emplace_back(data = flattened(members), members);
+      const auto argument = name("all_reduce_coalesced", "tensors");
+      const auto reduction = reduction_of(opts.reduceOp, data.scalar_type(), size_, argument);
+      premultiply(reduction, data);
+      OperationOptions options = options_with(opts.timeout);
+      options.layout = pack.layout;
+      operation.parts.push_back(
+          together.all_reduce(lend_to(reduction, data, argument), reduction.op, options));
     }
   });
+  if (!copies_of.empty()) {
+    operation.finish = [copies_of] {
+      for (const auto& [flat, members] : copies_of) unflatten(flat, members);
+    };
+  }
   return track(std::move(operation));
 }
 
