@@ -1,4 +1,5 @@
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 
 #include <gmock/gmock.h>
@@ -11,6 +12,7 @@ namespace gradwire::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -231,6 +233,17 @@ TEST(RemoteHostsTest, AHostThatCannotBeReached) {
   EXPECT_THAT(run.err(), AllOf(HasSubstr("no route\n"), HasSubstr("could not be started"),
                                HasSubstr(rsh + " "), HasSubstr("exit status 255")));
   EXPECT_EQ(run.out(), "");
+}
+
+TEST(RemoteHostsTest, SaysWhatMendsSsh) {
+  const TemporaryFolder folder;
+  folder.write("ssh", "#!/bin/sh\necho Host key verification failed. >&2\nexit 255\n", 0755);
+  Launched run(run_script({"--hosts", "a,b"}, "echo started"),
+               {{"PATH", folder.path() + ":" + std::getenv("PATH")}});
+  EXPECT_EQ(run.wait(), 255);
+  EXPECT_THAT(run.err(), AllOf(HasSubstr("Host key verification failed.\n"),
+                               ContainsRegex("\"ssh (a|b) true\" must work without a question"),
+                               HasSubstr("ssh-copy-id"), HasSubstr("ssh-keyscan")));
 }
 
 TEST(RemoteHostsTest, ARemoteShellThatRunsNothing) {

@@ -4,6 +4,7 @@ import os
 import pathlib
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -13,6 +14,19 @@ from harness import Hosts
 BIN = pathlib.Path(os.environ["GRADWIRE_BIN"])
 GRADWIRE, TRAINER = BIN / "gradwire", BIN / "gradwire-torch"
 CONFIG = pathlib.Path(__file__).resolve().parent.parent.parent / "examples/fashion_mnist.json"
+
+
+# A rank whose store is c10d's, as under torchrun.
+RANK_OF_TORCHRUN = """
+import os, torch, torch.distributed as dist, gradwire
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), size, rank == 0)
+dist.init_process_group("gradwire", store=store, rank=rank, world_size=size)
+x = torch.ones(1000)
+dist.all_reduce(x)
+assert x[0] == size
+dist.destroy_process_group()
+"""
 
 
 def training(folder, *settings):
@@ -27,6 +41,16 @@ class Training(unittest.TestCase):
         folder = tempfile.TemporaryDirectory(prefix="gradwire-training-")
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
+
+    def test_python_ranks_where_the_first_hosts_name_is_loopback(self):
+        with Hosts(3) as hosts:
+            table = pathlib.Path(f"/etc/netns/{hosts.names[0]}/hosts")
+            table.write_text(table.read_text().replace(hosts.addresses[0], "127.0.1.1"))
+            ranks = hosts.start_ranks([sys.executable, "-c", RANK_OF_TORCHRUN],
+                                      {"MASTER_ADDR": hosts.names[0],
+                                       "PYTHONPATH": str(BIN.parent / "python")})
+            for rank in ranks:
+                self.assertEqual(rank.wait(), 0, rank.output())
 
     def test_four_hosts_learn_what_four_local_processes_learn_bit_for_bit(self):
         # One core, hence one thread, per rank: with more threads libtorch sums in another order. So

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <fstream>
+#include <iterator>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "gradwire/bootstrap/launchers.h"
 #include "gradwire/topology/interfaces.h"
 
 namespace gradwire::bootstrap {
@@ -69,6 +71,24 @@ Result<std::vector<RailEndpoint>> choose_local_rails(const std::string& wanted,
   }
   GRADWIRE_ASSIGN_OR_RETURN(const auto source, net::route_source(master));
   return std::vector{RailEndpoint{source, topology::interface_with_address(source.host(), all)}};
+}
+
+std::string address_in_place_of_loopback(const std::string& master) {
+  if (is_loopback(master)) return "";
+  const auto resolved = net::resolve(master, 0);
+  if (!resolved || !resolved->front().is_loopback()) return "";
+  constexpr const char* kElsewhere = "192.0.2.1";  // No host has it (RFC 5737).
+  const auto by_default = net::route_source(*net::SocketAddress::of(kElsewhere, 0));
+  if (by_default && !by_default->is_loopback()) return by_default->host();
+  const auto all = topology::list_interfaces();
+  if (!all) return "";
+  std::vector<topology::Interface> usable;
+  std::ranges::copy_if(*all, std::back_inserter(usable), [](const topology::Interface& one) {
+    return one.up && !one.loopback && !one.addresses.empty();
+  });
+  if (usable.size() != 1) return "";
+  const auto rail = rail_on(usable.front(), AF_INET);
+  return rail ? rail->address.host() : "";
 }
 
 Result<std::vector<RailEndpoint>> rails_at(const std::vector<std::string>& addresses) {

@@ -18,6 +18,11 @@ namespace gradwire::bootstrap {
 /// system (no route).
 Result<std::vector<RailEndpoint>> choose_local_rails(const std::string& wanted,
                                                      const net::SocketAddress& master);
+/// Returns the address by which other hosts reach this one, if its own name `master` is a loopback
+/// address here, as with Debian's "127.0.1.1 NAME" in /etc/hosts: that of the default route, or of
+/// the only interface. Otherwise "", also if `master` is itself an address, or there is none.
+std::string address_in_place_of_loopback(const std::string& master);
+
 /// The rails at these addresses of this host, in their order: numeric, without a port. Error:
 /// invalid_argument (not an address, more than kMaxRails).
 Result<std::vector<RailEndpoint>> rails_at(const std::vector<std::string>& addresses);

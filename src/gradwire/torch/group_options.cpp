@@ -8,6 +8,7 @@
 #include "gradwire/base/refuse.h"
 #include "gradwire/bootstrap/environment_variables.h"
 #include "gradwire/bootstrap/job_secret.h"
+#include "gradwire/bootstrap/local_rails.h"
 #include "gradwire/torch/gradwire_store.h"
 #include "gradwire/torch/store.h"
 
@@ -34,6 +35,13 @@ std::string master_address(c10d::Store& store, const bootstrap::EnvironmentVaria
   return host.empty() ? variables.text("MASTER_ADDR").value_or("127.0.0.1") : host;
 }
 
+/// Returns true if the launcher has started ranks on other hosts.
+bool spans_hosts(const bootstrap::EnvironmentVariables& variables) {
+  const auto here = variables.number("LOCAL_WORLD_SIZE", 1, kMaxRanks);
+  const auto all = variables.number("WORLD_SIZE", 1, kMaxRanks);
+  return here && all && *here < *all;
+}
+
 }  // namespace
 
 bootstrap::Job job_of_group(c10d::Store& store, Rank rank, int size, const GroupOptions& options,
@@ -57,6 +65,10 @@ bootstrap::Job job_of_group(c10d::Store& store, Rank rank, int size, const Group
       options.encryption.value_or(variables.on_or_off("GRADWIRE_ENCRYPTION").value_or(false));
   job.interface = options.interface.value_or(variables.text("GRADWIRE_INTERFACE").value_or(""));
   job.secret = options.secret.value_or(variables.text("GRADWIRE_SECRET").value_or(""));
+  if (job.interface.empty() && spans_hosts(variables)) {
+    const auto address = bootstrap::address_in_place_of_loopback(job.master_address);
+    if (!address.empty()) job.addresses = {address};
+  }
   return job;
 }
 

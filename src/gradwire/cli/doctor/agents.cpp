@@ -250,8 +250,10 @@ void Agents::explain(const Agent& agent, HostReport& report) const {
     report.failure =
         fmt::format("\"{}\" failed with status {}{}", agent.command, agent.status, said);
     report.remedy =
-        "the remote shell must work without prompts: check the host's name, its address, and that "
-        "your key is authorized there (ssh-copy-id), or name another remote shell with --rsh";
+        agent.command.starts_with("ssh ") && agent.status == kSshFailed
+            ? remedy_for_ssh("ssh", agent.name)
+            : "the remote shell must work without prompts: check the host's name, its address, and "
+              "that your key is authorized there, or name another remote shell with --rsh";
   } else if (agent.status == kNotFound || agent.status == kCannotRun) {
     report.failure = fmt::format("{} cannot be run there{}", program_, said);
     report.remedy = remedy_for_failed_start(agent.errors);

@@ -150,6 +150,13 @@ std::string report_line(const std::string& run) {
   return "gradwire-rank-failed-" + run;
 }
 
+std::string remedy_for_ssh(const std::string& ssh, const std::string& host) {
+  return fmt::format(
+      "\"{0} {1} true\" must work without a question: check the host's name; ssh-copy-id {1} "
+      "authorizes your key there, ssh-keyscan {1} >> ~/.ssh/known_hosts accepts its host key",
+      ssh, host);
+}
+
 std::string control_line(int signal, const std::string& process) {
   return fmt::format("{} {}\n", ::sigabbrev_np(signal), process);
 }

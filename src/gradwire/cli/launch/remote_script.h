@@ -54,6 +54,12 @@ inline constexpr const char* kForwardStdin =
     "the remote shell must run the given command and forward its standard input (docker exec -i, "
     "not ssh -n)";
 
+/// The exit status of ssh if it failed itself.
+inline constexpr int kSshFailed = 255;
+
+/// Returns what mends that. `ssh`: the remote shell with its options.
+std::string remedy_for_ssh(const std::string& ssh, const std::string& host);
+
 /// Returns a control line for the script.
 std::string control_line(int signal, const std::string& process);
 

@@ -314,14 +314,6 @@ std::string Supervisor::where(const RankProcess& rank) const {
   return fmt::format("rank {} on host {}", rank.plan().place.rank, rank.plan().host.name);
 }
 
-/// What mends it that ssh itself failed, as its status says.
-std::string remedy_for_ssh(const std::string& ssh, const std::string& host) {
-  return fmt::format(
-      "; \"{0} {1} true\" must work without a question: ssh-copy-id {1} authorizes your key there, "
-      "ssh-keyscan {1} >> ~/.ssh/known_hosts accepts its host key",
-      ssh, host);
-}
-
 std::string Supervisor::why_never_ran(const RankProcess& rank) const {
   std::string how = describe(*rank.exit_status());
   if (rank.ran_nothing()) how = fmt::format("ran nothing: {}", kForwardStdin);
@@ -330,11 +322,10 @@ std::string Supervisor::why_never_ran(const RankProcess& rank) const {
         "had not started the rank after {:.3g} s: does the host answer? (--start-timeout)",
         std::chrono::duration<double>(shell_wait_).count());
   }
-  constexpr int kSshFailed = 255;
   const std::string rsh = fmt::format("{}", fmt::join(options_.rsh, " "));
   const std::string& host = rank.plan().host.name;
   if (rsh.starts_with("ssh") && rank.exit_status()->status == kSshFailed)
-    how += remedy_for_ssh(rsh, host);
+    how += "; " + remedy_for_ssh(rsh, host);
   return fmt::format("\"{} {} sh\" {}", rsh, host, how);
 }
 
