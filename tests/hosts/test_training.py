@@ -18,9 +18,11 @@ CONFIG = pathlib.Path(__file__).resolve().parent.parent.parent / "examples/fashi
 
 # A rank whose store is c10d's, as under torchrun.
 RANK_OF_TORCHRUN = """
-import os, torch, torch.distributed as dist, gradwire
+import os, time, torch, torch.distributed as dist, gradwire
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), size, rank == 0)
+time.sleep(rank / 2)  # Rank 0 waits.
+store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), size, rank == 0,
+                      wait_for_workers=False)
 dist.init_process_group("gradwire", store=store, rank=rank, world_size=size)
 x = torch.ones(1000)
 dist.all_reduce(x)
@@ -51,6 +53,7 @@ class Training(unittest.TestCase):
                                        "PYTHONPATH": str(BIN.parent / "python")})
             for rank in ranks:
                 self.assertEqual(rank.wait(), 0, rank.output())
+                self.assertNotIn("timed out", rank.output())
 
     def test_four_hosts_learn_what_four_local_processes_learn_bit_for_bit(self):
         # One core, hence one thread, per rank: with more threads libtorch sums in another order. So

@@ -1,5 +1,8 @@
 #include "gradwire/torch/store.h"
 
+#include <algorithm>
+#include <thread>
+
 #include <fmt/format.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -12,8 +15,27 @@ namespace {
 
 constexpr const char* kPrefix = "gradwire/";
 
+/// TCPStore logs each wait that times out, so shorter ones poll.
+constexpr Duration kShortWait = std::chrono::milliseconds(200);
+constexpr Duration kPollInterval = std::chrono::milliseconds(5);
+
 std::chrono::milliseconds whole_milliseconds(Duration duration) {
   return std::chrono::ceil<std::chrono::milliseconds>(duration);
+}
+
+/// Returns true once the store has the key, false if the deadline passes before.
+bool appears(c10d::Store& store, const std::string& key, const net::Deadline& deadline) {
+  while (!store.check({key})) {
+    if (deadline.passed()) return false;
+    std::this_thread::sleep_for(std::min(kPollInterval, deadline.left()));
+  }
+  return true;
+}
+
+tl::unexpected<Error> not_set(const std::string& key, Duration timeout) {
+  return failure(ErrorKind::timeout,
+                 fmt::format("no rank set '{}' in the launcher's store within {} ms", key,
+                             whole_milliseconds(timeout).count()));
 }
 
 }  // namespace
@@ -34,7 +56,11 @@ Result<std::string> C10dStore::get(const std::string& key, Duration timeout) {
   const SteadyClock clock;
   const net::Deadline deadline = net::Deadline::after(clock, timeout);
   try {
-    store_->wait({kPrefix + key}, whole_milliseconds(timeout));
+    if (timeout > kShortWait) {
+      store_->wait({kPrefix + key}, whole_milliseconds(timeout));
+    } else if (!appears(*store_, kPrefix + key, deadline)) {
+      return not_set(key, timeout);
+    }
     const auto value = store_->get(kPrefix + key);
     return std::string(value.begin(), value.end());
   } catch (const std::exception& error) {
@@ -45,9 +71,7 @@ Result<std::string> C10dStore::get(const std::string& key, Duration timeout) {
           ErrorKind::disconnected,
           fmt::format("cannot get '{}' from the launcher's store: {}", key, error.what()));
     }
-    return failure(ErrorKind::timeout,
-                   fmt::format("no rank set '{}' in the launcher's store within {} ms", key,
-                               whole_milliseconds(timeout).count()));
+    return not_set(key, timeout);
   }
 }
 
