@@ -152,9 +152,7 @@ TEST(Rendezvous, RankZeroIsTheFirstToSayThatAnotherJobHasThePort) {
   other.secret = "of the other job";
   std::thread before([&] { (void)connect_mesh(test::kNetwork, other, within(seconds(3))); });
   const auto deadline = net::Deadline::after(test::kClock, seconds(5));
-  while (!net::connect_to(*net::SocketAddress::of("127.0.0.1", port), deadline)) {
-    std::this_thread::sleep_for(milliseconds(1));
-  }
+  while (!net::connect_to(*net::SocketAddress::of("127.0.0.1", port), deadline)) continue;
   std::mutex mutex;
   std::vector<std::string> errors;
   std::vector<std::thread> ranks;

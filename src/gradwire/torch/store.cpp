@@ -1,7 +1,6 @@
 #include "gradwire/torch/store.h"
 
 #include <algorithm>
-#include <thread>
 
 #include <fmt/format.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -9,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/exception.h>
 
 #include "gradwire/net/deadline.h"
+#include "gradwire/net/host_network.h"
 
 namespace gradwire {
 namespace {
@@ -24,10 +24,11 @@ std::chrono::milliseconds whole_milliseconds(Duration duration) {
 }
 
 /// Returns true once the store has the key, false if the deadline passes before.
-bool appears(c10d::Store& store, const std::string& key, const net::Deadline& deadline) {
+bool appears(c10d::Store& store, const std::string& key, const net::HostNetwork& network,
+             const net::Deadline& deadline) {
   while (!store.check({key})) {
     if (deadline.passed()) return false;
-    std::this_thread::sleep_for(std::min(kPollInterval, deadline.left()));
+    network.pause(std::min(kPollInterval, deadline.left()));
   }
   return true;
 }
@@ -53,12 +54,12 @@ Status C10dStore::set(const std::string& key, const std::string& value) {
 
 Result<std::string> C10dStore::get(const std::string& key, Duration timeout) {
   const std::lock_guard lock(mutex_);
-  const SteadyClock clock;
-  const net::Deadline deadline = net::Deadline::after(clock, timeout);
+  const net::KernelNetwork network;
+  const net::Deadline deadline = net::Deadline::after(network.clock(), timeout);
   try {
     if (timeout > kShortWait) {
       store_->wait({kPrefix + key}, whole_milliseconds(timeout));
-    } else if (!appears(*store_, kPrefix + key, deadline)) {
+    } else if (!appears(*store_, kPrefix + key, network, deadline)) {
       return not_set(key, timeout);
     }
     const auto value = store_->get(kPrefix + key);
