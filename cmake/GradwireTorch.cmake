@@ -38,6 +38,17 @@ if(NOT Torch_DIR)
   set(Torch_DIR ${GRADWIRE_TORCH_CMAKE}/Torch)
 endif()
 
+# The oldest release that the sources support; setup.sh and gradwire_metadata.py read this line.
+set(GRADWIRE_OLDEST_TORCH 2.11)
+file(STRINGS ${Torch_DIR}/TorchConfigVersion.cmake torch_version REGEX "set\\(PACKAGE_VERSION \"[0-9]")
+string(REGEX MATCH "[0-9]+[.][0-9]+[.][0-9]+" torch_version "${torch_version}")
+if(torch_version VERSION_LESS GRADWIRE_OLDEST_TORCH)
+  message(FATAL_ERROR "PyTorch ${torch_version} in ${Torch_DIR} is too old: gradwire needs PyTorch "
+    "${GRADWIRE_OLDEST_TORCH} or newer (pip install --upgrade torch), or builds the layers without "
+    "libtorch: -DGRADWIRE_TORCH=OFF.")
+endif()
+unset(torch_version)
+
 # With a wheel built for CUDA (PyPI's only one for x86-64), find_package(Torch) requires a complete
 # CUDA toolkit. gradwire needs only the CPU part, which works without one.
 cmake_path(SET torch_root NORMALIZE ${Torch_DIR}/../../..)

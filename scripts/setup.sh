@@ -4,7 +4,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-readonly torch_version=2.13.0
+readonly torch_version=2.13.0  # Installed if there is none.
+oldest_torch=$(sed -n 's/^set(GRADWIRE_OLDEST_TORCH \(.*\))$/\1/p' cmake/GradwireTorch.cmake)
+readonly oldest_torch
 readonly clang_format_version=14.0.6
 readonly expecttest_version=0.3.0
 readonly scikit_build_core_version=1.1.2
@@ -30,7 +32,7 @@ Installs, if missing,
 --packages installs only packages of the distribution.
 
 Environment:
-  GRADWIRE_PYTHON  a Python with PyTorch ($torch_version or newer) to use instead of installing one;
+  GRADWIRE_PYTHON  a Python with PyTorch ($oldest_torch or newer) to use instead of installing one;
                    an active virtual environment, or python3, that has PyTorch is found by default
   GRADWIRE_BROWSER a Chromium or Chrome for the tests, if it is not found by its usual name
 USAGE
@@ -184,7 +186,7 @@ version_of() {  # PYTHON PACKAGE
 has_torch() {  # PYTHON
   local version
   version=$(version_of "$1" torch)
-  at_least "$torch_version" "${version%%+*}"  # E.g. 2.13.0+cpu.
+  at_least "$oldest_torch" "${version%%+*}"  # E.g. 2.13.0+cpu.
 }
 
 users_torch() {  # prints the Python to take torch from, or nothing
@@ -201,7 +203,7 @@ check_users_choice() {
   [[ -n ${GRADWIRE_PYTHON:-} && $GRADWIRE_PYTHON != "$PWD"/.venv/* ]] || return 0
   command -v "$GRADWIRE_PYTHON" >/dev/null || fail "GRADWIRE_PYTHON=$GRADWIRE_PYTHON: not found."
   has_torch "$GRADWIRE_PYTHON" || fail "GRADWIRE_PYTHON=$GRADWIRE_PYTHON has no PyTorch" \
-    "$torch_version or newer; unset it to install one into .venv."
+    "$oldest_torch or newer; unset it to install one into .venv."
 }
 
 # Makes .venv see the packages of the Python that has torch, without changing that Python.

@@ -1,5 +1,6 @@
-"""Metadata of the wheel: a version tagged with the PyTorch it is built with, and a requirement of
-that version. c10d's C++ interface changes from one release to the next."""
+"""Metadata of the package: its version, and the releases of PyTorch that it needs. A package is built
+for one minor release, which is checked when it is imported: with an upper bound pip would replace
+the user's PyTorch."""
 
 import pathlib
 import re
@@ -9,9 +10,16 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
+def _value_in(file, pattern):
+    return re.search(pattern, (ROOT / file).read_text(encoding="utf-8")).group(1)
+
+
 def own_version():
-    text = (ROOT / "CMakeLists.txt").read_text(encoding="utf-8")
-    return re.search(r"project\(gradwire VERSION ([\d.]+)", text).group(1)
+    return _value_in("CMakeLists.txt", r"project\(gradwire VERSION ([\d.]+)")
+
+
+def oldest_torch():
+    return _value_in("cmake/GradwireTorch.cmake", r"set\(GRADWIRE_OLDEST_TORCH ([\d.]+)\)")
 
 
 def torch_release():
@@ -26,10 +34,23 @@ def torch_release():
     return None
 
 
+def minor(version):
+    """Returns (2, 13) for 2.13.0."""
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+
+
+def dependencies():
+    """Raises RuntimeError before anything is compiled if the PyTorch that is there is too old."""
+    torch, oldest = torch_release(), oldest_torch()
+    if torch and minor(torch) < minor(oldest):
+        raise RuntimeError(f"gradwire needs PyTorch {oldest} or newer, but this Python has PyTorch "
+                           f"{torch}: pip install --upgrade torch")
+    return [f"torch>={oldest}"]
+
+
 def dynamic_metadata(field, settings=None):  # noqa: ARG001: scikit-build-core's interface.
-    torch = torch_release()
     if field == "version":
-        return own_version() + (f"+torch{torch}" if torch else "")
+        return own_version()
     if field == "dependencies":
-        return [f"torch=={torch}"] if torch else ["torch"]
+        return dependencies()
     raise ValueError(f"gradwire_metadata has no field {field}")

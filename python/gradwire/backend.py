@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from gradwire import _core
+from gradwire import _core, rendezvous
 
 _NAMES = ("algorithm", "codec", "dead_peer_timeout", "encryption", "interface", "port", "secret",
           "shared_memory", "topology")
@@ -47,6 +47,27 @@ def register() -> None:
         devices.append(accelerator.type)
     dist.Backend.register_backend("gradwire", _create, extended_api=True, devices=devices)
     atexit.register(_leave)
+
+
+_was_loaded = False  # By load().
+
+
+def load() -> None:
+    """Entry point of torch.distributed.backends, from PyTorch 2.14 on: init_process_group calls it
+    if gradwire was not imported. Importing this module has registered the backend."""
+    global _was_loaded
+    _was_loaded = True
+
+
+def _refuse_open_store(store: dist.Store) -> None:
+    """init_process_group calls load() after the ranks have met in a store. Raises RuntimeError if
+    the job has a secret, and that store is not the job's own."""
+    while isinstance(store, dist.PrefixStore):
+        store = store.underlying_store
+    if isinstance(store, dist.TCPStore) and rendezvous.has_secret("env://"):
+        raise RuntimeError("the job has a secret (GRADWIRE_SECRET), but its ranks have met in "
+                           "PyTorch's store, which admits anyone: add \"import gradwire\" before "
+                           "init_process_group")
 
 
 def _leave() -> None:
@@ -88,6 +109,8 @@ def _create(group: Any, options: _core.Options | None) -> _core.GradwireBackend:
     if options is not None and not isinstance(options, _core.Options):
         raise ValueError(f"pg_options of backend gradwire must be gradwire.Options(...), "
                          f"not {type(options).__name__}")
+    if _was_loaded and not dist.is_initialized():
+        _refuse_open_store(group.store)
     given = options if options is not None else _inherited()
     return _core.create(group, given, first=not dist.is_initialized())
 

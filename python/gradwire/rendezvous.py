@@ -53,12 +53,12 @@ def _variables(url: str) -> dict[str, str]:
 
 def _instead_of(handler: Callable[..., Met]) -> Callable[..., Met]:
     def meet(url: str, **given: Any) -> Met:
-        return (_meet if _has_secret(url) else handler)(url, **given)
+        return (_meet if has_secret(url) else handler)(url, **given)
 
     return meet
 
 
-def _has_secret(url: str) -> bool:
+def has_secret(url: str) -> bool:
     """Returns False under torchrun, which serves its own store at MASTER_PORT, and if a variable is
     missing, which PyTorch's handler then reports."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True):

@@ -108,6 +108,15 @@ class Torch(Packaging):
         self.assertEqual(run(program), "sum 6\n")
         self.assertRegex(run("ldd", program), r"libtorch")
 
+    def test_an_old_pytorch_is_refused_before_anything_is_compiled(self):
+        torch = self.folder / "Torch"
+        torch.mkdir()
+        (torch / "TorchConfigVersion.cmake").write_text('set(PACKAGE_VERSION "2.10.1")\n')
+        with self.assertRaisesRegex(AssertionError, r"PyTorch 2\.10\.1 .*too old: gradwire needs "
+                                                    r"PyTorch\s+2\.11\s+or newer"):
+            run("cmake", "-S", ROOT, "-B", self.folder / "build", "-G", "Ninja",
+                f"-DTorch_DIR={torch}", "-DGRADWIRE_TESTS=OFF")
+
     def test_the_example_from_an_install_tree(self):
         installed = self.installed()
         program = self.consumer(ROOT / "examples", installed) / "mnist"

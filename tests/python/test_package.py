@@ -15,8 +15,10 @@ import unittest
 import unittest.mock
 import zipfile
 
+import torch.distributed as dist
+
 import gradwire
-from gradwire import _build, _check, _core, hooks
+from gradwire import _build, _check, _core, backend, hooks
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 # Libraries of the C and C++ runtime, of Python itself, and of PyTorch.
@@ -96,12 +98,30 @@ class Stubs(unittest.TestCase):
 class Release(unittest.TestCase):
     def test_another_pytorch_is_refused(self):
         with unittest.mock.patch.object(_build, "TORCH", "2.9.1"):
-            with self.assertRaisesRegex(ImportError, "built with PyTorch 2.9.1, but PyTorch.*"
-                                                     "install torch==2.9.1, or rebuild") as caught:
+            with self.assertRaisesRegex(ImportError, "built with PyTorch 2.9, but PyTorch.*"
+                                                     "install 'torch==2.9[.][*]', or rebuild") as caught:
                 _check.check_torch()
             # By name, pip would install the index's version.
             self.assertRegex(str(caught.exception), r"pip install [^:]* \. in its source folder")
         _check.check_torch()
+
+    def test_a_job_with_a_secret_does_not_start_in_an_open_store(self):
+        """A backend that the entry point has loaded."""
+        variables = {"GRADWIRE_SECRET": "s" * 32, "RANK": "0", "WORLD_SIZE": "1",
+                     "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+        store = dist.TCPStore("127.0.0.1", 0, 1, True)
+        with unittest.mock.patch.object(backend, "_was_loaded", False):
+            backend.load()
+            with unittest.mock.patch.dict(os.environ, variables):
+                with self.assertRaisesRegex(RuntimeError, 'admits anyone: add "import gradwire"'):
+                    dist.init_process_group("gradwire", store=store, rank=0, world_size=1)
+            dist.init_process_group("gradwire", store=store, rank=0, world_size=1)
+            dist.destroy_process_group()
+
+    def test_patch_releases_are_one(self):
+        built_for = _check.minor_release(_build.TORCH)
+        with unittest.mock.patch.object(_build, "TORCH", f"{built_for}.99+cu999"):
+            _check.check_torch()
 
 
 class Program(unittest.TestCase):
@@ -212,19 +232,21 @@ class Packages(unittest.TestCase):
 
     def test_isolated_build_is_for_the_pytorch_that_is_there(self):
         """The PyTorch that pip hides from the build, and would download again."""
-        self.assertIn(f"+torch{_check.release(_build.TORCH)}-cp", self.wheel().name)
+        self.assertIn(f"gradwire-{gradwire.__version__}-cp", self.wheel().name)
 
     def test_wheel(self):
         wheel = self.wheel("--no-build-isolation")
-        release = _check.release(_build.TORCH)
-        self.assertIn(f"{gradwire.__version__}+torch{release}-cp", wheel.name)
+        self.assertIn(f"gradwire-{gradwire.__version__}-cp", wheel.name)
         self.assertNotIn("none-any", wheel.name)
         site = self.folder / "site"
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(site)
             names = archive.namelist()
         metadata, = site.glob("*.dist-info/METADATA")
-        self.assertIn(f"Requires-Dist: torch=={release}", metadata.read_text())
+        self.assertIn("Requires-Dist: torch>=2.11\n", metadata.read_text())
+        entries, = site.glob("*.dist-info/entry_points.txt")
+        self.assertIn("[torch.distributed.backends]\ngradwire = gradwire.backend:load\n",
+                      entries.read_text().replace("gradwire=", "gradwire = "))
         for needed in ("gradwire/bin/gradwire", "gradwire/py.typed", "gradwire/_core.pyi"):
             self.assertIn(needed, names)
         self.assertEqual(sum(name.endswith(".so") for name in names), 1, names)
@@ -286,10 +308,12 @@ class SourcePackage(unittest.TestCase):
     def test_metadata(self):
         sys.path.insert(0, str(ROOT / "python/build"))
         import gradwire_metadata
-        release = _check.release(_build.TORCH)
-        self.assertEqual(gradwire_metadata.dynamic_metadata("version"),
-                         f"{_build.VERSION}+torch{release}")
-        self.assertEqual(gradwire_metadata.dynamic_metadata("dependencies"), [f"torch=={release}"])
+        self.assertEqual(gradwire_metadata.dynamic_metadata("version"), _build.VERSION)
+        self.assertEqual(gradwire_metadata.dynamic_metadata("dependencies"), ["torch>=2.11"])
+        with unittest.mock.patch.object(gradwire_metadata, "torch_release", lambda: "2.9.1"):
+            with self.assertRaisesRegex(RuntimeError, "2.11 or newer, but this Python has PyTorch "
+                                                      "2.9.1: pip install --upgrade torch"):
+                gradwire_metadata.dynamic_metadata("dependencies")
 
 
 if __name__ == "__main__":
