@@ -40,7 +40,8 @@ endif()
 
 # The oldest release that the sources support; setup.sh and gradwire_metadata.py read this line.
 set(GRADWIRE_OLDEST_TORCH 2.11)
-file(STRINGS ${Torch_DIR}/TorchConfigVersion.cmake torch_version REGEX "set\\(PACKAGE_VERSION \"[0-9]")
+file(STRINGS ${Torch_DIR}/TorchConfigVersion.cmake torch_version
+  REGEX "set\\(PACKAGE_VERSION \"[0-9]")
 string(REGEX MATCH "[0-9]+[.][0-9]+[.][0-9]+" torch_version "${torch_version}")
 if(torch_version VERSION_LESS GRADWIRE_OLDEST_TORCH)
   message(FATAL_ERROR "PyTorch ${torch_version} in ${Torch_DIR} is too old: gradwire needs PyTorch "

@@ -1,6 +1,6 @@
-"""Metadata of the package: its version, and the releases of PyTorch that it needs. A package is built
-for one minor release, which is checked when it is imported: with an upper bound pip would replace
-the user's PyTorch."""
+"""Metadata of the package: its version, and the releases of PyTorch that it needs. A package is
+built for one minor release, which is checked when it is imported: with an upper bound pip would
+replace the user's PyTorch."""
 
 import pathlib
 import re

@@ -98,8 +98,9 @@ class Stubs(unittest.TestCase):
 class Release(unittest.TestCase):
     def test_another_pytorch_is_refused(self):
         with unittest.mock.patch.object(_build, "TORCH", "2.9.1"):
-            with self.assertRaisesRegex(ImportError, "built with PyTorch 2.9, but PyTorch.*"
-                                                     "install 'torch==2.9[.][*]', or rebuild") as caught:
+            with self.assertRaisesRegex(
+                    ImportError, "built with PyTorch 2.9, but PyTorch.*install "
+                                 "'torch==2.9[.][*]', or rebuild") as caught:
                 _check.check_torch()
             # By name, pip would install the index's version.
             self.assertRegex(str(caught.exception), r"pip install [^:]* \. in its source folder")
