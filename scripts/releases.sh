@@ -11,6 +11,8 @@ readonly log=$folder/log
 
 say() { echo "releases: $*"; }
 
+version_in_setup() { sed -n "s/^readonly $1_version=//p" scripts/setup.sh; }  # NAME
+
 # Other constraints of the user would name another release.
 pip_install() {  # PYTHON ARGUMENT...
   PIP_CONSTRAINT=/dev/null "$1" -m pip install --quiet --disable-pip-version-check "${@:2}"
@@ -23,7 +25,9 @@ install() {  # RELEASE
   site=$folder/$1/headers
   [[ -x $python ]] || ${GRADWIRE_PYTHON:-.venv/bin/python} -m venv "$environment"
   if "$python" -c 'import torch' 2>/dev/null ||
-    { pip_install "$python" "torch==$1" numpy safetensors expecttest==0.3.0 &&
+    { pip_install "$python" "torch==$1" numpy safetensors \
+        "scikit-build-core==$(version_in_setup scikit_build_core)" \
+        "expecttest==$(version_in_setup expecttest)" &&
       "$python" -c 'import torch'; } >>"$log" 2>&1; then
     site=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
     return
