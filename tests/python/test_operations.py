@@ -275,6 +275,17 @@ class Movements(Case):
             for tensor, kind in zip(output, inputs):
                 self.same(tensor, kind[rank])
 
+    if hasattr(dist, "gather_single"):  # PyTorch 2.14.
+        def test_gather_single(self):
+            def run(_dtype, _count, inputs):
+                whole = torch.empty((self.size, *inputs[0].shape), dtype=inputs[0].dtype)
+                dist.gather_single(inputs[self.rank], whole if self.rank == ROOT else None,
+                                   dst=ROOT)
+                if self.rank == ROOT:
+                    for output, truth in zip(whole, inputs):
+                        self.same(output, truth)
+            self.every(run)
+
     def test_gather(self):
         def run(_dtype, _count, inputs):
             outputs = [torch.empty_like(tensor) for tensor in inputs]

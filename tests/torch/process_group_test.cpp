@@ -139,6 +139,20 @@ TEST(ProcessGroup, CoalescedListsOfOtherSizesAreAnError) {
   });
 }
 
+TEST(GroupOptions, ACopyHasAllOptions) {
+  GroupOptions options(std::chrono::milliseconds(1234));
+  options.codec = "int8";
+  options.port = 4321;
+  options.communicator.algorithm = "ring";
+  const auto copied = options.clone();
+  const auto* copy = dynamic_cast<const GroupOptions*>(copied.get());
+  ASSERT_NE(copy, nullptr);
+  EXPECT_EQ(copy->timeout, options.timeout);
+  EXPECT_EQ(copy->codec, "int8");
+  EXPECT_EQ(copy->port, 4321);
+  EXPECT_EQ(copy->communicator.algorithm, "ring");
+}
+
 TEST(ProcessGroup, SendsAndReceivesByTag) {
   run_on_loopback(2, [](const auto& group) {
     if (group->getRank() == 0) {

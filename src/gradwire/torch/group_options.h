@@ -19,6 +19,12 @@ struct GroupOptions final : c10d::Backend::Options {
   explicit GroupOptions(std::chrono::milliseconds operation_timeout = kBackendDefaultTimeout)
       : c10d::Backend::Options("gradwire", operation_timeout) {}
 
+  /// Returns a copy of all options, for a group that is split off. Overrides Options' from PyTorch
+  /// 2.14 on.
+  virtual c10::intrusive_ptr<c10d::Backend::Options> clone() const {
+    return c10::make_intrusive<GroupOptions>(*this);
+  }
+
   std::optional<std::string> interface;  ///< Comma-separated names or prefixes; one rail each.
   std::optional<std::string> secret;     ///< Shared secret that authenticates every connection.
   std::optional<int> port;               ///< Listening port of every rank; 0: free ports.

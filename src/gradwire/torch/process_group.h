@@ -88,6 +88,10 @@ class ProcessGroupGradwire : public c10d::Backend {
   /// On the root outputs[0][r] = inputs[0] of rank r; on other ranks `outputs` must be empty.
   WorkPointer gather(std::vector<TensorList>& outputs, TensorList& inputs,
                      const c10d::GatherOptions& opts) override;
+  /// On the root `output` is all inputs in the order of the ranks; on other ranks it is ignored.
+  /// Overrides Backend's from PyTorch 2.14 on.
+  virtual WorkPointer gather_single(at::Tensor& output, at::Tensor& input,
+                                    const c10d::GatherOptions& opts);
   /// outputs[0] = the root's inputs[0][this rank]; on other ranks `inputs` must be empty.
   WorkPointer scatter(TensorList& outputs, std::vector<TensorList>& inputs,
                       const c10d::ScatterOptions& opts) override;

@@ -266,6 +266,20 @@ WorkPointer ProcessGroupGradwire::gather(std::vector<TensorList>& outputs, Tenso
        .finish = [flat, list] { unflatten(flat, list); }});
 }
 
+WorkPointer ProcessGroupGradwire::gather_single(at::Tensor& output, at::Tensor& input,
+                                                const c10d::GatherOptions& opts) {
+  std::vector<TensorList> outputs;
+  TensorList inputs{input};
+  if (rank_ != opts.rootRank) return gather(outputs, inputs, opts);
+  const auto argument = name("gather_single", "output");
+  check_parts(output, input, size_, argument);
+  ContiguousCopies copies;
+  at::Tensor dense = copies.written(output, argument);
+  if (copies.any()) return copies.copy_back(gather_single(dense, input, opts), {output});
+  outputs.push_back(dense.view({-1}).tensor_split(size_));
+  return gather(outputs, inputs, opts);
+}
+
 WorkPointer ProcessGroupGradwire::scatter(TensorList& outputs, std::vector<TensorList>& inputs,
                                           const c10d::ScatterOptions& opts) {
   ContiguousCopies copies;
