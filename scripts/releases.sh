@@ -5,7 +5,7 @@
 # usage: scripts/releases.sh [RELEASE...]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-readonly folder=${GRADWIRE_RELEASES:-build-releases}  # Up to 6 GB for each release.
+readonly folder=build-releases  # Up to 6 GB for each release.
 readonly log=$folder/log
 (($#)) || set -- 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
 

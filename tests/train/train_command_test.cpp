@@ -181,6 +181,17 @@ TEST_F(TrainCommand, TrainsAnAsynchronousPipeline) {
   EXPECT_THAT(wrong.output, HasSubstr("did you mean \"spectrain\""));
 }
 
+TEST_F(TrainCommand, EvaluatesAnAsynchronousPipelineAfterEpochs) {
+  for (const std::string schedule : {"pipedream", "2bw"}) {
+    const auto finished =
+        train({"-n", "2", "--output", folder / schedule, "--set", "mesh.pipeline=2", "--set",
+               "pipeline.schedule=" + schedule, "--set", "evaluate_every=1", "--set", "epochs=3"});
+    ASSERT_EQ(finished.status, 0) << finished.output;
+    const auto record = nlohmann::json::parse(content(schedule + "/run.json"));
+    EXPECT_EQ(record["tests"]["step"], nlohmann::json({10, 20, 30})) << schedule;
+  }
+}
+
 TEST_F(TrainCommand, ResumesAHybridInAnotherLayout) {
   const std::vector<std::string> settings{
       "--set", "checkpoint_every=10", "--set", "optimizer.name=adam", "--set", "model.dropout=0"};

@@ -18,6 +18,7 @@ namespace gradwire::bootstrap {
 /// system (no route).
 Result<std::vector<RailEndpoint>> choose_local_rails(const std::string& wanted,
                                                      const net::SocketAddress& master);
+
 /// Returns the address by which other hosts reach this one, if its own name `master` is a loopback
 /// address here, as with Debian's "127.0.1.1 NAME" in /etc/hosts: that of the default route, or of
 /// the only interface. Otherwise "", also if `master` is itself an address, or there is none.

@@ -109,8 +109,8 @@ void MeshBuilder::add_connection(AuthenticatedConnection connection) {
   disconnected_.erase(claims.from);
 }
 
-/// A rank connects from the address on which it listens. NAT replaces it, and lets nobody connect
-/// to the original from outside.
+/// A rank connects from the address on which it listens. A NAT router replaces that address, and
+/// hosts beyond the router cannot connect to the original one.
 void MeshBuilder::warn_of_nat(const Claims& claims, const net::SocketAddress& from) {
   const RankEndpoint& endpoint = endpoint_of(claims.from);
   const auto& own = endpoint.rails[static_cast<std::size_t>(claims.rail)].address;

@@ -99,8 +99,8 @@ class MeshBuilder {
   std::map<Rank, Time> disconnected_;
   std::size_t watch_index_ = 0;
   Time next_check_ = {};
-  bool warned_ = false;  ///< Packets leave by the wrong interface; warn once.
-  std::set<Rank> behind_nat_;
+  bool warned_ = false;        ///< Packets leave by the wrong interface; warn once.
+  std::set<Rank> behind_nat_;  ///< Ranks that have been warned of.
   HandshakeServer handshakes_;
 };
 

@@ -125,7 +125,7 @@ class Trainer {
     if (context_.progress != nullptr) context_.progress->end_line();
     model_->synchronize_buffers();
     auto summary = summarize(evaluate_on(test));
-    recorder_.test(test_of(summary));
+    record_test(summary);
     summary.checkpoint = write_checkpoint();
     // No rank may leave while another is still in the last collective, or before the model is
     // saved.
@@ -199,19 +199,23 @@ class Trainer {
   void evaluate_after(std::int64_t epoch, const DataSet& test) {
     model_->finish();
     const double sent_before = sent();
-    std::optional<MeanParameters> mean;  // Of local steps.
+    std::optional<MeanParameters> mean;  // With local steps, the ranks have different models.
     if (local_) mean.emplace(group_, whole_->module()->parameters());
-    const auto summary = summarize(evaluate_on(test));
+    const Evaluation result = evaluate_on(test);
     mean.reset();
     meter_.exclude_sent(sent() - sent_before);
-    recorder_.test(test_of(summary));
+    const report::TrainingSummary tested{.test_accuracy = result.accuracy,
+                                         .test_loss = result.loss,
+                                         .test_images = result.images,
+                                         .characters_per_sample = characters_per_sample()};
+    record_test(tested);
     if (context_.progress == nullptr) return;
     context_.progress->print(fmt::format("epoch {}/{}  test accuracy {}", epoch + 1, config_.epochs,
-                                         report::test_text(summary)));
+                                         report::test_text(tested)));
   }
 
-  report::RunTest test_of(const report::TrainingSummary& summary) const {
-    return {.steps = done_, .loss = summary.test_loss, .accuracy = summary.test_accuracy};
+  void record_test(const report::TrainingSummary& tested) {
+    recorder_.test({.steps = done_, .loss = tested.test_loss, .accuracy = tested.test_accuracy});
   }
 
   void stop_if_asked() {
@@ -374,7 +378,7 @@ class Trainer {
     return record;
   }
 
-  /// Measures the memory of training, without evaluation.
+  /// Measures the memory of training, without the last evaluation.
   void measure_memory() {
     memory_ = max_peak(group_, context_.memory);
     if (context_.memory != nullptr) {

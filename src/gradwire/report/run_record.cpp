@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <iterator>
 #include <limits>
 
 #include <fmt/format.h>
@@ -94,9 +93,8 @@ RunRecord continued(const RunRecord& earlier, RunRecord record) {
   add(record, std::numeric_limits<std::int64_t>::max());
   record.steps = log.steps();
   record.every = every * log.every();
-  const auto before = [first](const RunTest& test) { return test.steps <= first; };
-  std::vector<RunTest> tests;
-  std::ranges::copy_if(earlier.tests, std::back_inserter(tests), before);
+  std::vector<RunTest> tests = earlier.tests;
+  std::erase_if(tests, [first](const RunTest& test) { return test.steps > first; });
   record.tests.insert(record.tests.begin(), tests.begin(), tests.end());
   record.epoch_seconds.insert(record.epoch_seconds.begin(), earlier.epoch_seconds.begin(),
                               earlier.epoch_seconds.end());
@@ -129,13 +127,19 @@ std::int64_t whole(JsonFields& fields, std::string_view key, double least = 0) {
   return static_cast<std::int64_t>(value);
 }
 
-/// Reads a list of `size` numbers, none missing or below `least`.
-std::vector<double> column(JsonFields& fields, std::string_view key, std::size_t size,
-                           double least) {
+/// Reads a list of `size` numbers; NaN for those that are null.
+std::vector<double> numbers(JsonFields& fields, std::string_view key, std::size_t size) {
   auto values = fields.numbers(key);
   if (values.size() != size) {
     fields.refuse(key, fmt::format("a list of {} numbers, as in the other columns", size));
   }
+  return values;
+}
+
+/// Reads a list of `size` numbers, none missing or below `least`.
+std::vector<double> column(JsonFields& fields, std::string_view key, std::size_t size,
+                           double least) {
+  auto values = numbers(fields, key, size);
   const auto wrong = [least](double value) { return !(value >= least && value <= kMany); };
   if (std::ranges::any_of(values, wrong)) {
     fields.refuse(key, fmt::format("a list of numbers from {} to {}", least, kMany));
@@ -185,22 +189,14 @@ TrainingSummary summary_of(JsonFields fields) {
   return summary;
 }
 
-/// Reads a list of `size` numbers, of which some are unknown. If it is missing, all are.
-std::vector<double> optional_column(JsonFields& fields, std::string_view key, std::size_t size) {
-  if (!fields.has(key)) return std::vector<double>(size, std::numeric_limits<double>::quiet_NaN());
-  auto values = fields.numbers(key);
-  if (values.size() != size) {
-    fields.refuse(key, fmt::format("a list of {} numbers, as in the other columns", size));
-  }
-  return values;
-}
-
 void read_steps(JsonFields fields, RunRecord& record) {
   record.every = std::max<std::int64_t>(whole(fields, "every"), 1);
   const auto loss = fields.numbers("loss");
   const std::size_t count = loss.size();
   const auto step = column(fields, "step", count, 0);
-  const auto rate = optional_column(fields, "learning_rate", count);
+  const auto rate = fields.has("learning_rate")
+                        ? numbers(fields, "learning_rate", count)
+                        : std::vector<double>(count, RunStep().learning_rate);
   const auto compute = column(fields, "compute_s", count, -kMany);
   const auto exposed = column(fields, "exposed_s", count, 0);
   const auto data = column(fields, "data_s", count, 0);

@@ -20,7 +20,7 @@ struct RunStep {
   double compute = 0;     ///< T_s: the rest of the step.
   double exposed = 0;     ///< T_c: waiting for communication not hidden behind compute.
   double data = 0;        ///< Waiting for the next batch.
-  /// Of the optimizer's first parameter group; NaN: unknown.
+  /// The rate of the optimizer's first parameter group; NaN: unknown.
   double learning_rate = std::numeric_limits<double>::quiet_NaN();
 
   double seconds() const { return compute + exposed + data; }

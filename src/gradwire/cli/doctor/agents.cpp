@@ -86,7 +86,8 @@ const char* remedy_for_failed_start(const std::string& errors) {
 Agents::Agents(const LaunchOptions& options, const JobPlan& plan, const Clock& clock)
     : clock_(clock),
       greeting_("gradwire-doctor-runs-" + plan.run),
-      program_(options.program.front()) {
+      program_(options.program.front()),
+      rsh_(options.rsh) {
   // Writing to a shell that has ended must not kill this process.
   ::signal(SIGPIPE, SIG_IGN);
   for (const RankPlan& rank : plan.ranks) start(options, rank);
@@ -249,11 +250,12 @@ void Agents::explain(const Agent& agent, HostReport& report) const {
   } else if (!agent.greeted) {
     report.failure =
         fmt::format("\"{}\" failed with status {}{}", agent.command, agent.status, said);
-    report.remedy =
-        agent.command.starts_with("ssh ") && agent.status == kSshFailed
-            ? remedy_for_ssh("ssh", agent.name)
-            : "the remote shell must work without prompts: check the host's name, its address, and "
-              "that your key is authorized there, or name another remote shell with --rsh";
+    report.remedy = remedy_for_ssh(rsh_, agent.name, agent.status);
+    if (report.remedy.empty()) {
+      report.remedy =
+          "the remote shell must work without prompts: check the host's name, its address, and "
+          "that your key is authorized there, or name another remote shell with --rsh";
+    }
   } else if (agent.status == kNotFound || agent.status == kCannotRun) {
     report.failure = fmt::format("{} cannot be run there{}", program_, said);
     report.remedy = remedy_for_failed_start(agent.errors);

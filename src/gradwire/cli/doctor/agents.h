@@ -75,6 +75,7 @@ class Agents final : public bootstrap::Store {
   const Clock& clock_;
   std::string greeting_;
   std::string program_;
+  std::vector<std::string> rsh_;
   std::vector<Agent> agents_;
   std::map<std::string, std::string> entries_;
 };

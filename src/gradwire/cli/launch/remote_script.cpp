@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "gradwire/bootstrap/failure_report.h"
 #include "gradwire/cli/launch/process.h"
@@ -150,11 +151,14 @@ std::string report_line(const std::string& run) {
   return "gradwire-rank-failed-" + run;
 }
 
-std::string remedy_for_ssh(const std::string& ssh, const std::string& host) {
+std::string remedy_for_ssh(const std::vector<std::string>& rsh, const std::string& host,
+                           int status) {
+  constexpr int kSshFailed = 255;
+  if (rsh.front() != "ssh" || status != kSshFailed) return "";
   return fmt::format(
       "\"{0} {1} true\" must work without a question: check the host's name; ssh-copy-id {1} "
       "authorizes your key there, ssh-keyscan {1} >> ~/.ssh/known_hosts accepts its host key",
-      ssh, host);
+      fmt::join(rsh, " "), host);
 }
 
 std::string control_line(int signal, const std::string& process) {

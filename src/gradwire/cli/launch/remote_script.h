@@ -54,11 +54,10 @@ inline constexpr const char* kForwardStdin =
     "the remote shell must run the given command and forward its standard input (docker exec -i, "
     "not ssh -n)";
 
-/// The exit status of ssh if it failed itself.
-inline constexpr int kSshFailed = 255;
-
-/// Returns what mends that. `ssh`: the remote shell with its options.
-std::string remedy_for_ssh(const std::string& ssh, const std::string& host);
+/// Returns what mends it if the remote shell, given with its options, is ssh and `status` says that
+/// ssh itself failed; else "".
+std::string remedy_for_ssh(const std::vector<std::string>& rsh, const std::string& host,
+                           int status);
 
 /// Returns a control line for the script.
 std::string control_line(int signal, const std::string& process);

@@ -322,11 +322,10 @@ std::string Supervisor::why_never_ran(const RankProcess& rank) const {
         "had not started the rank after {:.3g} s: does the host answer? (--start-timeout)",
         std::chrono::duration<double>(shell_wait_).count());
   }
-  const std::string rsh = fmt::format("{}", fmt::join(options_.rsh, " "));
   const std::string& host = rank.plan().host.name;
-  if (rsh.starts_with("ssh") && rank.exit_status()->status == kSshFailed)
-    how += "; " + remedy_for_ssh(rsh, host);
-  return fmt::format("\"{} {} sh\" {}", rsh, host, how);
+  const auto remedy = remedy_for_ssh(options_.rsh, host, rank.exit_status()->status);
+  if (!remedy.empty()) how += "; " + remedy;
+  return fmt::format("\"{} {} sh\" {}", fmt::join(options_.rsh, " "), host, how);
 }
 
 bool Supervisor::was_stopped(const RankProcess& rank) const {

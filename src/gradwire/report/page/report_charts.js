@@ -23,12 +23,6 @@ const reportCharts = (() => {
   const legendLines = (runs) =>
     Math.ceil(runs.reduce((sum, run) => sum + 45 + 6.5 * run.name.length, 0) / 1080);
 
-  const stepAxis = (look) => axis(look, {
-    type: "value", name: "step", min: "dataMin", max: "dataMax",
-    axisLabel: { color: look.faint, hideOverlap: true,
-      formatter: (step) => Math.round(step).toLocaleString("en") },
-  });
-
   const fine = (value) => (missing(value) ? "–" : String(Number(value.toPrecision(5))));
 
   // Also logarithmic, if a loss falls so far that its end is a line on the linear axis.
@@ -40,78 +34,69 @@ const reportCharts = (() => {
 
   function loss(runs, scale = "value") {
     return {
-      title: `Training loss by step${scale === "log" ? ", logarithmic" : ""}`,
-      height: 380 + legendLines(runs) * 18,
-      option: (look) => ({
-        ...base(look),
-        grid: { ...base(look).grid, top: 30 + legendLines(runs) * 18 },
-        xAxis: stepAxis(look),
-        yAxis: upright(look, { type: scale, name: "loss of a step", scale: true }),
-        series: runs.map((run, index) => ({
-          name: run.name, type: "line", symbol: "none",
-          color: color(run.index),
-          lineStyle: { type: dash(run.index), width: lineWidth(index, runs.length) },
-          data: run.loss.step.map((step, i) => [step, run.loss.loss[i]]),
-        })),
-        dataZoom: [{ type: "inside" }],
-      }),
+      ...curves(runs, `Training loss by step${scale === "log" ? ", logarithmic" : ""}`, 380,
+        { type: scale, name: "loss of a step", scale: true },
+        (run) => pairs(run.loss.step, run.loss.loss)),
       head: ["run", "first", "last", "minimum", "maximum difference from the first run",
         "steps not finite"],
       rows: runs.map((run) => [
         run.name, fine(run.loss.loss[0]), fine(run.loss.loss.at(-1)),
         run.loss.loss.length ? fine(Math.min(...run.loss.loss)) : "–",
         text("number", run.loss_difference), String(run.loss.not_finite)]),
+    };
+  }
+
+  // A chart of one curve for each run. `points(run)`: pairs of a step and a value; `more`:
+  // properties of each curve.
+  function curves(runs, title, height, yAxis, points, more = {}) {
+    return {
+      title,
+      height: height + legendLines(runs) * 18,
+      option: (look) => ({
+        ...base(look),
+        grid: { ...base(look).grid, top: 30 + legendLines(runs) * 18 },
+        xAxis: axis(look, {
+          type: "value", name: "step", min: "dataMin", max: "dataMax",
+          axisLabel: { color: look.faint, hideOverlap: true,
+            formatter: (step) => Math.round(step).toLocaleString("en") },
+        }),
+        yAxis: upright(look, yAxis),
+        series: runs.map((run, index) => ({
+          name: run.name, type: "line", symbol: "none", color: color(run.index),
+          lineStyle: { type: dash(run.index), width: lineWidth(index, runs.length) },
+          data: points(run), ...more,
+        })),
+        dataZoom: [{ type: "inside" }],
+      }),
       open: true,
     };
   }
 
-  // Of evaluations during the training.
+  const pairs = (steps, values) => steps.map((step, i) => [step, values[i]]);
+
+  // Evaluations during the training.
   function testLosses(runs) {
     const best = ({ tests }) =>
       tests.loss.indexOf(Math.min(...tests.loss.filter((loss) => !missing(loss))));
     return {
-      title: "Test loss by step",
-      height: 300 + legendLines(runs) * 18,
-      option: (look) => ({
-        ...base(look),
-        grid: { ...base(look).grid, top: 30 + legendLines(runs) * 18 },
-        xAxis: stepAxis(look),
-        yAxis: upright(look, { name: "test loss", scale: true }),
-        series: runs.map((run, index) => ({
-          name: run.name, type: "line", symbol: "circle", symbolSize: 5, color: color(run.index),
-          lineStyle: { type: dash(run.index), width: lineWidth(index, runs.length) },
-          data: run.tests.step.map((step, i) => [step, run.tests.loss[i]]),
-        })),
-      }),
+      ...curves(runs, "Test loss by step", 300, { name: "test loss", scale: true },
+        ({ tests }) => pairs(tests.step, tests.loss), { symbol: "circle", symbolSize: 5 }),
       head: ["run", "evaluations", "last", "minimum", "after step", "accuracy there"],
       rows: runs.map((run) => [
         run.name, String(run.tests.step.length), fine(run.tests.loss.at(-1)),
         fine(run.tests.loss[best(run)]), String(run.tests.step[best(run)] ?? "–"),
         text("percent", run.tests.accuracy[best(run)])]),
-      open: true,
     };
   }
 
   function learningRates(runs) {
     const rates = (run) => run.loss.learning_rate;
     return {
-      title: "Learning rate by step",
-      height: 300 + legendLines(runs) * 18,
-      option: (look) => ({
-        ...base(look),
-        grid: { ...base(look).grid, top: 30 + legendLines(runs) * 18 },
-        xAxis: stepAxis(look),
-        yAxis: upright(look, { name: "learning rate", min: 0 }),
-        series: runs.map((run, index) => ({
-          name: run.name, type: "line", symbol: "none", color: color(run.index),
-          lineStyle: { type: dash(run.index), width: lineWidth(index, runs.length) },
-          data: run.loss.step.map((step, i) => [step, rates(run)[i]]),
-        })),
-      }),
+      ...curves(runs, "Learning rate by step", 300, { name: "learning rate", min: 0 },
+        (run) => pairs(run.loss.step, rates(run))),
       head: ["run", "first", "maximum", "last"],
       rows: runs.map((run) => [
         run.name, fine(rates(run)[0]), fine(most(rates(run))), fine(rates(run).at(-1))]),
-      open: true,
     };
   }
 
