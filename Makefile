@@ -97,7 +97,7 @@ pytorch-suite:
 clients:
 	@scripts/setup.sh build test
 	@$(CONFIGURE)
-	@$(COMPILE) --target gradwire_core_module
+	@$(COMPILE) --target gradwire_package
 	@scripts/clients.sh $(BUILD)
 
 learning: build

@@ -90,6 +90,7 @@ if(GRADWIRE_TORCH)
   target_link_libraries(gradwire_everything INTERFACE gradwire_core torch)
 endif()
 
+install(TARGETS gradwire_shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(TARGET gradwire-torch)  # In the Python package, and as a separate program.
   gradwire_search_path(gradwire-torch "$ORIGIN/../../torch/lib")
   if(NOT SKBUILD)
@@ -99,7 +100,7 @@ endif()
 foreach(program gradwire gradwire-torch)
   if(TARGET ${program})
     install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-    gradwire_search_path(${program} "$ORIGIN/../lib")
+    gradwire_search_path(${program} "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
   endif()
 endforeach()
 

@@ -14,11 +14,15 @@ function(gradwire_search_path target)
   set_property(TARGET ${target} APPEND PROPERTY INSTALL_RPATH ${ARGN})
 endfunction()
 
-# gradwire_layer(NAME [TORCH] [USES layer...]): a static library gradwire_NAME of all of
-# src/gradwire/NAME.
+# gradwire_layer(NAME [TORCH [FROM TORCH_TARGET]] [FOLDER FOLDER] [USES layer...]): a static library
+# gradwire_NAME of all of src/gradwire/FOLDER (default: NAME).
 function(gradwire_layer name)
-  cmake_parse_arguments(arg "TORCH" "" "USES" ${ARGN})
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/gradwire/${name}/*.cpp)
+  cmake_parse_arguments(arg "TORCH" "FROM;FOLDER" "USES" ${ARGN})
+  set(folder ${name})
+  if(arg_FOLDER)
+    set(folder ${arg_FOLDER})
+  endif()
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/gradwire/${folder}/*.cpp)
   if(NOT sources)
     return()
   endif()
@@ -28,7 +32,7 @@ function(gradwire_layer name)
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src> $<INSTALL_INTERFACE:include>)
   target_compile_features(gradwire_${name} PUBLIC cxx_std_20)
   target_link_libraries(gradwire_${name} PUBLIC tl::expected
-    PRIVATE $<BUILD_INTERFACE:gradwire_warnings> fmt::fmt spdlog::spdlog
+    PRIVATE $<BUILD_INTERFACE:gradwire_warnings> ${GRADWIRE_FMT}
     OpenSSL::SSL OpenSSL::Crypto nlohmann_json::nlohmann_json Threads::Threads)
   foreach(used ${arg_USES})
     if(TARGET gradwire_${used})
@@ -36,10 +40,11 @@ function(gradwire_layer name)
     endif()
   endforeach()
   if(arg_TORCH)
-    gradwire_use_torch(gradwire_${name})
+    gradwire_use_torch(gradwire_${name} ${arg_FROM})
     gradwire_compile_together(gradwire_${name})
     gradwire_compile_quickly(gradwire_${name})  # libtorch does the computing.
   else()
+    set_property(GLOBAL APPEND PROPERTY GRADWIRE_LAYERS gradwire_${name})
     gradwire_use_common_headers(gradwire_${name})
   endif()
 endfunction()
@@ -76,22 +81,27 @@ function(gradwire_use_common_headers target)
     gradwire_precompile(gradwire_common_headers <algorithm> <chrono> <filesystem> <functional> <map>
       <memory> <optional> <string> <thread> <vector> <fmt/format.h>)
     target_compile_features(gradwire_common_headers PRIVATE cxx_std_20)
-    target_link_libraries(gradwire_common_headers PRIVATE gradwire_warnings fmt::fmt)
+    target_link_libraries(gradwire_common_headers PRIVATE gradwire_warnings ${GRADWIRE_FMT})
   endif()
   gradwire_precompiled_from(${target} gradwire_common_headers)
 endfunction()
 
-# gradwire_use_torch(TARGET): links libtorch, with its headers precompiled once for all targets,
-# because parsing them takes 20 s per file. All flags that affect a precompiled header must be
-# identical, hence -fPIC in programs too.
+# gradwire_use_torch(TARGET [TORCH]): links libtorch, the imported target TORCH (default: torch),
+# with its headers precompiled once for all targets, because parsing them takes 20 s per file. All
+# flags that affect a precompiled header must be identical, hence -fPIC in programs too.
 function(gradwire_use_torch target)
-  if(NOT TARGET gradwire_torch_headers)
-    gradwire_precompile(gradwire_torch_headers
-      <torch/torch.h> <torch/csrc/distributed/c10d/ProcessGroup.hpp> <fmt/format.h>)
-    _gradwire_torch_flags(gradwire_torch_headers)
+  set(torch torch)
+  if(ARGC GREATER 1)
+    set(torch ${ARGV1})
   endif()
-  _gradwire_torch_flags(${target})
-  gradwire_precompiled_from(${target} gradwire_torch_headers)
+  set(headers gradwire_${torch}_headers)
+  if(NOT TARGET ${headers})
+    gradwire_precompile(${headers}
+      <torch/torch.h> <torch/csrc/distributed/c10d/ProcessGroup.hpp> <fmt/format.h>)
+    _gradwire_torch_flags(${headers} ${torch})
+  endif()
+  _gradwire_torch_flags(${target} ${torch})
+  gradwire_precompiled_from(${target} ${headers})
 endfunction()
 
 # gradwire_compile_together(TARGET): compiles several files as one, because headers of libtorch take
@@ -116,11 +126,12 @@ function(gradwire_without_torch)
                               SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
-function(_gradwire_torch_flags target)
+function(_gradwire_torch_flags target torch)
   target_compile_features(${target} PUBLIC cxx_std_20)
-  target_include_directories(${target} SYSTEM PUBLIC "$<BUILD_INTERFACE:${TORCH_INCLUDE_DIRS}>")
-  target_link_libraries(${target} PUBLIC torch PRIVATE $<BUILD_INTERFACE:gradwire_warnings>
-    fmt::fmt spdlog::spdlog Threads::Threads)
+  get_target_property(includes ${torch} INTERFACE_INCLUDE_DIRECTORIES)
+  target_include_directories(${target} SYSTEM PUBLIC "$<BUILD_INTERFACE:${includes}>")
+  target_link_libraries(${target} PUBLIC ${torch} PRIVATE $<BUILD_INTERFACE:gradwire_warnings>
+    ${GRADWIRE_FMT} Threads::Threads)
   # libtorch's include folder has a newer fmt than the system's library. Header-only fmt is in a
   # namespace of its version, so that the two never clash.
   target_compile_definitions(${target} PRIVATE FMT_HEADER_ONLY)

@@ -40,38 +40,49 @@ endif()
 
 # The oldest release that the sources support; setup.sh and gradwire_metadata.py read this line.
 set(GRADWIRE_OLDEST_TORCH 2.11)
-file(STRINGS ${Torch_DIR}/TorchConfigVersion.cmake torch_version
-  REGEX "set\\(PACKAGE_VERSION \"[0-9]")
-string(REGEX MATCH "[0-9]+[.][0-9]+[.][0-9]+" torch_version "${torch_version}")
-if(torch_version VERSION_LESS GRADWIRE_OLDEST_TORCH)
-  message(FATAL_ERROR "PyTorch ${torch_version} in ${Torch_DIR} is too old: gradwire needs PyTorch "
-    "${GRADWIRE_OLDEST_TORCH} or newer (pip install --upgrade torch), or builds the layers without "
-    "libtorch: -DGRADWIRE_TORCH=OFF.")
-endif()
-unset(torch_version)
+
+# gradwire_torch_release(FOLDER OUT): sets OUT to the minor release (2.13) of the package in FOLDER.
+function(gradwire_torch_release folder out)
+  file(STRINGS ${folder}/share/cmake/Torch/TorchConfigVersion.cmake version
+    REGEX "set\\(PACKAGE_VERSION \"[0-9]")
+  string(REGEX MATCH "[0-9]+[.][0-9]+[.][0-9]+" version "${version}")
+  if(version VERSION_LESS GRADWIRE_OLDEST_TORCH)
+    message(FATAL_ERROR "PyTorch ${version} in ${folder} is too old: gradwire needs PyTorch "
+      "${GRADWIRE_OLDEST_TORCH} or newer (pip install --upgrade torch), or builds the layers without "
+      "libtorch: -DGRADWIRE_TORCH=OFF.")
+  endif()
+  string(REGEX MATCH "[0-9]+[.][0-9]+" version "${version}")
+  set(${out} ${version} PARENT_SCOPE)
+endfunction()
+
+# gradwire_import_torch(TARGET FOLDER): the CPU part of the PyTorch package in FOLDER.
+function(gradwire_import_torch target folder)
+  add_library(${target}_c10 SHARED IMPORTED GLOBAL)
+  set_target_properties(${target}_c10 PROPERTIES IMPORTED_LOCATION ${folder}/lib/libc10.so)
+  add_library(${target} SHARED IMPORTED GLOBAL)
+  set_target_properties(${target} PROPERTIES
+    IMPORTED_LOCATION ${folder}/lib/libtorch_cpu.so
+    INTERFACE_INCLUDE_DIRECTORIES "${folder}/include;${folder}/include/torch/csrc/api/include"
+    INTERFACE_COMPILE_DEFINITIONS "USE_DISTRIBUTED;USE_C10D_GLOO;USE_RPC;USE_TENSORPIPE"
+    INTERFACE_LINK_LIBRARIES ${target}_c10
+    # References of libtorch_cpu to the CUDA runtime stay undefined here; it finds the runtime.
+    INTERFACE_LINK_OPTIONS -Wl,--allow-shlib-undefined)
+endfunction()
+
+cmake_path(SET GRADWIRE_TORCH_FOLDER NORMALIZE ${Torch_DIR}/../../..)
+gradwire_torch_release(${GRADWIRE_TORCH_FOLDER} GRADWIRE_TORCH_RELEASE)
 
 # With a wheel built for CUDA (PyPI's only one for x86-64), find_package(Torch) requires a complete
 # CUDA toolkit. gradwire needs only the CPU part, which works without one.
-cmake_path(SET torch_root NORMALIZE ${Torch_DIR}/../../..)
-if(NOT EXISTS ${torch_root}/lib/libtorch_cuda.so)
+if(NOT EXISTS ${GRADWIRE_TORCH_FOLDER}/lib/libtorch_cuda.so)
   set(level_before "${CMAKE_MESSAGE_LOG_LEVEL}")
   set(CMAKE_MESSAGE_LOG_LEVEL ERROR)  # It warns of a static kineto, which only static builds have.
   find_package(Torch REQUIRED)
   set(CMAKE_MESSAGE_LOG_LEVEL "${level_before}")
   unset(level_before)
 else()
-  message(STATUS "PyTorch in ${torch_root} is built with CUDA: using its CPU part")
-  set(TORCH_INCLUDE_DIRS ${torch_root}/include ${torch_root}/include/torch/csrc/api/include)
-  add_library(c10 SHARED IMPORTED)
-  set_target_properties(c10 PROPERTIES IMPORTED_LOCATION ${torch_root}/lib/libc10.so)
-  add_library(torch SHARED IMPORTED)
-  set_target_properties(torch PROPERTIES
-    IMPORTED_LOCATION ${torch_root}/lib/libtorch_cpu.so
-    INTERFACE_INCLUDE_DIRECTORIES "${TORCH_INCLUDE_DIRS}"
-    INTERFACE_COMPILE_DEFINITIONS "USE_DISTRIBUTED;USE_C10D_GLOO;USE_RPC;USE_TENSORPIPE"
-    INTERFACE_LINK_LIBRARIES c10
-    # References of libtorch_cpu to the CUDA runtime stay undefined here; it finds the runtime.
-    INTERFACE_LINK_OPTIONS -Wl,--allow-shlib-undefined)
+  message(STATUS "PyTorch in ${GRADWIRE_TORCH_FOLDER} is built with CUDA: using its CPU part")
+  gradwire_import_torch(torch ${GRADWIRE_TORCH_FOLDER})
+  get_target_property(TORCH_INCLUDE_DIRS torch INTERFACE_INCLUDE_DIRECTORIES)
   set(TORCH_LIBRARIES torch)
 endif()
-unset(torch_root)

@@ -41,8 +41,7 @@ build() {  # RELEASE
   cmake -S . -B "$folder/$1/build" -G Ninja -DGRADWIRE_TESTS=OFF \
     -DGRADWIRE_PYTHON="$PWD/${python:-.venv/bin/python}" \
     -DTorch_DIR="$(realpath "$site")/torch/share/cmake/Torch" >>"$log" 2>&1 &&
-    cmake --build "$folder/$1/build" --target gradwire_core_module gradwire gradwire-torch \
-      >>"$log" 2>&1
+    cmake --build "$folder/$1/build" --target gradwire_package >>"$log" 2>&1
 }
 
 # Runs the programs one after another; prints those that fail.

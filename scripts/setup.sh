@@ -49,7 +49,7 @@ fail() { printf 'setup: %s\n' "$@" >&2; exit 1; }
 # --- packages of the distribution ---
 
 declare -A packages=(
-  [build]="g++ cmake ninja-build ccache libfmt-dev libspdlog-dev nlohmann-json3-dev libcli11-dev
+  [build]="g++ cmake ninja-build ccache libfmt-dev nlohmann-json3-dev libcli11-dev
            libexpected-dev libssl-dev libisal-dev libxxhash-dev zlib1g-dev python3
            python3-venv"
   [demo]="dataset-fashion-mnist"

@@ -11,7 +11,7 @@
 #include "gradwire/checkpoint/checkpoint_folder.h"
 #include "gradwire/checkpoint/checkpoint_reader.h"
 #include "gradwire/checkpoint/consolidate.h"
-#include "gradwire/train/checkpoint/safetensors.h"
+#include "gradwire/torch/safetensors_types.h"
 
 namespace gradwire::python {
 

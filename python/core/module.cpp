@@ -15,7 +15,7 @@
 #include "gradwire/schedule/catalogue.h"
 #include "gradwire/torch/init.h"
 #include "gradwire/torch/staged_process_group.h"
-#include "gradwire/train/data_parallel/codec_hook.h"
+#include "gradwire/torch/codec_hook.h"
 
 namespace gradwire::python {
 

@@ -8,7 +8,7 @@
 
 #include "gradwire/torch/process_group.h"
 #include "gradwire/trace/trace_session.h"
-#include "gradwire/train/data_parallel/codec_hook.h"
+#include "gradwire/torch/codec_hook.h"
 
 namespace gradwire::python {
 

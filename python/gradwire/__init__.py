@@ -13,9 +13,9 @@ training steps; `python -m gradwire` is the program.
 """
 
 from gradwire._build import VERSION as __version__
-from gradwire._check import check_torch
+from gradwire._check import module_folder
 
-check_torch()
+__path__.append(module_folder())  # Has _core.
 
 from gradwire import hooks, pipeline, rendezvous, tools  # noqa: E402
 from gradwire.backend import Options, backend_of, register  # noqa: E402

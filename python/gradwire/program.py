@@ -1,5 +1,6 @@
 """Finds and runs the gradwire program."""
 
+import importlib.metadata
 import json
 import os
 import pathlib
@@ -11,30 +12,24 @@ from typing import Any, NoReturn
 
 
 def path() -> str:
-    """Returns the program's path: $GRADWIRE_PROGRAM, otherwise that of the wheel, of the build tree
-    of this package, or the first on PATH. Raises FileNotFoundError that lists them."""
-    here = pathlib.Path(__file__).absolute().parent
-    for candidate in (os.environ.get("GRADWIRE_PROGRAM"), here / "bin" / "gradwire"):
+    """Returns the program's path: $GRADWIRE_PROGRAM, otherwise that of this package, or the first on
+    PATH. Raises FileNotFoundError that lists them."""
+    own = pathlib.Path(__file__).absolute().parent / "bin" / "gradwire"
+    for candidate in (os.environ.get("GRADWIRE_PROGRAM"), own, shutil.which("gradwire")):
         if candidate and os.access(candidate, os.X_OK):
             return str(candidate)
-    build = pathlib.Path(os.path.abspath(_core_file())).parent.parent.parent / "bin" / "gradwire"
-    for candidate in (build, shutil.which("gradwire")):
-        if candidate and os.access(candidate, os.X_OK):
-            return str(candidate)
-    raise FileNotFoundError(f"no gradwire program found in {here / 'bin'}, at {build}, "
-                            "or on PATH; set GRADWIRE_PROGRAM")
-
-
-def _core_file() -> str:
-    from gradwire import _core
-
-    return _core.__file__
+    raise FileNotFoundError(f"no gradwire program found at {own} or on PATH; set GRADWIRE_PROGRAM")
 
 
 def environment() -> dict[str, str]:
-    """Returns this environment, such that ranks started by the program find this `python`."""
+    """Returns this environment, such that ranks started by the program find this `python`, and the
+    program knows this Python's PyTorch, for which `gradwire train` must be built."""
     changed = dict(os.environ)
     changed["PATH"] = os.path.dirname(sys.executable) + os.pathsep + changed.get("PATH", "")
+    try:
+        changed["GRADWIRE_TORCH_INSTALLED"] = importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        pass
     return changed
 
 

@@ -1,27 +1,33 @@
 #pragma once
 
-#include <memory>
-#include <sstream>
+#include <mutex>
 #include <string>
 
-#include <spdlog/sinks/ostream_sink.h>
-#include <spdlog/spdlog.h>
+#include "gradwire/base/log.h"
 
 namespace gradwire::bootstrap {
 
-/// Collects the warnings of its lifetime.
+/// Collects the lines that are logged in its lifetime.
 class Warnings {
  public:
-  Warnings() : before_(spdlog::default_logger()) {
-    spdlog::set_default_logger(std::make_shared<spdlog::logger>(
-        "test", std::make_shared<spdlog::sinks::ostream_sink_mt>(text_)));
+  Warnings() {
+    set_log_sink([this](std::string_view line) {
+      const std::lock_guard lock(mutex_);
+      text_.append(line).append("\n");
+    });
   }
-  ~Warnings() { spdlog::set_default_logger(before_); }
-  std::string text() const { return text_.str(); }
+  ~Warnings() { set_log_sink(nullptr); }
+  Warnings(const Warnings&) = delete;
+  Warnings& operator=(const Warnings&) = delete;
+
+  std::string text() const {
+    const std::lock_guard lock(mutex_);
+    return text_;
+  }
 
  private:
-  std::ostringstream text_;
-  std::shared_ptr<spdlog::logger> before_;
+  mutable std::mutex mutex_;
+  std::string text_;
 };
 
 }  // namespace gradwire::bootstrap

@@ -61,7 +61,7 @@ def link(build, mutant, folder):
     layers = ("engine", "net", "schedule", "topology", "base")
     libraries = [build / f"libgradwire_{layer}.a" for layer in layers]
     command = ["c++", "-o", program, mutant, *objects, *libraries, "-lgtest", "-lgtest_main",
-               "-lgmock", "-lisal", "-lxxhash", "-lfmt", "-lspdlog", "-lssl", "-lcrypto",
+               "-lgmock", "-lisal", "-lxxhash", "-lfmt", "-lssl", "-lcrypto",
                "-lpthread"]
     subprocess.run([str(word) for word in command], check=True, capture_output=True, text=True)
     return program

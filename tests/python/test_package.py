@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import importlib.machinery
 import inspect
 import json
 import os
@@ -96,15 +97,37 @@ class Stubs(unittest.TestCase):
 
 
 class Release(unittest.TestCase):
+    def package(self, *releases, suffix=importlib.machinery.EXTENSION_SUFFIXES[0]):
+        """Returns the folder of a package with modules for these releases."""
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        for release in releases:
+            module = pathlib.Path(folder.name, "_torch_" + release.replace(".", "_"))
+            module.mkdir()
+            (module / f"_core{suffix}").touch()
+        return pathlib.Path(folder.name)
+
+    def test_the_module_of_the_installed_pytorch_is_taken(self):
+        package = self.package("2.9", "2.13", "2.15")
+        for torch, folder in (("2.13.0+cpu", "_torch_2_13"), ("2.13.99+cu999", "_torch_2_13"),
+                              ("2.15.0", "_torch_2_15"), ("2.9.1", "_torch_2_9")):
+            with unittest.mock.patch("torch.__version__", torch):
+                self.assertEqual(_check.module_folder(package), str(package / folder))
+
     def test_another_pytorch_is_refused(self):
-        with unittest.mock.patch.object(_build, "TORCH", "2.9.1"):
+        package = self.package("2.9", "2.10", "2.15")
+        with unittest.mock.patch("torch.__version__", "2.14.1+cu130"):
             with self.assertRaisesRegex(
-                    ImportError, "built with PyTorch 2.9, but PyTorch.*install "
-                                 "'torch==2.9[.][*]', or rebuild") as caught:
-                _check.check_torch()
+                    ImportError, r"built for PyTorch 2.9, 2.10 and 2.15, but PyTorch 2.14.1\+cu130 is "
+                                 r"installed: install 'torch==2.15[.][*]', or a newer gradwire, or "
+                                 "rebuild") as caught:
+                _check.module_folder(package)
             # By name, pip would install the index's version.
             self.assertRegex(str(caught.exception), r"pip install [^:]* \. in its source folder")
-        _check.check_torch()
+
+    def test_another_python_is_refused(self):
+        with self.assertRaisesRegex(ImportError, "built for another version of Python: rebuild it"):
+            _check.module_folder(self.package("2.13", suffix=".cpython-39-x86_64-linux-gnu.so"))
 
     def test_a_job_with_a_secret_does_not_start_in_an_open_store(self):
         """A backend that the entry point has loaded."""
@@ -118,11 +141,6 @@ class Release(unittest.TestCase):
                     dist.init_process_group("gradwire", store=store, rank=0, world_size=1)
             dist.init_process_group("gradwire", store=store, rank=0, world_size=1)
             dist.destroy_process_group()
-
-    def test_patch_releases_are_one(self):
-        built_for = _check.minor_release(_build.TORCH)
-        with unittest.mock.patch.object(_build, "TORCH", f"{built_for}.99+cu999"):
-            _check.check_torch()
 
 
 class Program(unittest.TestCase):

@@ -17,7 +17,7 @@ CALLS = [
     (r"std::chrono::_V2::\w+_clock::now\(\)|clock_gettime|gettimeofday|time|clock",
      "take a Clock as an argument (base/clock.h)",
      # Headers read it: libstdc++'s to wait on a condition variable until a time, and c10d's.
-     r"/(base/(clock|cpu_time)|engine/progress|torch/\w+)\.cpp$"),
+     r"/(base/(clock|cpu_time|log)|engine/progress|torch/\w+)\.cpp$"),
     (r"s?rand|s?random|[dlm]rand48|std::random_device::.*",
      "take a Random as an argument (base/random.h); for secrets OpenSSL's RAND_bytes", r"^$"),
     (r"(secure_)?getenv|environ|__environ", "take an Environment as an argument (bootstrap/job.h)",
@@ -29,6 +29,7 @@ CALLS = [
 
 # Objects that live as long as the process and change, and why they may.
 MUTABLE = {
+    r"own_sink\(\)::sink$": "the log belongs to the process, like stderr, where it goes otherwise",
     r"handlers\(\)::all$": "pthread_atfork handlers cannot be removed, nor take an argument",
     r"reducers\(\)::those$": "the reducers of modules that share a parameter must find each other",
     r"\(anonymous namespace\)::current(_meter)?$": "of one thread, as the modes of autograd",

@@ -9,10 +9,10 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include "gradwire/base/file.h"
+#include "gradwire/base/log.h"
 #include "gradwire/base/random.h"
 #include "gradwire/base/unique_fd.h"
 #include "gradwire/bootstrap/launchers.h"
@@ -131,7 +131,7 @@ std::string open_store_warning(const Job& job) {
 
 void warn_of_open_store(const Job& job) {
   const std::string warning = open_store_warning(job);
-  if (job.rank == 0 && !warning.empty()) spdlog::warn("{}", warning);
+  if (job.rank == 0 && !warning.empty()) log_warning(warning);
 }
 
 }  // namespace gradwire::bootstrap

@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <spdlog/spdlog.h>
 
+#include "gradwire/base/log.h"
 #include "gradwire/bootstrap/handshake_server.h"
 #include "gradwire/bootstrap/job_store_protocol.h"
 #include "gradwire/bootstrap/key_table.h"
@@ -108,7 +108,7 @@ class JobStoreServer::Loop {
       if (set.returned_events(stop_index) != 0) return;
       advance_clients(set);
       if (Status accepting = handshakes_.advance(set); !accepting) {
-        spdlog::error("the job's store stops: {}", accepting.error().message);
+        log_error("the job's store stops: {}", accepting.error().message);
         return;
       }
     }
@@ -174,7 +174,7 @@ class JobStoreServer::Loop {
   }
 
   static void say(const Client& client, const Error& error) {
-    spdlog::warn("the job's store closes its connection to rank {}: {}", client.rank,
+    log_warning("the job's store closes its connection to rank {}: {}", client.rank,
                  error.message);
   }
 

@@ -3,8 +3,8 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
+#include "gradwire/base/log.h"
 #include "gradwire/bootstrap/shared_port.h"
 #include "gradwire/net/address.h"
 
@@ -20,7 +20,7 @@ bool is_shared(const Job& job) {
 void warn_of_hidden_loopback(const Job& job, const net::SocketAddress& address) {
   if (!address.is_loopback() || job.local_world_size == job.world_size) return;
   if (job.master_address == "localhost" || net::SocketAddress::of(job.master_address, 0)) return;
-  spdlog::warn(
+  log_warning(
       "{} resolves to {} on its own host, which no other host can reach: set rank 0's address "
       "as MASTER_ADDR",
       job.master_address, address.host());

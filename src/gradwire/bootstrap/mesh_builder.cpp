@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <spdlog/spdlog.h>
 
+#include "gradwire/base/log.h"
 #include "gradwire/bootstrap/local_rails.h"
 
 namespace gradwire::bootstrap {
@@ -116,7 +116,7 @@ void MeshBuilder::warn_of_nat(const Claims& claims, const net::SocketAddress& fr
   const auto& own = endpoint.rails[static_cast<std::size_t>(claims.rail)].address;
   if (own.family() != from.family() || own.host() == from.host()) return;
   if (!behind_nat_.insert(claims.from).second) return;
-  spdlog::warn(
+  log_warning(
       "{} is behind NAT: its connection arrives from {}. Other hosts cannot connect to it: put all "
       "hosts into one network, such as a VPN, and choose its interface (GRADWIRE_INTERFACE)",
       endpoint.describe(claims.from, claims.rail), from.host());
@@ -274,7 +274,7 @@ std::string MeshBuilder::interface_for(int rail, Rank peer, const net::SocketAdd
     return "";
   if (answers_for_itself_alone(own)) return own.interface;
   if (!std::exchange(warned_, true)) {
-    spdlog::warn(
+    log_warning(
         "packets from {} to {} do not leave by {}: put the network interfaces into different "
         "subnets, or set net.ipv4.conf.all.arp_ignore=1 and arp_announce=2 (sysctl) on every host",
         own.address.host(), other.host(), own.interface);

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include <spdlog/spdlog.h>
+#include "gradwire/base/log.h"
+
 
 namespace gradwire::bootstrap {
 namespace {
@@ -47,7 +48,7 @@ Status Attempts::after(const Error& error) {
   if (!may_pass(error)) return tl::unexpected<Error>(error);
   if (!warned_ && waited() >= kWarnAfter && !deadline_.passed()) {
     warned_ = true;
-    spdlog::warn(
+    log_warning(
         "rank {} is still trying to reach rank 0 at {}:{} ({}); is rank 0 started, and can this "
         "host reach that address? `gradwire doctor --hosts ...` finds out why not",
         to_.claims.from, to_.host, to_.port, error.message);

@@ -2,7 +2,8 @@
 
 #include <bit>
 
-#include <spdlog/spdlog.h>
+#include "gradwire/base/log.h"
+
 
 namespace gradwire::bootstrap {
 namespace {
@@ -15,7 +16,7 @@ constexpr std::uint64_t kAllLogged = 20;
 void RefusalLog::add(const std::string& reason) {
   ++refusals_;
   if (refusals_ > kAllLogged && !std::has_single_bit(refusals_)) return;
-  spdlog::warn("refused a connection (number {}): {}", refusals_, reason);
+  log_warning("refused a connection (number {}): {}", refusals_, reason);
 }
 
 }  // namespace gradwire::bootstrap

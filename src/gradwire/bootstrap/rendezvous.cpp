@@ -5,10 +5,10 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include "gradwire/base/check.h"
+#include "gradwire/base/log.h"
 #include "gradwire/bootstrap/job_secret.h"
 #include "gradwire/bootstrap/local_rails.h"
 #include "gradwire/bootstrap/master_server.h"
@@ -96,7 +96,7 @@ void warn_of_fewer_rails(const std::vector<RankEndpoint>& endpoints) {
   const auto count = [](const RankEndpoint& endpoint) { return endpoint.rails.size(); };
   const auto [fewest, most] = std::ranges::minmax_element(endpoints, {}, count);
   if (count(*fewest) == count(*most)) return;
-  spdlog::warn("{} has {} of the chosen network interfaces, {} has {}",
+  log_warning("{} has {} of the chosen network interfaces, {} has {}",
                fewest->describe(static_cast<Rank>(fewest - endpoints.begin())), count(*fewest),
                most->describe(static_cast<Rank>(most - endpoints.begin())), count(*most));
 }

@@ -12,8 +12,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <poll.h>
-#include <spdlog/spdlog.h>
 
+#include "gradwire/base/log.h"
 #include "gradwire/bootstrap/handshake_server.h"
 #include "gradwire/bootstrap/store.h"
 #include "gradwire/bootstrap/store_client.h"
@@ -55,7 +55,7 @@ class RendezvousServer::Loop {
       if (set.returned_events(stop_index) != 0) return;
       advance_clients(set);
       if (Status accepting = handshakes_.advance(set); !accepting) {
-        spdlog::error("the rendezvous store stops: {}", accepting.error().message);
+        log_error("the rendezvous store stops: {}", accepting.error().message);
         fail({accepting.error().kind, 0,
               "rank 0's rendezvous store has stopped: " + accepting.error().message});
         return;
@@ -117,7 +117,7 @@ class RendezvousServer::Loop {
         if (reading != Reading::complete) return reading == Reading::not_yet;
         if (!check_code(client)) continue;
         if (!decode_request(std::exchange(client.inbox, {}), client.header.emplace())) {
-          spdlog::warn("{} sent a malformed request to the rendezvous store", client.name());
+          log_warning("{} sent a malformed request to the rendezvous store", client.name());
           return false;
         }
       }
@@ -222,7 +222,7 @@ class RendezvousServer::Loop {
         "{} has {}, but the rank 0 that listens there has {}: give each job its own port, and all "
         "ranks of a job the same GRADWIRE_JOB_ID",
         client.name(), words(job_id), words(job_.job_id));
-    spdlog::warn("refused a rank of another job: {}", text);
+    log_warning("refused a rank of another job: {}", text);
     tell(client, net::encode_abort({ErrorKind::mismatch, client.claims.from, text}));
   }
 
@@ -328,7 +328,7 @@ class RendezvousServer::Loop {
     client.socket.close();
     if (!client.joined || finished_[static_cast<std::size_t>(client.claims.from)]) return;
     if (phase_ == Phase::gathering) {
-      spdlog::warn("{} {} before all ranks had joined; it may be started again", client.name(),
+      log_warning("{} {} before all ranks had joined; it may be started again", client.name(),
                    how);
       for (const std::string& key : client.keys) erase(key);
       erase(ended_key(client.claims.from));

@@ -1,6 +1,7 @@
 #include "gradwire/cli/sibling.h"
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <vector>
@@ -18,6 +19,23 @@ constexpr const char* kTorchProgram = "gradwire-torch";
 
 std::filesystem::path own_folder() {
   return std::filesystem::path(own_executable()).parent_path();
+}
+
+/// Returns "2.13" for "2.13.0+cpu".
+std::string minor_release(const std::string& version) {
+  return version.substr(0, version.find('.', version.find('.') + 1));
+}
+
+/// The Python package has the program for one release of PyTorch, with whose libtorch it runs.
+void require_release(const char* installed) {
+  constexpr const char* kBuiltFor = GRADWIRE_TORCH_RELEASE;
+  if (installed == nullptr || minor_release(installed) == kBuiltFor) return;
+  throw Exception(
+      ErrorKind::unsupported,
+      fmt::format("{} of this package was built for PyTorch {}, but PyTorch {} is installed: install "
+                  "'torch=={}.*', or build gradwire from its sources: pip install "
+                  "--no-build-isolation .",
+                  kTorchProgram, kBuiltFor, installed, kBuiltFor));
 }
 
 }  // namespace
@@ -39,6 +57,7 @@ void exec_torch_program(int argc, char** argv) {
                     "which requires PyTorch: `make build` does both",
                     kTorchProgram, own_folder().string()));
   }
+  require_release(std::getenv("GRADWIRE_TORCH_INSTALLED"));  // python/gradwire/program.py sets it.
   std::vector<char*> arguments{const_cast<char*>(kTorchProgram)};
   arguments.insert(arguments.end(), argv, argv + argc);
   arguments.push_back(nullptr);

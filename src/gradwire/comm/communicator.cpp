@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include <spdlog/spdlog.h>
 
 #include "gradwire/base/cpu.h"
+#include "gradwire/base/log.h"
 #include "gradwire/base/refuse.h"
 #include "gradwire/bootstrap/failure_report.h"
 #include "gradwire/bootstrap/rendezvous.h"
@@ -22,7 +22,7 @@ engine::ExecutorOptions executor_options(const CommunicatorOptions& options) {
   made.limits.segment_bytes = options.segment_bytes;
   made.limits.eager_bytes = options.eager_bytes;
   made.dead_peer_timeout = options.dead_peer_timeout;
-  made.on_warning = [](const std::string& what) { spdlog::warn("{}", what); };
+  made.on_warning = [](const std::string& what) { log_warning(what); };
   if (const auto path = options.environment(bootstrap::kReportVariable)) {
     made.on_failure = [path = *path](Rank cause, const std::string& message) {
       bootstrap::write_report(path, {cause, message});

@@ -3,8 +3,8 @@
 #include <string>
 
 #include <gtest/gtest.h>
-#include <spdlog/spdlog.h>
 
+#include "gradwire/base/log.h"
 #include "tests/base/seeds.h"
 #include "tests/bootstrap/simulation/start_scenario.h"
 
@@ -19,8 +19,8 @@ constexpr std::uint64_t kPerShard = 1'000;
 class StartSimulation : public testing::TestWithParam<int> {
  protected:
   // Half of the starts fail, and each says so.
-  void SetUp() override { spdlog::set_level(spdlog::level::off); }
-  void TearDown() override { spdlog::set_level(spdlog::level::info); }
+  void SetUp() override { set_log_sink([](std::string_view) {}); }
+  void TearDown() override { set_log_sink(nullptr); }
 };
 
 TEST_P(StartSimulation, AllRanksJoinAlikeOrEachSaysWhyNot) {

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <utility>
 
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <gnu/libc-version.h>
 #include <nlohmann/json.hpp>
@@ -199,8 +200,9 @@ if found and found.submodule_search_locations:
         torch = importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
         torch = "none"
+    release = "_torch_" + "_".join(torch.split(".")[:2])
     print(json.dumps({"gradwire": build["VERSION"], "torch": torch,
-                      "core": (glob.glob(os.path.join(folder, "_core*.so")) + [""])[0]}))
+                      "core": (glob.glob(os.path.join(folder, release, "_core*.so")) + [""])[0]}))
 )";
 
 std::string first_line(const std::string& text) {
@@ -261,11 +263,17 @@ std::string checksum_of(const std::string& path) {
 
 namespace {
 
-/// Returns checksums of the running program and, if installed, of the program beside it that needs
+/// Returns the file that has this code: libgradwire.so.
+std::string own_library() {
+  Dl_info info = {};
+  return ::dladdr(reinterpret_cast<void*>(&checksum_of), &info) != 0 ? info.dli_fname : "";
+}
+
+/// Returns checksums of the program's library and, if installed, of the program beside it that needs
 /// libtorch.
 std::string build_of_this() {
   const auto torch = find_torch_program();
-  return checksum_of(own_executable()) + (torch ? "+" + checksum_of(*torch) : "");
+  return checksum_of(own_library()) + (torch ? "+" + checksum_of(*torch) : "");
 }
 
 std::string system_of_this() {

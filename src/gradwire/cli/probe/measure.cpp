@@ -7,10 +7,10 @@
 #include <memory>
 #include <utility>
 
-#include <spdlog/spdlog.h>
 
 #include "gradwire/base/check.h"
 #include "gradwire/base/cpu.h"
+#include "gradwire/base/log.h"
 #include "gradwire/base/random.h"
 #include "gradwire/bootstrap/local_rails.h"
 #include "gradwire/cli/probe/roster.h"
@@ -268,7 +268,7 @@ Result<topology::Cluster> merged(const std::vector<std::string>& texts, const Ro
 Result<net::Socket> bind_echo(const net::SocketAddress& address, std::uint16_t port) {
   auto socket = net::bind_datagrams(address.with_port(port));
   if (socket || port == 0) return socket;
-  spdlog::warn("{}; using a free port, which a firewall may block", socket.error().message);
+  log_warning("{}; using a free port, which a firewall may block", socket.error().message);
   return net::bind_datagrams(address.with_port(0));
 }
 

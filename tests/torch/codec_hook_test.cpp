@@ -1,4 +1,4 @@
-#include "gradwire/train/data_parallel/codec_hook.h"
+#include "gradwire/torch/codec_hook.h"
 
 #include <barrier>
 #include <future>
