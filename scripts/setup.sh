@@ -16,8 +16,8 @@ readonly oldest_cmake=3.25
 
 usage() {
   cat <<USAGE
-usage: scripts/setup.sh [--packages] [build] [demo] [test] [bench] [tidy] [bare]  (none: all
-                        but the last)
+usage: scripts/setup.sh [--packages] [build] [demo] [test] [bench] [tidy] [bare]
+                        [wheel]  (none: all but the last two)
 
 Installs, if missing,
   build  compiler, CMake and libraries (Debian or Ubuntu packages); in .venv PyTorch $torch_version;
@@ -28,6 +28,7 @@ Installs, if missing,
   bench  Google Benchmark
   tidy   clang-tidy
   bare   mmdebstrap, for scripts/bare.sh
+  wheel  NASM, for make wheel
 
 --packages installs only packages of the distribution.
 
@@ -57,6 +58,7 @@ declare -A packages=(
   [bench]="libbenchmark-dev iproute2 openmpi-bin libopenmpi-dev"
   [tidy]="clang-tidy"
   [bare]="mmdebstrap"
+  [wheel]="nasm curl"
 )
 declare -A reason=(
   [build]="to compile gradwire"
@@ -65,6 +67,7 @@ declare -A reason=(
   [bench]="for the benchmarks"
   [tidy]="for make tidy"
   [bare]="to test the set-up in a minimal root"
+  [wheel]="to build ISA-L as a static library, for the wheel"
 )
 
 is_installed() { [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
@@ -349,7 +352,7 @@ main() {
   for group in "$@"; do
     case $group in
       -h | --help) usage; exit 0 ;;
-      build | demo | test | bench | tidy | bare) ;;
+      build | demo | test | bench | tidy | bare | wheel) ;;
       *) usage >&2; fail "unknown group $group" ;;
     esac
   done

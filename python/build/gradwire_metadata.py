@@ -1,6 +1,6 @@
-"""Metadata of the package: its version, and the releases of PyTorch that it needs. A package is
-built for one minor release, which is checked when it is imported: with an upper bound pip would
-replace the user's PyTorch."""
+"""Metadata of the package: its version, its description, and the releases of PyTorch that it needs.
+They have no upper bound, with which pip would replace the user's PyTorch: a release that a package
+has no module for is refused when it is imported."""
 
 import pathlib
 import re
@@ -48,9 +48,19 @@ def dependencies():
     return [f"torch>={oldest}"]
 
 
+def readme():
+    """Returns README.md with absolute links: PyPI's page has no files beside it."""
+    base = _value_in("pyproject.toml", r'Source = "(.*)"') + "/blob/main/"
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    return {"content-type": "text/markdown",
+            "text": re.sub(r"\]\((?!https?:|#)", f"]({base}", text)}
+
+
 def dynamic_metadata(field, settings=None):  # noqa: ARG001: scikit-build-core's interface.
     if field == "version":
         return own_version()
     if field == "dependencies":
         return dependencies()
+    if field == "readme":
+        return readme()
     raise ValueError(f"gradwire_metadata has no field {field}")

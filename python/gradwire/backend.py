@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d
 
 from gradwire import _core, rendezvous
 
@@ -40,13 +41,26 @@ def Options(**given: Any) -> _core.Options:  # noqa: N802: named as the class of
 
 
 def register() -> None:
-    """Registers the backend with torch.distributed. Importing gradwire calls it."""
+    """Registers the backend with torch.distributed. Importing gradwire calls it. Raises RuntimeError
+    if PyTorch would never call it."""
+    _refuse_torchcomms()
     devices = ["cpu"]
     accelerator = torch.accelerator.current_accelerator()
     if accelerator is not None:
         devices.append(accelerator.type)
     dist.Backend.register_backend("gradwire", _create, extended_api=True, devices=devices)
     atexit.register(_leave)
+
+
+def _refuse_torchcomms() -> None:
+    """PyTorch before 2.14 sends every backend to torchcomms, if that is installed and enabled."""
+    sends_all = not hasattr(distributed_c10d, "_torchcomms_handles_backend")
+    enabled = getattr(distributed_c10d, "_use_torchcomms_enabled", bool)
+    if sends_all and enabled():
+        raise RuntimeError(
+            f"with TORCH_DISTRIBUTED_USE_TORCHCOMMS=1 PyTorch {torch.__version__} sends every backend "
+            "to torchcomms, which does not have gradwire: unset the variable, or install PyTorch "
+            "2.14 or newer")
 
 
 _was_loaded = False  # By load().
@@ -109,6 +123,9 @@ def _create(group: Any, options: _core.Options | None) -> _core.GradwireBackend:
     if options is not None and not isinstance(options, _core.Options):
         raise ValueError(f"pg_options of backend gradwire must be gradwire.Options(...), "
                          f"not {type(options).__name__}")
+    if getattr(group, "enable_reconfigure", False):  # PyTorch 2.14 and newer.
+        raise RuntimeError("gradwire's groups cannot be reconfigured (enable_reconfigure=True), "
+                           "because its jobs are not elastic: let torchrun restart the ranks")
     if _was_loaded and not dist.is_initialized():
         _refuse_open_store(group.store)
     given = options if options is not None else _inherited()

@@ -1,5 +1,6 @@
 """gradwire doctor between hosts: it must report each planted fault, and nothing else."""
 
+import importlib.metadata
 import os
 import pathlib
 import subprocess
@@ -254,12 +255,15 @@ exec {RSH} "$@"
             package = pathlib.Path(folder) / "gradwire"
             package.mkdir()
             (package / "__init__.py").write_text("raise ImportError('nobody needs it')")
-            (package / "_build.py").write_text('VERSION = "0.1.0"\nTORCH = "2.13.0"\n')
-            (package / "_core.so").write_text("an extension")
+            (package / "_build.py").write_text('VERSION = "0.1.0"\n')
+            release = importlib.metadata.version("torch").split(".")[:2]
+            core = package / "_torch_{}_{}".format(*release) / "_core.so"
+            core.parent.mkdir()
+            core.write_text("an extension")
             other = pathlib.Path(folder) / "other"
             other.write_text("another")
             self.assert_found(
-                self.examine_with(hosts, folder, other, package / "_core.so",
+                self.examine_with(hosts, folder, other, core,
                                   "--env", f"PYTHONPATH={folder}"),
                 "Python has different packages: gradwire 0.1.0 "
                 rf"\(extension \w+\) and PyTorch \S+ on gw\w+-h\d; gradwire 0.1.0",

@@ -17,6 +17,7 @@ import unittest.mock
 import zipfile
 
 import torch.distributed as dist
+from torch.distributed import distributed_c10d
 
 import gradwire
 from gradwire import _build, _check, _core, backend, hooks
@@ -128,6 +129,17 @@ class Release(unittest.TestCase):
     def test_another_python_is_refused(self):
         with self.assertRaisesRegex(ImportError, "built for another version of Python: rebuild it"):
             _check.module_folder(self.package("2.13", suffix=".cpython-39-x86_64-linux-gnu.so"))
+
+    def test_torchcomms_that_takes_every_backend_is_refused(self):
+        taken = {"_use_torchcomms_enabled": lambda: True}
+        with unittest.mock.patch.multiple(distributed_c10d, create=True, **taken):
+            if hasattr(distributed_c10d, "_torchcomms_handles_backend"):  # 2.14 and newer.
+                backend._refuse_torchcomms()
+            else:
+                with self.assertRaisesRegex(RuntimeError, "TORCH_DISTRIBUTED_USE_TORCHCOMMS=1 .*"
+                                                          "unset the variable"):
+                    backend._refuse_torchcomms()
+        backend._refuse_torchcomms()
 
     def test_a_job_with_a_secret_does_not_start_in_an_open_store(self):
         """A backend that the entry point has loaded."""

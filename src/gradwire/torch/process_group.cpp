@@ -5,6 +5,7 @@
 #include <ATen/DeviceAccelerator.h>
 #include <fmt/format.h>
 
+#include "gradwire/base/clock.h"
 #include "gradwire/base/refuse.h"
 #include "gradwire/torch/releases.h"
 #include "gradwire/torch/staged_process_group.h"
@@ -102,8 +103,38 @@ OperationOptions ProcessGroupGradwire::options_with(std::chrono::milliseconds ti
 ProcessGroupGradwire::WorkPointer ProcessGroupGradwire::track(TensorOperation operation) {
   auto work = c10::make_intrusive<TensorWork>(rank_, next_number(), std::move(operation), threads_,
                                               unmoved_);
+  // The group's backends for other devices have other lanes.
+  const auto lane = static_cast<std::uint64_t>(lane_);
+  if (hooks_->wanted()) work->report_to(hooks_, lane << 48 | work->getSequencenumber());
   collect(work);
   return work;
+}
+
+void ProcessGroupGradwire::report_staged(const WorkPointer& work) const {
+  if (!hooks_->wanted()) return;
+  // The callback keeps the Work, whose key is its address, until then.
+  work->getFuture()->addCallback(
+      [hooks = hooks_, work, posted = SteadyClock().now()](auto& future) {
+        if (future.hasError()) return hooks->failed();
+        const std::chrono::duration<float, std::milli> took = SteadyClock().now() - posted;
+        hooks->completed(completion_key(*work), took.count());
+      });
+}
+
+void ProcessGroupGradwire::registerCompletionHook(std::int64_t hook_id, CompletionHook hook) {
+  hooks_->add_completion(hook_id, std::move(hook));
+}
+
+void ProcessGroupGradwire::unregisterCompletionHook(std::int64_t hook_id) {
+  hooks_->remove_completion(hook_id);
+}
+
+void ProcessGroupGradwire::registerAbortHook(std::int64_t hook_id, AbortHook hook) {
+  hooks_->add_abort(hook_id, std::move(hook));
+}
+
+void ProcessGroupGradwire::unregisterAbortHook(std::int64_t hook_id) {
+  hooks_->remove_abort(hook_id);
 }
 
 void ProcessGroupGradwire::startCoalescing() {
@@ -162,6 +193,7 @@ void ProcessGroupGradwire::abort_with_reason(const std::string& why) {
     const std::lock_guard lock(mutex_);
     communicator = communicator_;
   }
+  hooks_->failed();
   if (communicator) communicator->abort(why);
 }
 

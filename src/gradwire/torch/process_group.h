@@ -17,6 +17,7 @@
 #include "gradwire/comm/communicator.h"
 #include "gradwire/torch/completion_threads.h"
 #include "gradwire/torch/group_options.h"
+#include "gradwire/torch/hooks.h"
 #include "gradwire/torch/tensor_span.h"
 #include "gradwire/torch/tensor_work.h"
 
@@ -149,6 +150,16 @@ class ProcessGroupGradwire : public c10d::Backend {
                                     const std::vector<int>& ranks,
                                     const c10::intrusive_ptr<Options>& opts) override;
 
+  /// Completion hooks run when an operation has succeeded, on the thread that finds out, with its
+  /// time since it was posted. Abort hooks run when one has failed or the group is aborted, before
+  /// wait() throws. These override Backend's from PyTorch 2.14 (abort) and 2.15 (completion) on.
+  virtual bool supportsCompletionHooks() const { return true; }
+  virtual void registerCompletionHook(std::int64_t hook_id, CompletionHook hook);
+  virtual void unregisterCompletionHook(std::int64_t hook_id);
+  virtual bool supportsAbortHooks() const { return true; }
+  virtual void registerAbortHook(std::int64_t hook_id, AbortHook hook);
+  virtual void unregisterAbortHook(std::int64_t hook_id);
+
   /// Applies to later operations.
   void setTimeout(std::chrono::milliseconds timeout) override;
   /// No agreement is needed: ranks that call the same operations count the same.
@@ -182,6 +193,8 @@ class ProcessGroupGradwire : public c10d::Backend {
   OperationOptions options_with(std::chrono::milliseconds timeout) const;
   /// Called for every operation; see startCoalescing().
   void collect(const WorkPointer& work) { coalesced_.add(work); }
+  /// Reports the end of an operation that is no TensorWork to the hooks.
+  void report_staged(const WorkPointer& work) const;
 
  private:
   WorkPointer track(TensorOperation operation);
@@ -198,6 +211,7 @@ class ProcessGroupGradwire : public c10d::Backend {
   std::shared_ptr<Communicator> communicator_;  ///< Null after shutdown().
   c10::intrusive_ptr<GroupOptions> options_;
   std::shared_ptr<CompletionThreads> threads_;
+  std::shared_ptr<Hooks> hooks_ = std::make_shared<Hooks>();
   std::shared_ptr<UnmovedResults> unmoved_ = std::make_shared<UnmovedResults>();
   std::atomic<std::chrono::milliseconds> timeout_;
   std::atomic<std::uint64_t> operations_ = 0;

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
+#include <functional>
 #include <string_view>
 #include <type_traits>
 
@@ -10,6 +12,10 @@
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Types.hpp>
+
+namespace c10d {
+struct CompletionHookArgs;  // Complete from 2.15 on.
+}
 
 /// What differs between releases of PyTorch, 2.11 to 2.15. Each function asks for the member that
 /// newer releases have, not for the release's number. Releases named here are the first with it.
@@ -98,6 +104,25 @@ constexpr Kind own_debug_info(const std::string_view* name) {
     return Kind::TEST_INFO_2;
   } else {
     return Kind(name);
+  }
+}
+
+/// The key by which completion hooks know an operation (2.15).
+template <class Operation = c10d::Work>
+std::uint64_t completion_key(const Operation& work) {
+  if constexpr (requires { work.getCompletionKey(); }) {
+    return work.getCompletionKey();
+  } else {
+    return 0;
+  }
+}
+
+/// Calls a completion hook (2.15; earlier releases register none).
+template <class Arguments = c10d::CompletionHookArgs>
+void call_completion_hook(const std::function<void(const Arguments&)>& hook, std::uint64_t key,
+                          float milliseconds) {
+  if constexpr (requires { sizeof(Arguments); }) {
+    hook({.completionKey = key, .duration_ms = milliseconds});
   }
 }
 

@@ -94,6 +94,7 @@ WorkPointer StagedProcessGroup::stage(c10d::OpType type, std::vector<StagedPart>
   };
   if (!c10d::isP2POp(type)) operation.in_flight_token = in_flight_.begin();
   WorkPointer work = staging_.run(rank_, next_number(), std::move(operation));
+  report_staged(work);
   collect(work);
   return work;
 }
@@ -117,6 +118,7 @@ WorkPointer StagedProcessGroup::allreduce(TensorList& tensors, const c10d::Allre
   if (tensors.size() == 1 && tensors[0].is_sparse() && tensors[0].is_cpu()) {
     communicator();  // Throws after shutdown().
     WorkPointer work = sparse_.run(tensors[0], next_number(), opts, in_flight_.begin());
+    report_staged(work);
     collect(work);
     return work;
   }

@@ -50,6 +50,29 @@ void TensorWork::finish_with(std::function<void()> then, std::vector<at::Tensor>
   if (const auto unmoved = state_->unmoved.lock()) unmoved->add(state_);
 }
 
+void TensorWork::report_to(std::shared_ptr<Hooks> hooks, std::uint64_t key) {
+  key_ = key;
+  state_->hooks = std::move(hooks);
+  state_->parts_left = state_->operation.parts.size();
+  const auto posted = SteadyClock().now();
+  for (const auto& part : state_->operation.parts) {
+    part.on_done([state = state_, key, posted, threads = threads_](const engine::Work&) {
+      state->part_is_done(key, posted, *threads);
+    });
+  }
+}
+
+void TensorWork::State::part_is_done(std::uint64_t key, Time posted,
+                                     CompletionThreads& threads) {
+  if (parts_left.fetch_sub(1) != 1) return;
+  if (error()) {
+    threads.run([hooks = hooks] { hooks->failed(); });
+    return;
+  }
+  const std::chrono::duration<float, std::milli> took = SteadyClock().now() - posted;
+  hooks->completed(key, took.count());
+}
+
 bool TensorWork::State::done() const {
   return std::ranges::all_of(operation.parts, [](const auto& part) { return part.done(); });
 }
@@ -104,6 +127,17 @@ int TensorWork::sourceRank() const {
 }
 
 bool TensorWork::wait(std::chrono::milliseconds timeout) {
+  try {
+    wait_for_parts(timeout);
+  } catch (...) {
+    if (state_->hooks) state_->hooks->failed();
+    throw;
+  }
+  state_->finish_once();
+  return true;
+}
+
+void TensorWork::wait_for_parts(std::chrono::milliseconds timeout) const {
   const SteadyClock clock;
   const auto deadline = clock.now() + timeout;
   for (const auto& part : state_->operation.parts) {
@@ -116,8 +150,6 @@ bool TensorWork::wait(std::chrono::milliseconds timeout) {
                                   rank_, c10d::opTypeToString(opType_), timeout.count()));
     }
   }
-  state_->finish_once();
-  return true;
 }
 
 void TensorWork::complete(State& state, c10::ivalue::Future& future) {

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -11,8 +13,10 @@
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include "gradwire/base/clock.h"
 #include "gradwire/engine/work.h"
 #include "gradwire/torch/completion_threads.h"
+#include "gradwire/torch/hooks.h"
 
 namespace gradwire {
 
@@ -45,6 +49,12 @@ class TensorWork final : public c10d::Work {
   /// before the Work is visible to users.
   void finish_with(std::function<void()> then, std::vector<at::Tensor> outputs);
 
+  /// Reports the operation's end to `hooks`, with `key`. Call at most once, before the Work is
+  /// visible to users.
+  void report_to(std::shared_ptr<Hooks> hooks, std::uint64_t key);
+  /// Overrides Work's from PyTorch 2.15 on.
+  virtual std::uint64_t getCompletionKey() const { return key_; }
+
   bool isCompleted() override;
   bool isSuccess() const override;
   std::exception_ptr exception() const override;
@@ -74,19 +84,25 @@ class TensorWork final : public c10d::Work {
     std::mutex finishing;  ///< Guards the members below, and operation.finish.
     bool finished = false;
     std::weak_ptr<UnmovedResults> unmoved;
+    std::shared_ptr<Hooks> hooks;             ///< Null if nobody wants to know.
+    std::atomic<std::size_t> parts_left = 0;  ///< Until hooks are called.
 
     bool done() const;
     std::exception_ptr error() const;
     void finish_once();
+    /// Calls the hooks when the last part is done.
+    void part_is_done(std::uint64_t key, Time posted, CompletionThreads& threads);
     /// Returns the error of the operation, or of finishing it; null on success.
     std::exception_ptr finish_or_error() noexcept;
   };
 
+  void wait_for_parts(std::chrono::milliseconds timeout) const;
   static void complete(State& state, c10::ivalue::Future& future);
   void when_done(const std::function<void()>& then) const;
 
   std::shared_ptr<State> state_;
   std::uint64_t number_;
+  std::uint64_t key_ = 0;
   std::shared_ptr<CompletionThreads> threads_;
   std::mutex future_mutex_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
