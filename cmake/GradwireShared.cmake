@@ -13,7 +13,7 @@ target_link_libraries(gradwire_shared PRIVATE ${GRADWIRE_FMT} OpenSSL::SSL OpenS
   ${GRADWIRE_ISAL} ${GRADWIRE_XXHASH} Threads::Threads)
 # Exports our names only, so that they do not clash with another library's fmt or OpenSSL. Calls
 # inside the library are direct.
-target_link_options(gradwire_shared PRIVATE -Wl,-Bsymbolic
+target_link_options(gradwire_shared PRIVATE -Wl,-Bsymbolic -Wl,-z,defs
   -Wl,--version-script=${CMAKE_CURRENT_LIST_DIR}/exports.map)
 
 # gradwire_link_shared(TARGET LIBRARY...): links static libraries above libtorch, and the layers

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds third-party libraries as static ones, from Debian's source archives, which are checked by
-# hash. Debian's packages have no static ISA-L; outside Debian none of them may be there.
+# hash. Debian's packages have no static ISA-L, and a static xxHash without
+# its run-time dispatch; outside Debian none of the libraries may be there.
 # usage: scripts/static_libraries.sh FOLDER LIBRARY...
 # LIBRARY: isal fmt json cli11 expected xxhash openssl; FOLDER is then one of CMAKE_PREFIX_PATH.
 set -euo pipefail
@@ -81,9 +82,13 @@ build_expected() {
 build_xxhash() {
   fetch debian/pool/main/x/xxhash/xxhash_0.8.1.orig.tar.gz \
     3bb6b7d6f30c591dd65aaaff1c8b7a5b94d81687998ca9400082c739a690436c
-  make -j "$jobs" libxxhash.a CFLAGS="-O3 -fPIC"
+  local sources=(xxhash.c)
+  # Chooses vector instructions at run time; the archive of its Makefile, and so Debian's, lacks it.
+  [[ $(uname -m) != x86_64 ]] || sources+=(xxh_x86dispatch.c)
+  cc -O3 -fPIC -c "${sources[@]}"
+  ar rcs libxxhash.a "${sources[@]/%.c/.o}"
   install -D -m 644 libxxhash.a "$folder/lib/libxxhash.a"
-  install -D -m 644 -t "$folder/include" xxhash.h xxh3.h
+  install -D -m 644 -t "$folder/include" xxhash.h xxh3.h xxh_x86dispatch.h
 }
 
 build_openssl() {

@@ -81,8 +81,8 @@ check() {
 
 mkdir -p "$folder" dist
 rm -f dist/gradwire-*.whl
-libraries=(isal)
-[[ ${GRADWIRE_LIBRARIES:-} != all ]] || libraries+=(fmt json cli11 expected xxhash openssl)
+libraries=(isal xxhash)
+[[ ${GRADWIRE_LIBRARIES:-} != all ]] || libraries+=(fmt json cli11 expected openssl)
 scripts/static_libraries.sh "$folder/static" "${libraries[@]}"
 get_tools
 for release in "$@"; do get_torch "$release"; done
