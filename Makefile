@@ -19,7 +19,7 @@ COMPILE = cmake --build $(BUILD) --parallel $(JOBS)
 .DEFAULT_GOAL := help
 .PHONY: help setup build demo test test-setup test-bare pytorch-suite clients bench results \
         calibration learning zero install clean format tidy \
-        sanitize fuzz releases wheel
+        sanitize fuzz releases wheel test-wheel
 
 help:
 	@echo 'make demo     install missing requirements, build, train Fashion-MNIST on 4 processes,'
@@ -36,6 +36,7 @@ help:
 	@echo 'make install  install programs, libraries, headers and CMake files under PREFIX ($(PREFIX))'
 	@echo 'make releases compile and test with RELEASES of PyTorch, 2.11 to 2.15 (hours, 6 GB each)'
 	@echo 'make wheel    build dist/gradwire-*.whl for RELEASES of PyTorch, 2.11 to 2.15 (20 minutes; 5 GB)'
+	@echo 'make test-wheel  install that wheel in a minimal root with RELEASES of PyTorch (as root)'
 	@echo 'make pytorch-suite   PyTorch'"'"'s own tests of a c10d backend, on gradwire (half a minute)'
 	@echo 'make clients  accelerate, transformers and Lightning over gradwire; installs them (a minute)'
 	@echo 'make setup    only install missing requirements, of all of the above'
@@ -80,6 +81,9 @@ test-setup:
 
 test-bare:
 	@scripts/bare.sh test
+
+test-wheel:
+	@scripts/bare.sh wheel $(RELEASES)
 
 bench results calibration:
 	@scripts/setup.sh build demo test bench

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Runs the set-up, or all of `make test`, in a new minimal root of this machine's distribution. The
+# Runs the set-up, all of `make test`, or the wheel, in a new minimal root of this machine's distribution. The
 # root has only make, git, sudo, ca-certificates and their dependencies, so that a package that
 # scripts/setup.sh fails to install is missing there. It uses this machine's package sources.
 set -euo pipefail
@@ -13,6 +13,9 @@ usage: scripts/bare.sh setup    in the root, as a user with sudo: scripts/setup.
        scripts/bare.sh test     as a user with sudo make test and sudo make install, then as root
                                 make test (an hour on two cores)
        scripts/bare.sh test-user | test-root    one half of it
+       scripts/bare.sh wheel [RELEASE...]  installs the wheel in dist/ with each of these releases of
+                                PyTorch (default: 2.13.0) in a root that has only Python, and runs
+                                a job of two ranks; GRADWIRE_BARE_SUITE=trixie takes another suite
 
 Requires root (or passwordless sudo) and mmdebstrap, which it installs. The root is made in
 $GRADWIRE_BARE_FOLDER (by default /var/tmp), takes 5 GB, and is removed at the end.
@@ -26,8 +29,13 @@ say() { printf 'bare: %s\n' "$*"; }
 readonly certificates='[A-Z_]*CA_?(BUNDLE|CERTS|INFO)[A-Z_]*|SSL_CERT_[A-Z]*'
 readonly passed="^(PIP_[A-Z_]*|$certificates|.*_proxy|.*_PROXY)="
 
-make_root() {  # ROOT
+make_root() {  # ROOT PACKAGES
   local suite
+  if [[ -n ${GRADWIRE_BARE_SUITE:-} ]]; then
+    mmdebstrap --quiet --variant=minbase --include="$2" "$GRADWIRE_BARE_SUITE" "$1" \
+      http://deb.debian.org/debian
+    return
+  fi
   suite=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
   [[ -n $suite ]] || fail "/etc/os-release names no VERSION_CODENAME: this is not Debian or Ubuntu"
   # Only the distribution's sources: packages of others must not hide missing ones.
@@ -35,7 +43,7 @@ make_root() {  # ROOT
   list=$(grep -lrE '^(deb |URIs:).*(debian|ubuntu)\.(org|com)' /etc/apt/sources.list \
     /etc/apt/sources.list.d 2>/dev/null || true)
   [[ -n $list ]] || fail "no file of /etc/apt names a mirror of Debian or Ubuntu"
-  mmdebstrap --quiet --variant=minbase --include=make,git,sudo,ca-certificates "$suite" "$1" $list
+  mmdebstrap --quiet --variant=minbase --include="$2" "$suite" "$1" $list
 }
 
 # Merges all of pip's configuration files and variables into one file, and mounts the package
@@ -80,15 +88,19 @@ give_sources() {  # FOLDER
 }
 
 # Runs in a mount namespace, so that its mounts are invisible outside and end with it.
-inside() {  # ROOT WHAT
+inside() {  # ROOT WHAT [ARGUMENT...]
   local root=$1 what=$2 variables=() entry
   mount --bind "$root" "$root"  # `ip netns exec` requires the root to be a mount.
   give_system "$root"
   give_pip "$root"
   give_certificates "$root"
   chroot "$root" useradd --create-home --shell /bin/bash user
-  echo 'user ALL=(ALL) NOPASSWD: ALL' >"$root/etc/sudoers.d/user"
-  give_sources "$root/home/user/gradwire"
+  if [[ $what == wheel ]]; then
+    install -D -t "$root/home/user/gradwire" dist/*.whl
+  else
+    echo 'user ALL=(ALL) NOPASSWD: ALL' >"$root/etc/sudoers.d/user"
+    give_sources "$root/home/user/gradwire"
+  fi
   for entry in /root "$root/home/user"; do
     [[ ! -f ~/.npmrc ]] || cp ~/.npmrc "${entry/#\/root/$root/root}/.npmrc"
   done
@@ -102,7 +114,7 @@ inside() {  # ROOT WHAT
       bash -euc "cd /home/user/gradwire; ulimit -S -n 1024; $2" </dev/null ||
       fail "command failed in a minimal root, as $1: $2"
   }
-  "run_${what//-/_}"
+  "run_${what//-/_}" "${@:3}"
 }
 
 run_setup() {
@@ -127,6 +139,28 @@ run_test_root() {
   in_root root "make test"
 }
 
+# Constraints of this machine would name another release.
+run_wheel() {  # RELEASE...
+  local release
+  variables+=(PIP_CONSTRAINT=/dev/null PIP_DISABLE_PIP_VERSION_CHECK=1)
+  cat >"$root/home/user/gradwire/job.py" <<'JOB'
+import gradwire, torch, torch.distributed as dist
+dist.init_process_group("gradwire")
+total = torch.ones(3)
+dist.all_reduce(total)
+torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 2))(total).sum().backward()
+print("sum", total[0].item(), "with PyTorch", torch.__version__)
+dist.destroy_process_group()
+JOB
+  in_root user "! command -v c++ gcc cmake"
+  for release in "${@:-2.13.0}"; do
+    in_root user "rm -rf ~/environment; python3 -m venv ~/environment"
+    in_root user "~/environment/bin/pip install --quiet torch==$release"
+    in_root user "time ~/environment/bin/pip install --quiet ./gradwire-*.whl"
+    in_root user "time ~/environment/bin/gradwire run -n 2 job.py"
+  done
+}
+
 run_test() {
   run_test_user
   run_test_root
@@ -134,7 +168,7 @@ run_test() {
 
 main() {
   case ${1:-} in
-    setup | test | test-user | test-root) ;;
+    setup | test | test-user | test-root | wheel) ;;
     *) usage >&2; exit 2 ;;
   esac
   command -v dpkg >/dev/null || fail "a minimal root can only be made on Debian or Ubuntu"
@@ -146,9 +180,11 @@ main() {
   root=$(mktemp -d "${GRADWIRE_BARE_FOLDER:-/var/tmp}/gradwire-bare-XXXXXX")
   trap 'rm -rf --one-file-system "$root"' EXIT
   say "making a minimal root in $root"
-  make_root "$root"
-  unshare --mount --pid --fork --kill-child "$0" inside "$root" "$1"
+  local packages=make,git,sudo,ca-certificates
+  [[ $1 != wheel ]] || packages=python3,python3-venv,ca-certificates
+  make_root "$root" "$packages"
+  unshare --mount --pid --fork --kill-child "$0" inside "$root" "$@"
   say "$1 passes in a minimal root"
 }
 
-if [[ ${1:-} == inside ]]; then inside "$2" "$3"; else main "$@"; fi
+if [[ ${1:-} == inside ]]; then inside "${@:2}"; else main "$@"; fi

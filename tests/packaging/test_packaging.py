@@ -118,6 +118,20 @@ class Torch(Packaging):
             run("cmake", "-S", ROOT, "-B", self.folder / "build", "-G", "Ninja",
                 f"-DTorch_DIR={torch}", "-DGRADWIRE_TESTS=OFF")
 
+    def test_all_missing_packages_are_named_in_one_message(self):
+        (self.folder / "empty").mkdir()
+        with self.assertRaises(AssertionError) as caught:
+            run("cmake", "-S", ROOT, "-B", self.folder / "build", "-G", "Ninja",
+                f"-DCMAKE_MAKE_PROGRAM={shutil.which('ninja')}",
+                f"-DCMAKE_FIND_ROOT_PATH={self.folder}/empty",
+                *(f"-DCMAKE_FIND_ROOT_PATH_MODE_{kind}=ONLY" for kind in ("INCLUDE", "PROGRAM")))
+        named = re.search(r"sudo apt-get install (.*)", str(caught.exception)).group(1).split()
+        self.assertIn("g++", named)
+        setup = (ROOT / "scripts/setup.sh").read_text()
+        installed = re.search(r'\[build\]="([^"]*)"', setup).group(1).split()
+        self.assertEqual(set(named), {name for name in installed
+                                      if name == "g++" or name.endswith("-dev")})
+
     def test_the_example_from_an_install_tree(self):
         installed = self.installed()
         program = self.consumer(ROOT / "examples", installed) / "mnist"
@@ -254,6 +268,21 @@ class HostTests(Packaging):
 
 
 class Symbols(unittest.TestCase):
+    def test_the_shared_library_exports_only_our_names(self):
+        exported = run("nm", "--demangle", "--dynamic", "--defined-only",
+                       BUILD / "lib/libgradwire.so").splitlines()
+        self.assertGreater(len(exported), 1000)
+        self.assertEqual([line for line in exported if "gradwire" not in line], [])
+
+    def test_modules_and_programs_take_the_layers_from_the_shared_library(self):
+        layer = re.compile(r" [TtWV] gradwire::(comm|engine|net|schedule|plan|step|exchange)::")
+        users = [BUILD / "bin/gradwire", *(BUILD / "bin").glob("gradwire-torch"),
+                 *(BUILD / "python/gradwire").glob("_torch_*/_core*.so")]
+        for user in users:
+            defined = run("nm", "--demangle", "--defined-only", user).splitlines()
+            functions = [line for line in defined if " T gradwire::" in line and layer.search(line)]
+            self.assertEqual(functions, [], user)
+
     def test_core_layers_need_nothing_of_torch(self):
         for layer in CORE_LAYERS:
             self.assertEqual(torch_symbols(BUILD / f"libgradwire_{layer}.a"), [], layer)
