@@ -48,8 +48,8 @@ function(gradwire_torch_release folder out)
   string(REGEX MATCH "[0-9]+[.][0-9]+[.][0-9]+" version "${version}")
   if(version VERSION_LESS GRADWIRE_OLDEST_TORCH)
     message(FATAL_ERROR "PyTorch ${version} in ${folder} is too old: gradwire needs PyTorch "
-      "${GRADWIRE_OLDEST_TORCH} or newer (pip install --upgrade torch), or builds the layers without "
-      "libtorch: -DGRADWIRE_TORCH=OFF.")
+      "${GRADWIRE_OLDEST_TORCH} or newer (pip install --upgrade torch), or builds the layers "
+      "without libtorch: -DGRADWIRE_TORCH=OFF.")
   endif()
   string(REGEX MATCH "[0-9]+[.][0-9]+" version "${version}")
   set(${out} ${version} PARENT_SCOPE)

@@ -1,7 +1,8 @@
 #!/bin/bash
-# Runs the set-up, all of `make test`, or the wheel, in a new minimal root of this machine's distribution. The
-# root has only make, git, sudo, ca-certificates and their dependencies, so that a package that
-# scripts/setup.sh fails to install is missing there. It uses this machine's package sources.
+# Runs the set-up, all of `make test`, or the wheel, in a new minimal root of this machine's
+# distribution. The root has only make, git, sudo, ca-certificates and their dependencies, so that a
+# package that scripts/setup.sh fails to install is missing there. It uses this machine's package
+# sources.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -13,9 +14,10 @@ usage: scripts/bare.sh setup    in the root, as a user with sudo: scripts/setup.
        scripts/bare.sh test     as a user with sudo make test and sudo make install, then as root
                                 make test (an hour on two cores)
        scripts/bare.sh test-user | test-root    one half of it
-       scripts/bare.sh wheel [RELEASE...]  installs the wheel in dist/ with each of these releases of
-                                PyTorch (default: 2.13.0) in a root that has only Python, and runs
-                                a job of two ranks; GRADWIRE_BARE_SUITE=trixie takes another suite
+       scripts/bare.sh wheel [RELEASE...]
+                                installs the wheel in dist/ with each of these releases of PyTorch
+                                (default: 2.13.0) in a root that has only Python, and runs a job of
+                                two ranks; GRADWIRE_BARE_SUITE=trixie takes another suite
 
 Requires root (or passwordless sudo) and mmdebstrap, which it installs. The root is made in
 $GRADWIRE_BARE_FOLDER (by default /var/tmp), takes 5 GB, and is removed at the end.

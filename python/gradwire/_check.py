@@ -28,8 +28,8 @@ def module_folder(folder: pathlib.Path = _HERE) -> str:
     release to the next."""
     built_for = releases(folder)
     if not built_for:
-        raise ImportError(f"this gradwire {_build.VERSION} was built for another version of Python: "
-                          f"{_REBUILD}")
+        raise ImportError(f"this gradwire {_build.VERSION} was built for another version of "
+                          f"Python: {_REBUILD}")
     *others, newest = built_for
     known = ", ".join(others) + " and " + newest if others else newest
     try:

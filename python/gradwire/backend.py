@@ -41,8 +41,8 @@ def Options(**given: Any) -> _core.Options:  # noqa: N802: named as the class of
 
 
 def register() -> None:
-    """Registers the backend with torch.distributed. Importing gradwire calls it. Raises RuntimeError
-    if PyTorch would never call it."""
+    """Registers the backend with torch.distributed. Importing gradwire calls it. Raises
+    RuntimeError if PyTorch would never use it."""
     _refuse_torchcomms()
     devices = ["cpu"]
     accelerator = torch.accelerator.current_accelerator()
@@ -58,9 +58,9 @@ def _refuse_torchcomms() -> None:
     enabled = getattr(distributed_c10d, "_use_torchcomms_enabled", bool)
     if sends_all and enabled():
         raise RuntimeError(
-            f"with TORCH_DISTRIBUTED_USE_TORCHCOMMS=1 PyTorch {torch.__version__} sends every backend "
-            "to torchcomms, which does not have gradwire: unset the variable, or install PyTorch "
-            "2.14 or newer")
+            f"with TORCH_DISTRIBUTED_USE_TORCHCOMMS=1 PyTorch {torch.__version__} sends every "
+            "backend to torchcomms, which does not have gradwire: unset the variable, or install "
+            "PyTorch 2.14 or newer")
 
 
 _was_loaded = False  # By load().

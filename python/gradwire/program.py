@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 
 
 def path() -> str:
-    """Returns the program's path: $GRADWIRE_PROGRAM, otherwise that of this package, or the first on
-    PATH. Raises FileNotFoundError that lists them."""
+    """Returns the program's path: $GRADWIRE_PROGRAM, otherwise that of this package, or the first
+    on PATH. Raises FileNotFoundError that lists them."""
     own = pathlib.Path(__file__).absolute().parent / "bin" / "gradwire"
     for candidate in (os.environ.get("GRADWIRE_PROGRAM"), own, shutil.which("gradwire")):
         if candidate and os.access(candidate, os.X_OK):

@@ -109,8 +109,8 @@ class Torch(Packaging):
         self.assertRegex(run("ldd", program), r"libtorch")
 
     def test_an_old_pytorch_is_refused_before_anything_is_compiled(self):
-        torch = self.folder / "Torch"
-        torch.mkdir()
+        torch = self.folder / "torch/share/cmake/Torch"
+        torch.mkdir(parents=True)
         (torch / "TorchConfigVersion.cmake").write_text('set(PACKAGE_VERSION "2.10.1")\n')
         # CMake wraps the sentence at any blank.
         with self.assertRaisesRegex(AssertionError, r"(?s)PyTorch\s+2\.10\.1\s.*too\s+old.*needs"

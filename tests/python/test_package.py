@@ -119,9 +119,9 @@ class Release(unittest.TestCase):
         package = self.package("2.9", "2.10", "2.15")
         with unittest.mock.patch("torch.__version__", "2.14.1+cu130"):
             with self.assertRaisesRegex(
-                    ImportError, r"built for PyTorch 2.9, 2.10 and 2.15, but PyTorch 2.14.1\+cu130 is "
-                                 r"installed: install 'torch==2.15[.][*]', or a newer gradwire, or "
-                                 "rebuild") as caught:
+                    ImportError, r"built for PyTorch 2.9, 2.10 and 2.15, but PyTorch 2.14.1\+cu130 "
+                                 r"is installed: install 'torch==2.15[.][*]', or a newer gradwire, "
+                                 "or rebuild") as caught:
                 _check.module_folder(package)
             # By name, pip would install the index's version.
             self.assertRegex(str(caught.exception), r"pip install [^:]* \. in its source folder")

@@ -29,7 +29,8 @@ BANS = [
     Ban(r"\bsleep_(for|until)\b|(?<![\w.>])(usleep|nanosleep|sleep)\s*\(",
         "wait for the event itself", where=r"^(src|tests|bench)/"),
     Ban(r"\b(v?f?printf|f?puts|putchar|perror)\s*\(|\b(cout|cerr|clog)\b",
-        "return it, or log it (base/log.h): only commands print", but=r"/(cli/|base/(check|log)\.cpp)"),
+        "return it, or log it (base/log.h): only commands print",
+        but=r"/(cli/|base/(check|log)\.cpp)"),
     Ban(r"\b(sprintf|snprintf|strcpy|strcat|atoi|atol|atof|gets)\s*\(",
         "use fmt::format, std::string and std::from_chars", where=r"^(src|tests|bench|examples)/"),
     # make_unique cannot call a private constructor.
