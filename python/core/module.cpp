@@ -13,9 +13,9 @@
 
 #include "gradwire/checkpoint/checkpoint_folder.h"
 #include "gradwire/schedule/catalogue.h"
+#include "gradwire/torch/codec_hook.h"
 #include "gradwire/torch/init.h"
 #include "gradwire/torch/staged_process_group.h"
-#include "gradwire/torch/codec_hook.h"
 
 namespace gradwire::python {
 

@@ -6,9 +6,9 @@
 #include <torch/csrc/utils/pybind.h>
 #include <unistd.h>
 
+#include "gradwire/torch/codec_hook.h"
 #include "gradwire/torch/process_group.h"
 #include "gradwire/trace/trace_session.h"
-#include "gradwire/torch/codec_hook.h"
 
 namespace gradwire::python {
 

@@ -171,10 +171,8 @@ TEST(CommandLine, ThePythonBesideTheBuildFolderIsFound) {
   const TemporaryFolder folder;
   const std::string python = folder.path() + "/.venv/bin/python";
   std::filesystem::create_directories(folder.path() + "/.venv/bin");
-  std::filesystem::create_directories(folder.path() + "/build/bin");
   folder.write(".venv/bin/python", "#!/bin/sh\nexit 1\n", 0755);
-  const std::string program = folder.path() + "/build/bin/gradwire";
-  std::filesystem::copy_file(gradwire_program(), program);
+  const std::string program = copy_program(folder.path() + "/build");
   Launched bench({"env", "-u", "GRADWIRE_PYTHON", program, "bench", "barrier", "-n", "2",
                   "--iterations", "2", "--rounds", "1", "--compare", "gloo"});
   EXPECT_EQ(bench.wait(), 0) << bench.err();

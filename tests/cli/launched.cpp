@@ -102,6 +102,16 @@ std::string gradwire_program() {
   return GRADWIRE_PROGRAM;
 }
 
+std::string copy_program(const std::string& folder) {
+  namespace fs = std::filesystem;
+  const fs::path program = gradwire_program();
+  const fs::path copy = fs::path(folder) / "bin" / program.filename();
+  fs::create_directories(copy.parent_path());
+  fs::copy_file(program, copy);
+  fs::create_symlink(program.parent_path().parent_path() / "lib", fs::path(folder) / "lib");
+  return copy;
+}
+
 Outcome run_gradwire(const std::vector<std::string>& arguments,
                      const std::map<std::string, std::string>& variables) {
   std::vector<std::string> command{gradwire_program()};

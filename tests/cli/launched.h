@@ -56,6 +56,9 @@ std::vector<std::string> sorted_lines(const std::string& text);
 /// Path of the program under test.
 std::string gradwire_program();
 
+/// Copies the program to FOLDER/bin, with its library in FOLDER/lib; returns the copy's path.
+std::string copy_program(const std::string& folder);
+
 /// A command's exit status and output.
 struct Outcome {
   int status;

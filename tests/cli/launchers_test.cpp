@@ -107,24 +107,30 @@ TEST(MainTest, AnUnknownCommandNamesTheNearest) {
 
 TEST(MainTest, CommandsForLibtorchSayHowToGetThem) {
   const TemporaryFolder folder;
-  const std::string alone = folder.path() + "/gradwire";
-  Launched copy({"cp", gradwire_program(), alone});
-  ASSERT_EQ(copy.wait(), 0);
+  const std::string alone = copy_program(folder.path());
   Launched train({alone, "train", "x.json"});
   EXPECT_EQ(train.wait(), 1);
-  EXPECT_THAT(train.err(), AllOf(HasSubstr("gradwire-torch is not in " + folder.path()),
+  EXPECT_THAT(train.err(), AllOf(HasSubstr("gradwire-torch is not in " + folder.path() + "/bin"),
                                  HasSubstr("make build")));
 }
 
 TEST(MainTest, CommandsForLibtorchAreRunBesideIt) {
   const TemporaryFolder folder;
-  const std::string alone = folder.path() + "/gradwire";
-  Launched copy({"cp", gradwire_program(), alone});
-  ASSERT_EQ(copy.wait(), 0);
-  folder.write("gradwire-torch", "#!/bin/sh\necho \"$@\"; exit 6\n", 0755);
+  const std::string alone = copy_program(folder.path());
+  folder.write("bin/gradwire-torch", "#!/bin/sh\necho \"$@\"; exit 6\n", 0755);
   Launched train({alone, "train", "x.json", "-n", "2"});
   EXPECT_EQ(train.wait(), 6);
   EXPECT_EQ(train.out(), "train x.json -n 2\n");
+}
+
+TEST(MainTest, AProgramForAnotherPyTorchIsRefused) {
+  const TemporaryFolder folder;
+  const std::string alone = copy_program(folder.path());
+  folder.write("bin/gradwire-torch", "#!/bin/sh\nexit 6\n", 0755);
+  Launched train({"env", "GRADWIRE_TORCH_INSTALLED=2.9.1+cpu", alone, "train", "x.json"});
+  EXPECT_EQ(train.wait(), 1);
+  EXPECT_THAT(train.err(), AllOf(HasSubstr("but PyTorch 2.9.1+cpu is installed: install 'torch==2."),
+                                 HasSubstr("build gradwire from its sources")));
 }
 
 }  // namespace

@@ -32,10 +32,6 @@ class Variable {
   static constexpr const char* kName = "GRADWIRE_ALGORITHM";
 };
 
-void expect_no_errors(const std::vector<std::string>& errors) {
-  for (const std::string& error : errors) EXPECT_EQ(error, "");
-}
-
 /// Returns the algorithm of an all-reduce of four ranks, inferred from the bytes that rank 0 sent,
 /// which differ between these three algorithms.
 std::string used(LocalJob& job, const std::string& asked) {

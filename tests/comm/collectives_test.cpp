@@ -26,10 +26,6 @@ int word(Rank from, Rank to, std::size_t i) {
   return from * 1'000'000 + to * 10'000 + static_cast<int>(i % 10'000);
 }
 
-void expect_no_errors(const std::vector<std::string>& errors) {
-  for (const std::string& error : errors) EXPECT_EQ(error, "");
-}
-
 class RootedCollectives : public testing::TestWithParam<std::size_t> {};
 
 INSTANTIATE_TEST_SUITE_P(Counts, RootedCollectives, testing::Values(0, 1, 5, 1000, 70'001));

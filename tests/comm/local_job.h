@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include <gtest/gtest.h>
+
 #include "gradwire/comm/communicator.h"
 #include "gradwire/net/socket.h"
 #include "gradwire/topology/topology.h"
@@ -15,6 +17,11 @@ namespace gradwire::test {
 
 inline LentSpan lend(std::vector<float>& values) {
   return {values.data(), values.size(), DataType::float32, nullptr};
+}
+
+/// Expects that no rank of a LocalJob failed.
+inline void expect_no_errors(const std::vector<std::string>& errors) {
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
 /// What carries the bytes of a LocalJob.

@@ -36,10 +36,6 @@ float sum(Communicator& c, float value, const OperationOptions& options = {}) {
   return data.front();
 }
 
-void expect_no_errors(const std::vector<std::string>& errors) {
-  for (const std::string& error : errors) EXPECT_EQ(error, "");
-}
-
 TEST(Subgroup, EachRunsCollectivesOfItsOwn) {
   LocalJob job(6);
   expect_no_errors(job.run([](Rank rank, Communicator& c) {

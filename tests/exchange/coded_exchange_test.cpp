@@ -21,14 +21,6 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-void expect_no_errors(const std::vector<std::string>& errors) {
-  for (const std::string& error : errors) EXPECT_EQ(error, "");
-}
-
-LentSpan lend(std::vector<float>& values) {
-  return {values.data(), values.size(), DataType::float32, nullptr};
-}
-
 std::size_t slot(const codec::Codec& codec, std::size_t count) {
   return count == 0 ? 0 : (codec.encoded_bytes(count) + 15) / 16 * 16;
 }

@@ -61,10 +61,6 @@ double drift(const std::vector<std::vector<float>>& parts, int ranks, Rank rank)
   return std::sqrt(lost / all);
 }
 
-void expect_no_errors(const std::vector<std::string>& errors) {
-  for (const std::string& error : errors) EXPECT_EQ(error, "");
-}
-
 class ShardedCodecs : public ::testing::TestWithParam<int> {};
 
 INSTANTIATE_TEST_SUITE_P(Ranks, ShardedCodecs, ::testing::Values(1, 2, 3));

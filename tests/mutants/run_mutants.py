@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Plants bugs in copies of the executor's sources, one at a time. Each must be found by the fault
-simulations, or by the tests named with a bug whose only effect is a delay.
+"""Plants bugs in copies of the executor's sources. Each must be found by the fault simulations, or
+by the tests named with a bug whose only effect is a delay.
 
 usage: run_mutants.py --build BUILD --source SOURCE [--only TEXT]
 
 Each entry of mutants.json has a file of src/gradwire/engine, a piece of text that occurs in it
-exactly once, its replacement, and optionally "test", a filter of tests. The changed file is
-compiled with the project's own flags and linked, before the libraries, with the objects of the
-simulation test.
+exactly once, its replacement, and optionally "test", a filter of tests. All bugs are compiled into
+one program, the simulation test: a function with bugs has one body for each and the original one,
+and the environment chooses. The changed files are compiled with the project's own flags and linked
+before the libraries.
 """
 
 import argparse
@@ -21,9 +22,47 @@ import subprocess
 import sys
 import tempfile
 
+ENGINE = "src/gradwire/engine"
 SHARDS = 4
-SIMULATIONS = "4000"
+SIMULATIONS = 4000
+SIMULATIONS_WITHOUT_BUGS = 100  # The tests themselves run all.
 TIME_LIMIT_S = 120
+CHOICE = """#include <cstdlib>
+int gradwire_mutant() {
+  static const int number = std::atoi(std::getenv("GRADWIRE_MUTANT"));
+  return number;
+}
+"""
+
+
+# The head of a function, up to its brace: its other lines are indented by four more.
+HEAD = (r"^{0}(?!namespace|struct|class|enum|if|for|while|switch)[A-Za-z_\[][^\n;]*"
+        r"(?:\n{0} {{4,}}[^\n;]+)*\{{\n")
+
+
+def body_of(text, at):
+    """Returns (begin, end) of the body of the function, or of a class, that has the position."""
+    for indent in ("", "  "):
+        heads = list(re.compile(HEAD.format(indent), re.MULTILINE).finditer(text, 0, at))
+        if heads:
+            begin, end = heads[-1].end(), text.index(f"\n{indent}}}\n", heads[-1].start()) + 1
+            if at < end:
+                return begin, end
+    raise SystemExit(f"no function has: {text[at:at + 80]}")
+
+
+def with_bugs(text, mutants):
+    """Returns the source with all of its bugs, {number: (text, replacement)}."""
+    bodies = {}
+    for number, (find, replace) in mutants.items():
+        begin, end = body_of(text, text.index(find))
+        bodies.setdefault((begin, end), []).append(
+            (number, text[begin:end].replace(find, replace)))
+    for (begin, end), changed in sorted(bodies.items(), reverse=True):
+        cases = "".join(f"case {number}: {{\n{body}}}\nbreak;\n" for number, body in changed)
+        text = (f"{text[:begin]}switch (gradwire_mutant()) {{\n{cases}default: {{\n"
+                f"{text[begin:end]}}}\n}}\n{text[end:]}")
+    return "int gradwire_mutant();\n" + text
 
 
 def compile_command(build, source):
@@ -34,7 +73,7 @@ def compile_command(build, source):
     raise SystemExit(f"{source} is not in compile_commands.json")
 
 
-def compile_mutant(build, original, text, folder):
+def compile_source(build, original, text, folder):
     changed = folder / original.name
     changed.write_text(text)
     command = compile_command(build, original)
@@ -42,7 +81,7 @@ def compile_mutant(build, original, text, folder):
     replaced = {str(original): str(changed)}
     arguments = [replaced.get(word, word) for word in command]
     arguments[arguments.index("-o") + 1] = str(output)
-    # A planted bug may cause unused-variable warnings, which must not count as detection.
+    # A planted bug may cause warnings, which must not count as detection.
     subprocess.run(arguments + ["-w", "-O1"], check=True, cwd=build, capture_output=True, text=True)
     return output
 
@@ -55,22 +94,23 @@ def simulation_objects(build):
     return [build / output.group(1) for output in outputs if output]
 
 
-def link(build, mutant, folder):
+def link(build, changed, folder):
     program = folder / "simulation"
     objects = simulation_objects(build)
     layers = ("engine", "net", "schedule", "topology", "base")
     libraries = [build / f"libgradwire_{layer}.a" for layer in layers]
-    command = ["c++", "-o", program, mutant, *objects, *libraries, "-lgtest", "-lgtest_main",
+    command = ["c++", "-o", program, *changed, *objects, *libraries, "-lgtest", "-lgtest_main",
                "-lgmock", "-lisal", "-lxxhash", "-lfmt", "-lssl", "-lcrypto",
                "-lpthread"]
     subprocess.run([str(word) for word in command], check=True, capture_output=True, text=True)
     return program
 
 
-def survives(program, filters):
+def survives(program, number, filters, simulations=SIMULATIONS):
     """Returns True if no test fails. A filter that selects no test is an error."""
     for tests in filters:
-        environment = {**os.environ, "GRADWIRE_SIMULATIONS": SIMULATIONS}
+        environment = {**os.environ, "GRADWIRE_SIMULATIONS": str(simulations),
+                       "GRADWIRE_MUTANT": str(number)}
         try:
             run = subprocess.run([program, f"--gtest_filter={tests}"], env=environment,
                                  capture_output=True, text=True, timeout=TIME_LIMIT_S)
@@ -88,19 +128,27 @@ def filters_of(mutant):
     return [mutant["test"]] if "test" in mutant else shards
 
 
-def judge(build, source, mutant):
-    original = source / "src/gradwire/engine" / mutant["file"]
-    text = original.read_text()
-    if text.count(mutant["find"]) != 1:
-        return f"stale: its text stands {text.count(mutant['find'])} times in {mutant['file']}"
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        try:
-            changed = text.replace(mutant["find"], mutant["replace"])
-            program = link(build, compile_mutant(build, original, changed, folder), folder)
-        except subprocess.CalledProcessError as error:
-            return f"does not build: {error.stderr[-2000:]}"
-        return "SURVIVES" if survives(program, filters_of(mutant)) else None
+def stale(source, mutant):
+    """Returns why the entry does not fit its file; None if it does."""
+    count = (source / ENGINE / mutant["file"]).read_text().count(mutant["find"])
+    return None if count == 1 else f"stale: its text stands {count} times in {mutant['file']}"
+
+
+def build_all(build, source, mutants, folder, pool):
+    """Returns the program with all mutants, {number: mutant}."""
+    by_file = {}
+    for number, mutant in mutants.items():
+        changes = by_file.setdefault(mutant["file"], {})
+        changes[number] = (mutant["find"], mutant["replace"])
+
+    def compiled(file):
+        original = source / ENGINE / file
+        return compile_source(build, original, with_bugs(original.read_text(), by_file[file]),
+                              folder)
+
+    choice = folder / "choice.cpp"
+    choice.write_text(CHOICE)
+    return link(build, [choice, *pool.map(compiled, by_file)], folder)
 
 
 def main():
@@ -112,12 +160,20 @@ def main():
     arguments.build, arguments.source = arguments.build.resolve(), arguments.source.resolve()
     mutants = json.loads((pathlib.Path(__file__).parent / "mutants.json").read_text())
     mutants = [m for m in mutants if arguments.only in m["bug"]]
-    failures = 0
-    with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        verdicts = pool.map(lambda m: judge(arguments.build, arguments.source, m), mutants)
-        for mutant, verdict in zip(mutants, verdicts):
-            failures += verdict is not None
-            print(f"{mutant['file']:20} {mutant['bug']}: {verdict or 'found'}", flush=True)
+    verdicts = {number: stale(arguments.source, m) for number, m in enumerate(mutants, 1)}
+    fitting = {number: mutants[number - 1] for number in verdicts if verdicts[number] is None}
+    with (concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool,
+          tempfile.TemporaryDirectory() as folder):
+        program = build_all(arguments.build, arguments.source, fitting, pathlib.Path(folder), pool)
+        if not survives(program, 0, filters_of({}), SIMULATIONS_WITHOUT_BUGS):
+            sys.exit("the tests fail without a bug")
+        surviving = pool.map(lambda number: survives(program, number, filters_of(fitting[number])),
+                             fitting)
+        verdicts |= {number: "SURVIVES" if lives else None
+                     for number, lives in zip(fitting, surviving)}
+    for number, mutant in enumerate(mutants, 1):
+        print(f"{mutant['file']:20} {mutant['bug']}: {verdicts[number] or 'found'}", flush=True)
+    failures = sum(verdict is not None for verdict in verdicts.values())
     print(f"{len(mutants) - failures} of {len(mutants)} planted bugs were found")
     return 1 if failures or not mutants else 0
 

@@ -2,8 +2,11 @@
 
 #include <chrono>
 #include <cstdio>
+#include <ctime>
 
 #include <fmt/chrono.h>
+
+#include "gradwire/base/clock.h"
 
 namespace gradwire {
 namespace {
@@ -15,7 +18,7 @@ LogSink& own_sink() {
 
 void write(std::string_view level, std::string_view text) {
   if (own_sink()) return own_sink()(text);
-  const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  const std::time_t now = std::chrono::floor<std::chrono::seconds>(time_of_day()).count();
   // One write, so that lines of several threads and processes do not mix.
   const auto line = fmt::format("[{:%F %T}] [{}] {}\n", fmt::localtime(now), level, text);
   std::fwrite(line.data(), 1, line.size(), stderr);

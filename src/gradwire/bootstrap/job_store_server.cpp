@@ -174,8 +174,7 @@ class JobStoreServer::Loop {
   }
 
   static void say(const Client& client, const Error& error) {
-    log_warning("the job's store closes its connection to rank {}: {}", client.rank,
-                 error.message);
+    log_warning("the job's store closes its connection to rank {}: {}", client.rank, error.message);
   }
 
   void take(Client& client, JobStoreRequest request) {

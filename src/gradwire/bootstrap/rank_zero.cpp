@@ -5,7 +5,6 @@
 
 #include "gradwire/base/log.h"
 
-
 namespace gradwire::bootstrap {
 namespace {
 

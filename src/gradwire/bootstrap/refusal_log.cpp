@@ -4,7 +4,6 @@
 
 #include "gradwire/base/log.h"
 
-
 namespace gradwire::bootstrap {
 namespace {
 

@@ -97,8 +97,8 @@ void warn_of_fewer_rails(const std::vector<RankEndpoint>& endpoints) {
   const auto [fewest, most] = std::ranges::minmax_element(endpoints, {}, count);
   if (count(*fewest) == count(*most)) return;
   log_warning("{} has {} of the chosen network interfaces, {} has {}",
-               fewest->describe(static_cast<Rank>(fewest - endpoints.begin())), count(*fewest),
-               most->describe(static_cast<Rank>(most - endpoints.begin())), count(*most));
+              fewest->describe(static_cast<Rank>(fewest - endpoints.begin())), count(*fewest),
+              most->describe(static_cast<Rank>(most - endpoints.begin())), count(*most));
 }
 
 /// Opens the listeners for the other ranks and writes their addresses into `rails`.

@@ -328,8 +328,7 @@ class RendezvousServer::Loop {
     client.socket.close();
     if (!client.joined || finished_[static_cast<std::size_t>(client.claims.from)]) return;
     if (phase_ == Phase::gathering) {
-      log_warning("{} {} before all ranks had joined; it may be started again", client.name(),
-                   how);
+      log_warning("{} {} before all ranks had joined; it may be started again", client.name(), how);
       for (const std::string& key : client.keys) erase(key);
       erase(ended_key(client.claims.from));
       const std::string who = client.name();

@@ -32,8 +32,8 @@ void require_release(const char* installed) {
   if (installed == nullptr || minor_release(installed) == kBuiltFor) return;
   throw Exception(
       ErrorKind::unsupported,
-      fmt::format("{} of this package was built for PyTorch {}, but PyTorch {} is installed: install "
-                  "'torch=={}.*', or build gradwire from its sources: pip install "
+      fmt::format("{} of this package was built for PyTorch {}, but PyTorch {} is installed: "
+                  "install 'torch=={}.*', or build gradwire from its sources: pip install "
                   "--no-build-isolation .",
                   kTorchProgram, kBuiltFor, installed, kBuiltFor));
 }

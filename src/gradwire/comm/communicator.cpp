@@ -2,7 +2,6 @@
 
 #include <utility>
 
-
 #include "gradwire/base/cpu.h"
 #include "gradwire/base/log.h"
 #include "gradwire/base/refuse.h"

@@ -62,8 +62,7 @@ void TensorWork::report_to(std::shared_ptr<Hooks> hooks, std::uint64_t key) {
   }
 }
 
-void TensorWork::State::part_is_done(std::uint64_t key, Time posted,
-                                     CompletionThreads& threads) {
+void TensorWork::State::part_is_done(std::uint64_t key, Time posted, CompletionThreads& threads) {
   if (parts_left.fetch_sub(1) != 1) return;
   if (error()) {
     threads.run([hooks = hooks] { hooks->failed(); });

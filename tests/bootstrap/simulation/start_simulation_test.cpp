@@ -19,7 +19,9 @@ constexpr std::uint64_t kPerShard = 1'000;
 class StartSimulation : public testing::TestWithParam<int> {
  protected:
   // Half of the starts fail, and each says so.
-  void SetUp() override { set_log_sink([](std::string_view) {}); }
+  void SetUp() override {
+    set_log_sink([](std::string_view) {});
+  }
   void TearDown() override { set_log_sink(nullptr); }
 };
 

@@ -202,7 +202,9 @@ if found and found.submodule_search_locations:
         torch = "none"
     release = "_torch_" + "_".join(torch.split(".")[:2])
     print(json.dumps({"gradwire": build["VERSION"], "torch": torch,
-                      "core": (glob.glob(os.path.join(folder, release, "_core*.so")) + [""])[0]}))
+                      "core": ([core for pattern in (release, "_torch_*")
+                                for core in glob.glob(os.path.join(folder, pattern, "_core*.so"))]
+                               + [""])[0]}))
 )";
 
 std::string first_line(const std::string& text) {
@@ -269,11 +271,12 @@ std::string own_library() {
   return ::dladdr(reinterpret_cast<void*>(&checksum_of), &info) != 0 ? info.dli_fname : "";
 }
 
-/// Returns checksums of the program's library and, if installed, of the program beside it that needs
-/// libtorch.
+/// Returns checksums of the running program, of its library and, if installed, of the program
+/// beside it that needs libtorch.
 std::string build_of_this() {
   const auto torch = find_torch_program();
-  return checksum_of(own_library()) + (torch ? "+" + checksum_of(*torch) : "");
+  return checksum_of(own_executable()) + "+" + checksum_of(own_library()) +
+         (torch ? "+" + checksum_of(*torch) : "");
 }
 
 std::string system_of_this() {

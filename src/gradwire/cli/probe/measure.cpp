@@ -7,7 +7,6 @@
 #include <memory>
 #include <utility>
 
-
 #include "gradwire/base/check.h"
 #include "gradwire/base/cpu.h"
 #include "gradwire/base/log.h"
