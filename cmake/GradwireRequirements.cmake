@@ -16,7 +16,8 @@ foreach(requirement fmt/format.h=libfmt-dev nlohmann/json.hpp=nlohmann-json3-dev
     list(APPEND missing ${package})
   endif()
 endforeach()
-if(SKBUILD AND Python_EXECUTABLE)  # The Python that installs; scripts/setup.sh looks after that of .venv.
+# For the Python that installs; scripts/setup.sh looks after that of .venv.
+if(SKBUILD AND Python_EXECUTABLE)
   execute_process(COMMAND ${Python_EXECUTABLE} -c
     "import sysconfig; print(sysconfig.get_path('include'))"
     OUTPUT_VARIABLE headers OUTPUT_STRIP_TRAILING_WHITESPACE)

@@ -129,7 +129,7 @@ TEST(MainTest, AProgramForAnotherPyTorchIsRefused) {
   folder.write("bin/gradwire-torch", "#!/bin/sh\nexit 6\n", 0755);
   Launched train({"env", "GRADWIRE_TORCH_INSTALLED=2.9.1+cpu", alone, "train", "x.json"});
   EXPECT_EQ(train.wait(), 1);
-  EXPECT_THAT(train.err(), AllOf(HasSubstr("but PyTorch 2.9.1+cpu is installed: install 'torch==2."),
+  EXPECT_THAT(train.err(), AllOf(HasSubstr("PyTorch 2.9.1+cpu is installed: install 'torch==2."),
                                  HasSubstr("build gradwire from its sources")));
 }
 

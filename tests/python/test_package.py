@@ -278,7 +278,11 @@ class Packages(unittest.TestCase):
         for needed in ("gradwire/bin/gradwire", "gradwire/py.typed", "gradwire/_core.pyi"):
             self.assertIn(needed, names)
         self.assertEqual(sum("/_core." in name and name.endswith(".so") for name in names), 1)
-        self.assertLess(len(metadata.read_text().split("\n\n")[0].splitlines()), 20)
+        head, _, description = metadata.read_text().partition("\n\n")
+        for field in ("Author", "Classifier", "Keywords", "License-File", "Project-URL"):
+            self.assertIn(f"\n{field}: ", head)
+        # PyPI's page has no files beside it.
+        self.assertEqual(re.findall(r"\]\((?!https?:|#)[^)]*", description), [])
         self.check_libraries(site)
         self.check_command(site)
         self.check_import(site)
