@@ -279,7 +279,7 @@ class Packages(unittest.TestCase):
             self.assertIn(needed, names)
         self.assertEqual(sum("/_core." in name and name.endswith(".so") for name in names), 1)
         head, _, description = metadata.read_text().partition("\n\n")
-        for field in ("Author", "Classifier", "Keywords", "License-File", "Project-URL"):
+        for field in ("Author", "Classifier", "Keywords", "License", "Project-URL"):
             self.assertIn(f"\n{field}: ", head)
         # PyPI's page has no files beside it.
         self.assertEqual(re.findall(r"\]\((?!https?:|#)[^)]*", description), [])
