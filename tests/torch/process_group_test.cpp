@@ -1,6 +1,7 @@
 #include "gradwire/torch/process_group.h"
 
 #include <algorithm>
+#include <atomic>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -339,6 +340,27 @@ TEST(ProcessGroup, AbortFailsTheOthers) {
     Tensors tensors{torch::ones({3})};
     EXPECT_THAT(error_of([&] { group->allreduce(tensors)->wait(); }),
                 HasSubstr("rank 1 aborted its process group"));
+  });
+}
+
+TEST(ProcessGroup, AbortHooksRunBeforeWaitThrows) {
+  run_on_loopback(2, [](const auto& group) {
+    auto& backend = dynamic_cast<ProcessGroupGradwire&>(*group->getBackend(c10::kCPU));
+    std::atomic<int> calls = 0, removed = 0;
+    backend.registerAbortHook(1, [&] { ++calls; });
+    backend.registerAbortHook(2, [&] { ++removed; });
+    backend.unregisterAbortHook(2);
+    Tensors tensors{torch::ones({3})};
+    group->allreduce(tensors)->wait();
+    EXPECT_EQ(calls, 0);
+    if (group->getRank() == 1) {
+      group->abort();
+    } else {
+      EXPECT_THROW(group->allreduce(tensors)->wait(), Exception);
+    }
+    EXPECT_GE(calls, 1);
+    EXPECT_EQ(removed, 0);
+    backend.shutdown();  // Its threads may still be calling the hook.
   });
 }
 
