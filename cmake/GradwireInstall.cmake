@@ -93,7 +93,7 @@ endif()
 install(TARGETS gradwire_shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(TARGET gradwire-torch)  # In the Python package, and as a separate program.
   gradwire_search_path(gradwire-torch "$ORIGIN/../../torch/lib")
-  if(NOT SKBUILD)
+  if(NOT SKBUILD AND NOT GRADWIRE_STATIC)  # Packages for elsewhere name no folder of this machine.
     gradwire_search_path(gradwire-torch "$<TARGET_FILE_DIR:torch>")
   endif()
 endif()

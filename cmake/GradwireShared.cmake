@@ -17,8 +17,8 @@ target_link_options(gradwire_shared PRIVATE -Wl,-Bsymbolic -Wl,-z,defs
   -Wl,--version-script=${CMAKE_CURRENT_LIST_DIR}/exports.map)
 
 # gradwire_link_shared(TARGET LIBRARY...): links static libraries above libtorch, and the layers
-# below from libgradwire.so. It comes first: the linker takes no object
-# from archives of the layers, on which LIBRARY depends, for symbols that it has defined.
+# below from libgradwire.so. It comes first: for symbols that it defines, the linker takes no object
+# from the layers' archives, on which LIBRARY depends.
 function(gradwire_link_shared target)
   target_link_libraries(${target} PRIVATE gradwire_shared ${ARGN})
   gradwire_search_path(${target} "$ORIGIN/../lib")

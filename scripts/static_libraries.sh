@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds third-party libraries as static ones, from Debian's source archives, which are checked by
-# hash. Debian's packages have no static ISA-L, and a static xxHash without
-# its run-time dispatch; outside Debian none of the libraries may be there.
+# hash. Debian's packages have no static ISA-L, and a static xxHash without its run-time dispatch;
+# outside Debian none of the libraries may be there.
 # usage: scripts/static_libraries.sh FOLDER LIBRARY...
 # LIBRARY: isal fmt json cli11 expected xxhash openssl; FOLDER is then one of CMAKE_PREFIX_PATH.
 set -euo pipefail

@@ -46,6 +46,11 @@ compile() {  # PYTHON RELEASE...
     -DGRADWIRE_MORE_TORCH="$(IFS=';' && echo "${more[*]}")" >"$folder/log"
   cmake --build "$build" --parallel "${JOBS:-$(nproc)}" --target gradwire_package >>"$folder/log" ||
     { tail -40 "$folder/log" >&2; return 1; }
+  if readelf -d "$build"/bin/* "$build"/lib/*.so "$build"/python/gradwire/_torch_*/*.so |
+    grep 'RUNPATH.*[[:]/'; then
+    say "a folder of this machine is searched for libraries" >&2
+    return 1
+  fi
 }
 
 package() {  # PYTHON

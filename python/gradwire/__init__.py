@@ -15,7 +15,7 @@ training steps; `python -m gradwire` is the program.
 from gradwire._build import VERSION as __version__
 from gradwire._check import module_folder
 
-__path__.append(module_folder())  # Has _core.
+__path__.insert(0, module_folder())  # Has _core.
 
 from gradwire import hooks, pipeline, rendezvous, tools  # noqa: E402
 from gradwire.backend import Options, backend_of, register  # noqa: E402

@@ -24,7 +24,7 @@ class Hooks {
   void add_abort(std::int64_t id, AbortHook hook);
   void remove_abort(std::int64_t id);
 
-  /// True if anyone wants to know of operations; cheap.
+  /// Returns true if a hook is registered. Takes no lock.
   bool wanted() const { return wanted_.load(std::memory_order_relaxed); }
 
   /// Reports the operation with this key (Work::getCompletionKey()), which took `milliseconds`.

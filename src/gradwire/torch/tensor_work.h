@@ -84,7 +84,7 @@ class TensorWork final : public c10d::Work {
     std::mutex finishing;  ///< Guards the members below, and operation.finish.
     bool finished = false;
     std::weak_ptr<UnmovedResults> unmoved;
-    std::shared_ptr<Hooks> hooks;             ///< Null if nobody wants to know.
+    std::shared_ptr<Hooks> hooks;             ///< Null without a registered hook.
     std::atomic<std::size_t> parts_left = 0;  ///< Until hooks are called.
 
     bool done() const;
