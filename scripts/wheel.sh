@@ -47,7 +47,7 @@ compile() {  # PYTHON RELEASE...
   cmake --build "$build" --parallel "${JOBS:-$(nproc)}" --target gradwire_package >>"$folder/log" ||
     { tail -40 "$folder/log" >&2; return 1; }
   if readelf -d "$build"/bin/* "$build"/lib/*.so "$build"/python/gradwire/_torch_*/*.so |
-    grep 'RUNPATH.*[[:]/'; then
+    grep 'RUNPATH.*[:[]/'; then
     say "a folder of this machine is searched for libraries" >&2
     return 1
   fi
