@@ -34,7 +34,7 @@ NETWORKS = [
     Network("1GbE-live", "1gbit", "956Mb/s", 1, "1 GbE, not dilated"),
     Network("100M", "50mbit", "47.8Mb/s", 2, "100 Mb/s (50 Mb/s, time x 2)"),
 ]
-COMPUTE_MS = 234  # Of a ResNet-50 step.
+COMPUTE_MS = 234  # Time of a ResNet-50 step.
 
 
 def measure(gradwire, folder, network, options):

@@ -20,7 +20,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
-# As in zero.py's configuration of gradwire's model.
+# zero.py configures gradwire's model with the same values.
 WIDTH, LAYERS, HEADS, CONTEXT, BATCH, CHARACTERS = 384, 11, 6, 128, 4, 256
 WARM_UP = 2
 LIMIT_S = 300

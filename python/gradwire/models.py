@@ -28,7 +28,7 @@ Description = dict[str, Any]
 
 _SIDE = 28  # Height and width of images.
 _CLASSES = 10
-_MEAN, _DEVIATION = 0.2860, 0.3530  # Of Fashion-MNIST's pixels, scaled to 0 .. 1.
+_MEAN, _DEVIATION = 0.2860, 0.3530  # Statistics of Fashion-MNIST's pixels, scaled to 0 .. 1.
 _CHARACTERS = 256
 _POSITIONS = "embedding.position"
 

@@ -34,7 +34,7 @@ std::vector<std::int64_t> flat_indices(const BoxRange& range) {
   return {all.begin() + range.begin, all.begin() + range.begin + range.count};
 }
 
-/// What shared_runs() computes with runs, element by element.
+/// The result of shared_runs(), found element by element instead of by runs.
 std::vector<std::pair<std::int64_t, std::int64_t>> shared_elements(const BoxRange& first,
                                                                    const BoxRange& second) {
   const auto a = flat_indices(first);

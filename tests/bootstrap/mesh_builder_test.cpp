@@ -158,7 +158,7 @@ TEST(MeshBuilder, ARailThatIsNoneIsRefused) {
 TEST(MeshBuilder, NamesARankBehindNat) {
   Station zero = station(0, 1);
   Station one = station(1, 1);
-  RankEndpoint inside = one.endpoint;  // As rank 1 tells it; to rank 0 it appears as another.
+  RankEndpoint inside = one.endpoint;  // The endpoint that rank 1 tells; rank 0 sees another.
   inside.rails[0].address = *net::SocketAddress::of("127.0.9.9", 4321);
   const Warnings warnings;
   std::thread calling([&] {

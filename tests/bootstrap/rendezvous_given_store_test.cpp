@@ -130,7 +130,7 @@ TEST(RendezvousInGivenStore, OneGivenStoreServesSeveralCommunicators) {
   EXPECT_NE(secret_in(store, "first"), secret_in(store, "second"));
 }
 
-// As torchrun's store when it restarts its workers, or that of a program that recreates its process
+// The store of torchrun when it restarts its workers, or of a program that recreates its process
 // group.
 TEST(RendezvousInGivenStore, ASecondRendezvousInOneStoreSucceeds) {
   MemoryStore store;

@@ -162,7 +162,7 @@ TEST(StartUp, TooFewDescriptorsOfOneRankAreNamedOnEveryRank) {
   }
 }
 
-// As after a bit flip in a handshake.
+// A bit flip in a handshake has the same effect.
 TEST(StartUp, AHandshakeThatFailsIsNamedOnEveryRank) {
   const std::uint16_t port = free_port();
   Outcome zero = start(job_of(0, 3, port));

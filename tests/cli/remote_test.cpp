@@ -41,7 +41,7 @@ constexpr Way kLikeExec{"like_exec", R"(#!/bin/sh
 shift
 exec "$@"
 )"};
-// As like_ssh, with bash as the other side's sh.
+// A remote shell with bash as the other side's sh.
 constexpr Way kBash{"bash", R"(#!/bin/sh
 shift
 [ "$1" = sh ] && shift && exec bash --posix "$@"
@@ -248,7 +248,7 @@ TEST(RemoteHostsTest, SaysWhatMendsSsh) {
 
 TEST(RemoteHostsTest, ARemoteShellThatRunsNothing) {
   const TemporaryFolder folder;
-  // As `ssh -n`, or `docker exec` without -i.
+  // A remote shell without input, as with `ssh -n`, or `docker exec` without -i.
   const std::string rsh = folder.write("rsh", "#!/bin/sh\nshift\nexec \"$@\" </dev/null\n", 0755);
   Launched run(run_script({"--hosts", "a,b", "--rsh", rsh}, "echo started"));
   EXPECT_EQ(run.wait(), 127);

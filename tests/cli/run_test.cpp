@@ -300,7 +300,7 @@ TEST(RunTest, OutputKeepsItsStreamAndItsLines) {
 }
 
 TEST(RunTest, BigOutputsAreNotTorn) {
-  constexpr int kLines = 20'000;  // Of 56 bytes: 1.1 MB from each rank.
+  constexpr int kLines = 20'000;  // Lines of 56 bytes: 1.1 MB from each rank.
   Launched run(run_script({"-n", "4"},
                           "yes \"rank $RANK says 0123456789012345678901234567890123456789\""
                           " | head -n 20000"));

@@ -50,7 +50,7 @@ Outcome at_a_terminal(const std::vector<std::string>& command) {
   return outcome;
 }
 
-// As ssh with an unknown host key.
+// A remote shell that asks on the terminal, as ssh does with an unknown host key.
 constexpr const char* kAsking = "#!/bin/sh\nread answer </dev/tty && exit 0\nexit 9\n";
 
 TEST(TerminalTest, ARemoteShellWithAQuestionFailsAtOnce) {

@@ -40,7 +40,7 @@ TEST_P(Unbiased, IsRightOnAverageOverSeeds) {
     Encoder encoder(GetParam());
     const auto values = make_values(Kind::gaussian, count, 4);
     std::vector<double> sum(count);
-    double variance = 0;  // Of one decoded vector around the values.
+    double variance = 0;  // Variance of one decoded vector around the values.
     for (int seed = 0; seed < kSeeds; ++seed) {
       const auto decoded = encoder.pass(values, static_cast<std::uint64_t>(seed));
       for (std::size_t i = 0; i < count; ++i) {

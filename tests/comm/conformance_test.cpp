@@ -217,7 +217,7 @@ INSTANTIATE_TEST_SUITE_P(Over, Conformance,
                          testing::Combine(kWires, testing::ValuesIn(all_topologies())),
                          name_of_given);
 
-/// What needs no more than one topology.
+/// The tests that need no more than one topology.
 class ConformanceOfWires : public testing::TestWithParam<Wire> {
  protected:
   const topology::Topology topology_ = mixed_topology().topology;

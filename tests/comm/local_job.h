@@ -24,7 +24,7 @@ inline void expect_no_errors(const std::vector<std::string>& errors) {
   for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
-/// What carries the bytes of a LocalJob.
+/// The transport of a LocalJob's bytes.
 enum class Wire {
   shm,  ///< Shared memory within a host, TCP between hosts.
   tcp,  ///< TCP alone.

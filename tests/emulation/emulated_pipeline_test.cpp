@@ -73,7 +73,7 @@ TEST(EmulatedPipeline, ReplicasSumTheirGradients) {
                                                         .prioritizes = !each},
                                                        {1e-4, 1e-5}, alarm);
       EXPECT_GE(figures.step, figures.ideal * 0.999);
-      // Of two ranks, each sends its half of the gradients and the sum of the other half.
+      // Each of two ranks sends its half of the gradients and the sum of the other half.
       const std::size_t sums = kSteps * (each ? kMicroBatches : 1) * kGradients;
       const std::size_t messages = kSteps * kMicroBatches * (kMessage / 8 + 1) * 8;
       const std::size_t sent = communicator.payload_bytes_sent() - before;

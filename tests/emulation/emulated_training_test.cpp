@@ -23,7 +23,7 @@ using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 using Milliseconds = std::chrono::duration<double, std::milli>;
 
-constexpr std::int64_t kFragments = 2;  ///< Of local steps.
+constexpr std::int64_t kFragments = 2;  ///< Fragments of local steps.
 
 struct Outcome {
   double step_ms = 0, stalled_ms = 0;

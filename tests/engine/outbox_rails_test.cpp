@@ -103,7 +103,7 @@ class SentBytes final : public engine::Outbox::Observer {
   std::size_t count = 0;
 };
 
-/// As the executor does it.
+/// Flushes as the executor does.
 void flush(engine::Outbox& outbox, Time now, SentBytes& sent) {
   outbox.measure(now);
   for (std::size_t before = outbox.total_bytes() + 1; before != outbox.total_bytes();) {

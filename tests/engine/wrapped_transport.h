@@ -38,7 +38,7 @@ class CountingTransport : public net::Transport {
   int writes = 0;
   int unaligned_writes = 0;  ///< Writes that end within a GSO burst.
   int reads = 0;
-  std::map<Rank, double> shares;  ///< Of peers, as last set.
+  std::map<Rank, double> shares;  ///< Shares of peers, as last set.
 
  protected:
   net::Transport& inner_;

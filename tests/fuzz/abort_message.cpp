@@ -13,7 +13,7 @@ std::vector<std::string> seeds() {
 
 void repair(std::string& input) {
   if (input.size() > net::kMaxControlPayload)
-    input.resize(net::kMaxControlPayload);  // As a frame does.
+    input.resize(net::kMaxControlPayload);  // A frame does the same.
 }
 
 /// Any input is an abort of a valid kind, and is forwarded unchanged.

@@ -22,7 +22,7 @@ std::vector<std::string> seeds() {
 
 void repair(std::string& input) {
   if (input.size() > net::kMaxLocalMessage)
-    input.resize(net::kMaxLocalMessage);  // As the socket does.
+    input.resize(net::kMaxLocalMessage);  // The socket does the same.
 }
 
 /// A message of a local process is either parsed as a valid one or refused.

@@ -29,7 +29,7 @@ void check(const recipe::TrainConfig& config) {
   }
 }
 
-/// As load_train_config() reads a file.
+/// Reads the text as load_train_config() reads a file.
 void read(std::string_view text) {
   const std::size_t end = std::min(text.find('\0'), text.size());
   auto json = nlohmann::ordered_json::parse(text.substr(0, end), nullptr, false, true);

@@ -46,7 +46,7 @@ class ReceiveWindowTest : public testing::Test {
  protected:
   void set(double share, Time now) { window_.set(ends_.second.descriptor(), share, now); }
 
-  /// As known to the sender.
+  /// The window as known to the sender.
   std::uint32_t window_of_sender() const {
     return option<tcp_info>(ends_.first, IPPROTO_TCP, TCP_INFO).tcpi_snd_wnd;
   }

@@ -113,7 +113,7 @@ class Sleeper {
     done_ = true;
   }
 
-  /// As in proc(5): R is running, S is sleeping.
+  /// The letter of proc(5): R is running, S is sleeping.
   char state() const {
     std::ifstream file(fmt::format("/proc/self/task/{}/stat", thread_id_.load()));
     const std::string line((std::istreambuf_iterator<char>(file)), {});

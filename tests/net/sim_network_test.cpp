@@ -191,7 +191,7 @@ TEST(SimNetwork, ResetRailGivesUpWhatWasUnderWayAndNoMore) {
   EXPECT_EQ(other.read(), 0);
 }
 
-/// As a kernel whose program has closed its end.
+/// A kernel whose program has closed its end does the same.
 TEST(SimNetwork, ClosedEndAcknowledgesWhatItThrowsAway) {
   SimNetwork network = two_rails();
   const Stream stream{network, 0, 1};

@@ -250,7 +250,8 @@ TEST(TcpTransport, DestructionDeliversWhatWasWrittenThoughInputIsUnread) {
   auto receiver = transport_over(std::move(pair.second));
   auto leaver = transport_over(std::move(pair.first));
   ASSERT_GT(*write(*receiver, random_data(70'000)), 0u);
-  // As much as the kernels accept: a part of it can be sent only once the receiver reads.
+  // The leaver writes as much as the kernels accept: a part of it can be sent only once the
+  // receiver reads.
   const Data data = random_data(1'000'000);
   std::size_t written = 0;
   while (const std::size_t taken = *write(*leaver, data)) written += taken;

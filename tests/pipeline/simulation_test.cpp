@@ -146,7 +146,7 @@ TEST(PipelineSimulation, AsynchronousPipelinesHaveNoIdleTime) {
     for (const std::string_view name : {"pipedream", "2bw"}) {
       EXPECT_NEAR(micro_batch_seconds(name, p, 0), compute, 1e-9) << name << ' ' << p;
     }
-    // As many micro-batches under way as hide the transfers, or the bound of the link.
+    // Enough micro-batches are under way to hide the transfers, or to reach the bound of the link.
     EXPECT_NEAR(micro_batch_seconds(fmt::format("pipedream:{}", 2 * p - 1), p, 0.5), compute, 0.01);
     EXPECT_NEAR(micro_batch_seconds(fmt::format("pipedream:{}", 8 * p), p, 5), 5, 0.05);
     EXPECT_NEAR(micro_batch_seconds("2bw", p, 0.5), compute, 0.01);

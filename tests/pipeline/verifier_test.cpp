@@ -85,7 +85,7 @@ TEST(PipelineVerifier, FollowsSkipConnections) {
   EXPECT_EQ(kind_of(schedule), Fault::deadlock);
 }
 
-/// What one rank may observe of a schedule: its tasks in their order.
+/// The part of a schedule that one rank may observe: its tasks in their order.
 using Mutant = PipelineSchedule;
 
 /// Changes one thing. Returns false if nothing changed.

@@ -57,7 +57,7 @@ TEST(Memory, ActivationsFallWithRecomputationStagesAndTensors) {
   strategy.tensor = 1;
   strategy.pipeline = 4;
   strategy.micro_batches = 8;
-  EXPECT_DOUBLE_EQ(memory_use(model, strategy, 4).activations, all / 8);  // Of 8, 4 at a time.
+  EXPECT_DOUBLE_EQ(memory_use(model, strategy, 4).activations, all / 8);  // 4 of 8 micro-batches.
 }
 
 TEST(Memory, CodecsWithFeedbackKeepResiduals) {

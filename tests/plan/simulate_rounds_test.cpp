@@ -24,7 +24,7 @@ TEST(SimulateServers, OneServerIsWhatTheTextbookCorrectsTo) {
   // 2 (L + (P - 1) T') with one root link; here the root is no worker: 2 (L + P T').
   const ServerTraining one = simulate_servers(servers(8, 1), 20, 1);
   EXPECT_NEAR(one.step, 0.2 + 2 * (1e-4 + 8 * 0.1), 1e-9);
-  // As many servers as workers: each port carries as much as a worker's.
+  // The number of servers is that of workers: each port carries as much as a worker's.
   const ServerTraining many = simulate_servers(servers(8, 8), 20, 1);
   EXPECT_NEAR(many.step, 0.2 + 2 * (1e-4 + 0.1), 1e-9);
   EXPECT_NEAR(many.updates_per_second, 8 / many.step, 1e-9);

@@ -8,7 +8,7 @@ import ranks
 import torch
 import torch.distributed as dist
 
-ROWS = 3  # Of one rank's tensor; every tensor has two columns.
+ROWS = 3  # Rows of one rank's tensor; every tensor has two columns.
 
 
 def right(rows=ROWS):

@@ -183,7 +183,7 @@ class Tools(unittest.TestCase):
 
     def test_plan_counts_bytes_as_the_formulas_do(self):
         plan = gradwire.plan(model="resnet50", nodes=8, algorithm="ring", devices=None)
-        parameters = 25557032  # As published.
+        parameters = 25557032  # The published number.
         self.assertEqual(plan["parameters"], parameters)
         self.assertAlmostEqual(plan["wire_bytes"], 2 * 7 / 8 * 4 * parameters, 0)
         psi, ranks = 7.5e9, 64  # ZeRO's paper, K = 12.

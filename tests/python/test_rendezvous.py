@@ -80,7 +80,7 @@ kept.set("by another thread", b"\\0\\xff")
 other.join()
 dist.barrier()
 assert kept.get("by another thread") == b"\\0\\xff"
-again, _, _ = next(dist.rendezvous("env://"))  # As init_rpc does beside a process group.
+again, _, _ = next(dist.rendezvous("env://"))  # init_rpc does so beside a process group.
 assert again.get("by another thread") == b"\\0\\xff"
 dist.barrier()
 if rank == 0:

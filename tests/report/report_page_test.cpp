@@ -110,7 +110,7 @@ TEST(ReportData, HasEachRunsFigures) {
   EXPECT_EQ(data["runs"][1]["peak_bytes"], 9);
   inputs.runs[1].record.summary.memory = {.bytes = 12, .at_peak = {5, 7}, .resident = 99};
   const auto run = report_data(inputs, "title")["runs"][1];
-  EXPECT_EQ(run["memory_at_peak"]["bytes"]["gradients"], 7);  // Of the rank with the highest peak.
+  EXPECT_EQ(run["memory_at_peak"]["bytes"]["gradients"], 7);  // The rank with the highest peak.
   EXPECT_EQ(run["peak_bytes"], 12);
   EXPECT_EQ(run["resident_bytes"], 99);
   for (const char* key : {"epoch_s", "step_s", "loss", "histogram", "memory", "loss_difference"}) {

@@ -77,7 +77,7 @@ TEST(Drawing, EscapesWhatXmlCannotHold) {
 }
 
 TEST(Drawing, TakesEventsOfAnyOrigin) {
-  // As in a measured run: unordered, with the receiver's clock slightly ahead.
+  // The events of a measured run are unordered, with the receiver's clock slightly ahead.
   Drawing drawing{.title = "measured", .ranks = 2, .chunks = 1};
   drawing.events.push_back({.rank = 1,
                             .op = 0,

@@ -14,7 +14,7 @@
 namespace gradwire::testing_support {
 namespace {
 
-constexpr std::size_t kBytes = 2;  // Of every chunk.
+constexpr std::size_t kBytes = 2;  // Size of every chunk.
 
 /// A byte in flight: its receive, its position in it, and its value.
 struct Flying {

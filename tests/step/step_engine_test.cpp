@@ -16,7 +16,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::size_t kElements = 1000;  ///< Of a unit: 4 ms at 1 MB/s.
+constexpr std::size_t kElements = 1000;  ///< Elements of a unit: 4 ms at 1 MB/s.
 constexpr double kRate = 1e6;
 
 /// Records what the engine asks for.

@@ -110,7 +110,7 @@ TEST(ClusterTest, ABlackHoleIsWhatBothEndsMaySendAndDoesNotArrive) {
   cluster.hosts[0].rails[0].mtu = 9000;  // The other end would not send them either.
   EXPECT_FALSE(is_black_hole(cluster, path));
   path.largest_packet = kMaxPacketBytes;
-  // As loopback interfaces have.
+  // Loopback interfaces have this MTU.
   for (MeasuredHost& host : cluster.hosts) host.rails[0].mtu = 65536;
   EXPECT_FALSE(is_black_hole(cluster, path));
 }

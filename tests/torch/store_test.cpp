@@ -60,8 +60,7 @@ TEST(LauncherStore, RanksMeetThroughTheStoreThatTorchrunServes) {
   options.waitWorkers = false;
   const auto server = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
   meet_and_add(server->getPort());
-  meet_and_add(server->getPort());  // As after a restart of the workers: keys of the earlier run
-                                    // still exist.
+  meet_and_add(server->getPort());  // The workers restart: keys of the earlier run still exist.
 }
 
 TEST(LauncherStore, NobodyThereIsAnErrorThatSaysWhere) {

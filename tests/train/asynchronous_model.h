@@ -99,11 +99,11 @@ struct AsyncCase {
   }
 };
 
-/// What a training run leaves.
+/// The results of a training run.
 struct AsyncOutcome {
   std::vector<NamedValues> parameters;      ///< By replica.
   std::vector<std::vector<double>> losses;  ///< Sums, by replica and step.
-  std::vector<int> most_copies;             ///< Of the weights, by stage.
+  std::vector<int> most_copies;             ///< Copies of the weights, by stage.
 };
 
 /// One process that keeps all versions of each stage's weights, and computes each micro-batch with
@@ -258,7 +258,7 @@ class AllVersions {
     return static_cast<double>(samples) / static_cast<double>(replicas_.size());
   }
 
-  /// Of the replica's micro-batches for the update, by stage and parameter.
+  /// The gradients of the replica's micro-batches for the update, by stage and parameter.
   TensorList gradients_of(Replica& replica, std::size_t update) {
     for (std::size_t i = 0; i < replica.inputs.size(); ++i) {
       if (!what_.by_step() && i != update) continue;

@@ -124,7 +124,7 @@ double growth(int stages, const std::string& weights, double rate) {
                             .optimizer = sgd,
                             .loss = {.sum = half_square}});
     const auto ones = torch::ones({kUpdates, 1}, torch::kFloat64);
-    std::vector<double> losses;  // Of a hundred updates: more than a period of the oscillation.
+    std::vector<double> losses;  // Each sums 100 updates: more than a period of the oscillation.
     for (int i = 0; i < 40; ++i) losses.push_back(model.train_step(ones, ones).sum);
     model.finish();
     if (model.has_last_stage()) ratio = losses[39] / losses[10];

@@ -43,7 +43,7 @@ TEST_F(CheckpointTest, ADamagedManifestIsNotPassedOverOnAnyRank) {
   EXPECT_THAT(errors_of_loading(3),
               Each(AllOf(HasSubstr("rank 0: " + (newest / checkpoint::kManifestName).string()),
                          HasSubstr("remove " + newest.string()), HasSubstr(older.string()))));
-  place = older;  // As the message suggests.
+  place = older;  // The message suggests this.
   EXPECT_THAT(errors_of_loading(3), Each(""));
 }
 

@@ -49,8 +49,8 @@ std::vector<Strategy> strategies() {
 struct Key {
   std::string path;
   std::string changed;  ///< JSON.
-  std::string shows;    ///< What changes: "model", "losses", "sent", "files", "tests" or "order".
-  Settings with;        ///< What gives the key something to do.
+  std::string shows;    ///< The change: "model", "losses", "sent", "files", "tests" or "order".
+  Settings with;        ///< The settings that give the key something to do.
   bool has_images = false;
 };
 

@@ -101,7 +101,7 @@ Ranks reference(const step::LocalStepsConfig& config, int ranks, std::int64_t st
   return own;
 }
 
-/// As reference(), by LocalSgd on threads.
+/// The results of reference(), by LocalSgd on threads.
 Ranks trained_locally(const step::LocalStepsConfig& config, int ranks, std::int64_t steps,
                       bool synchronize) {
   Ranks result(static_cast<std::size_t>(ranks));

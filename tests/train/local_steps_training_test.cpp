@@ -72,7 +72,7 @@ TEST_F(LocalStepsTraining, LearnsAndEndsEqualOnAllRanks) {
 TEST_F(LocalStepsTraining, SaysHowManyBytesAStepTook) {
   const double dense = train_on(2)[0].summary.gradient_bytes;
   config.local_steps = {.steps = 10, .enabled = true};
-  EXPECT_DOUBLE_EQ(train_on(2)[0].summary.gradient_bytes, dense / 10);  // Of 60 steps.
+  EXPECT_DOUBLE_EQ(train_on(2)[0].summary.gradient_bytes, dense / 10);  // The run has 60 steps.
 }
 
 TEST_F(LocalStepsTraining, WorksWithAnyInnerOptimizer) {

@@ -188,7 +188,7 @@ TEST(FullOverlap, AForgottenAwaitIsAnErrorThatNamesTheParameter) {
   }
 }
 
-/// As ForgetfulImpl, with declared blocks and without calls.
+/// ForgetfulImpl with declared blocks and without calls of await_parameters().
 struct BlocksImpl : torch::nn::Module {
   BlocksImpl() {
     a = register_module("a", Block<torch::nn::Linear>(2, 2));

@@ -122,7 +122,7 @@ TEST(PipelineCodec, SendsTheEncodedBytes) {
        {ActivationCodecs{"none", "none"}, {"int8", "none"}, {"int4", "bf16"}, {"none", "int8"}}) {
     const auto bytes_of_step = [](const std::string& codec) {
       std::size_t bytes = 0;
-      for (const std::size_t samples : {2, 2, 2, 1}) {  // Of 8 values each.
+      for (const std::size_t samples : {2, 2, 2, 1}) {  // A sample has 8 values.
         const std::size_t count = 8 * samples;
         bytes += codec == "none" ? 4 * count
                                  : value_or_throw(codec::make_codec(codec))->encoded_bytes(count);
@@ -152,7 +152,7 @@ TEST(PipelineCodec, EachBoundaryHasItsOwn) {
     sent[static_cast<std::size_t>(group->getRank())] =
         payload_of(group, [&] { model.train_step(batch.inputs, batch.targets); });
   });
-  constexpr std::size_t kValues = 2 * 8;  // Of a micro-batch; there are four.
+  constexpr std::size_t kValues = 2 * 8;  // Values of a micro-batch; there are four.
   const auto bytes_of = [](const std::string& codec) {
     return value_or_throw(codec::make_codec(codec))->encoded_bytes(kValues);
   };

@@ -106,7 +106,7 @@ inline NamedValues state_values(Pipeline& model) {
   return values;
 }
 
-/// What every stage's parameters and optimizer states are after some steps, from all ranks.
+/// Every stage's parameters and optimizer states after some steps, from all ranks.
 class TrainedParts {
  public:
   void take(const NamedValues& values) {

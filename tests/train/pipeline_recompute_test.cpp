@@ -106,7 +106,7 @@ TEST(PipelineRecompute, CountsStatisticsOfBatchNormOnce) {
 }
 
 constexpr std::int64_t kTanhWidth = 64;
-constexpr std::int64_t kPartSamples = 32;  // Of a micro-batch.
+constexpr std::int64_t kPartSamples = 32;  // Samples of a micro-batch.
 constexpr std::int64_t kPartsKept = 8;
 constexpr std::int64_t kTanhs = 16;
 constexpr std::int64_t kActivation = kPartSamples * kTanhWidth * 4;  // Bytes.

@@ -252,7 +252,7 @@ TEST_F(ResumeTest, AutoDoesNotGoOnFromAnOlderOneUnasked) {
                 AllOf(HasSubstr((kept() / checkpoint::kManifestName).string()),
                       HasSubstr("remove " + kept().string()), HasSubstr(older.string())));
   }
-  std::filesystem::remove_all(kept());  // As the message suggests.
+  std::filesystem::remove_all(kept());  // The message suggests this.
   train_to("killed");
   EXPECT_THAT(shown.str(), HasSubstr("step-000007, after 7 steps"));
 }

@@ -26,7 +26,7 @@ struct ShardedTies {
   std::optional<double> clip = {};
   std::string codec = "none";
   OptimizerFactory optimizer = pipeline_adam;
-  bool same_batches = false;  ///< Of all replicas.
+  bool same_batches = false;  ///< All replicas have the same batches.
 
   std::string text() const {
     return fmt::format("{} of {} x {} with {} micro-batches, ZeRO {}", schedule, data, pipeline,
@@ -97,7 +97,7 @@ void expect_close_values(const NamedValues& actual, const NamedValues& expected,
   }
 }
 
-/// Of the parameters, and of Adam's states.
+/// Expects equal parameters, and equal states of Adam, of all holders.
 void expect_equal_holders(const NamedValues& values, const std::vector<std::string>& holders) {
   for (const std::string prefix : {"", "optimizer.exp_avg.", "optimizer.exp_avg_sq."}) {
     for (const std::string& holder : holders) {

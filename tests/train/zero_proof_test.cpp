@@ -80,7 +80,7 @@ struct Way {
   int parts = 1;
   double max_norm = 0;
   step::Overlap overlap = step::Overlap::full;
-  bool in_backward = false;  ///< Of ZeRO: steps in backward.
+  bool in_backward = false;  ///< ZeRO steps in backward.
   bool has_groups = false;
   /// float64 where additions have another order: rounding errors, which training amplifies, are
   /// then small enough for 1e-6 to detect different arithmetic.

@@ -332,7 +332,7 @@ TEST_P(ZeroEachStage, ConsolidatingAroundAStepShowsWhatItDid) {
   });
 }
 
-// As in consistency training, which uses the model's output for another view of the batch.
+// Consistency training does this: it uses the model's output for another view of the batch.
 TEST_P(ZeroEachStage, AForwardWithoutGradientsMayComeBeforeBackward) {
   const auto trained = [&](const ProcessGroup& group, bool looks) {
     ZeroNet net;

@@ -135,7 +135,7 @@ Division replicated(const Shape& shape, int ranks) {
 
 namespace {
 
-/// What one rank still needs, and the messages found so far.
+/// The boxes that one rank still needs, and the messages found so far.
 class Demand {
  public:
   Demand(int rank, const Box& box, std::vector<BoxMessage>& messages)

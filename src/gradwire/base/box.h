@@ -41,7 +41,7 @@ std::vector<Box> difference(const Box& box, const Box& removed);
 
 /// Which box of one tensor each rank has. Boxes may be empty, and may overlap: replicas and halos.
 struct Division {
-  Shape shape;             ///< Of the whole tensor.
+  Shape shape;             ///< Shape of the whole tensor.
   std::vector<Box> boxes;  ///< By rank.
 
   bool operator==(const Division&) const = default;

@@ -65,7 +65,7 @@ class Runs {
   const TensorPart& part_;
   std::int64_t left_;
   std::int64_t run_ = 1;     ///< Elements of a whole run.
-  std::int64_t stride_ = 0;  ///< Of dimension inner_; 0: the whole tensor is one run.
+  std::int64_t stride_ = 0;  ///< Stride of dimension inner_; 0: the whole tensor is one run.
   std::size_t inner_ = 0;
   std::int64_t row_ = 0;
   std::int64_t in_tensor_ = 0;

@@ -75,7 +75,7 @@ class Strictness {
     refuse("\"{}\\u0000...\" contains a NUL character", text.substr(0, text.find('\0')));
   }
 
-  std::vector<std::set<std::string>> keys_;  ///< Of the objects that are open.
+  std::vector<std::set<std::string>> keys_;  ///< Keys of the objects that are open.
 };
 
 /// The library's message, without its identifier "[json.exception.parse_error.101] ".

@@ -49,7 +49,7 @@ class JobStore final : public Store {
   Result<bool> has(const std::string& key);
   Result<std::int64_t> add(const std::string& key, std::int64_t amount);
   Status append(const std::string& key, const std::string& value);
-  /// As KeyTable::compare_set.
+  /// Does the same as KeyTable::compare_set().
   Result<std::string> compare_set(const std::string& key, const std::string& expected,
                                   const std::string& desired);
   Result<bool> erase(const std::string& key);

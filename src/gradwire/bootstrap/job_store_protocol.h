@@ -21,7 +21,7 @@ namespace gradwire::bootstrap {
 inline constexpr const char* kJobStorePurpose = "job store";
 
 inline constexpr std::size_t kMaxJobStoreKeyBytes = 4096;
-/// Of value and expected value together.
+/// Maximum size of value and expected value together.
 inline constexpr std::size_t kMaxJobStoreValueBytes = 16 << 20;
 inline constexpr std::size_t kMaxJobStoreMessageBytes =
     kMaxJobStoreKeyBytes + kMaxJobStoreValueBytes + 64;
@@ -29,7 +29,7 @@ inline constexpr std::size_t kMaxJobStoreMessageBytes =
 enum class StoreOperation : std::uint8_t {
   set = 1,
   get = 2,   ///< Answered once the key exists, or after `wait_ms`.
-  wait = 3,  ///< As get, without the value.
+  wait = 3,  ///< A get without the value.
   add = 4,   ///< value: the amount in decimal digits; the response has the sum.
   compare_set = 5,
   append = 6,

@@ -12,7 +12,7 @@ namespace gradwire::bootstrap {
 /// A launcher's description of this process, without MASTER_ADDR, MASTER_PORT and GRADWIRE_*, which
 /// mean the same under every launcher.
 struct LauncherInfo {
-  std::string launcher;  ///< As Job::launcher.
+  std::string launcher;  ///< Value of Job::launcher.
   Rank rank = 0;
   int world_size = 1;
   int local_rank = 0;

@@ -13,7 +13,7 @@ namespace gradwire::bootstrap {
 
 /// First message from a process that shares a port to the switch.
 struct PortMember {
-  Destination destination;                    ///< Of the connections that the process takes.
+  Destination destination;                    ///< Destination of connections for the process.
   std::vector<net::SocketAddress> addresses;  ///< Addresses on which to listen for them.
 };
 

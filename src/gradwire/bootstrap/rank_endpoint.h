@@ -24,7 +24,7 @@ struct RailEndpoint {
 struct RankEndpoint {
   std::string host;                 ///< Host name, for messages: "b".
   std::string machine;              ///< Job::machine or machine_identity(); empty: unknown.
-  int cores = 0;                    ///< Of that machine; 0: unknown.
+  int cores = 0;                    ///< Cores of that machine; 0: unknown.
   bool shares_memory = false;       ///< May use shared memory with ranks of its machine.
   bool encrypts = false;            ///< Encrypts its traffic over the network.
   std::vector<RailEndpoint> rails;  ///< At least one, at most kMaxRails.

@@ -44,7 +44,7 @@ struct StoreClient {
   StoreCodes theirs, ours;
   std::string inbox;
   std::string outbox;
-  std::optional<RequestHeader> header;  ///< Of the request whose body is incomplete.
+  std::optional<RequestHeader> header;  ///< Header of the request whose body is incomplete.
   std::optional<std::string> awaited;   ///< Key of a pending get.
   Time waits_until = Time::max();
   std::set<std::string> keys;  ///< Keys that it has set.

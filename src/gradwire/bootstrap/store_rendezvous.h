@@ -72,7 +72,7 @@ class StoreRendezvous {
   std::string scope_;
   std::string nonce_;       ///< Nonce of this rank.
   std::string generation_;  ///< Generation; empty until rank 0 has answered.
-  std::string prefix_;      ///< Of the keys of this generation.
+  std::string prefix_;      ///< Prefix of the keys of this generation.
   Identity self_;
 };
 

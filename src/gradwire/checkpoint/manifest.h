@@ -21,7 +21,7 @@ inline constexpr std::uint64_t kMaxManifestBytes = 256 << 20;
 /// A file of a checkpoint, written by one rank.
 struct ManifestFile {
   std::string name;         ///< In the checkpoint's folder; not a path.
-  std::uint64_t bytes = 0;  ///< Of the whole file.
+  std::uint64_t bytes = 0;  ///< Size of the whole file.
   std::uint32_t crc = 0;    ///< CRC-32C of the whole file.
 };
 
@@ -40,7 +40,7 @@ inline constexpr std::size_t kMaxBoxes = 256;
 /// A tensor of the model or the optimizer, which all ranks share.
 struct ManifestTensor {
   std::string name;
-  std::string type;  ///< As safetensors names it: "F32".
+  std::string type;  ///< Type as safetensors names it: "F32".
   std::vector<std::int64_t> shape;
   /// Box after box, in the order of elements; cover all elements without overlap.
   std::vector<ManifestPiece> pieces;
@@ -82,8 +82,8 @@ std::string manifest_text(const Manifest& manifest);
 /// damaged.
 Result<Manifest> parse_manifest(std::string_view text);
 
-/// As above, but throws Exception(invalid_argument), which names `path`, the source of the text,
-/// and the remedy.
+/// The overload above, but throws Exception(invalid_argument), which names `path`, the source of
+/// the text, and the remedy.
 Manifest parse_manifest(std::string_view text, const std::filesystem::path& path);
 
 }  // namespace gradwire::checkpoint

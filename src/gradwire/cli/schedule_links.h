@@ -11,7 +11,7 @@ namespace gradwire::cli {
 struct LinkOptions {
   std::optional<int> ranks;      ///< Default: 4, or those of the file.
   int per_host = 1;              ///< Ranks per host; the last host may have fewer.
-  std::string latency = "50us";  ///< Of every interface.
+  std::string latency = "50us";  ///< Latency of every interface.
   /// Rate of a host's port: "1Gb/s", per host "1Gb/s,500Mb/s", per rail "1Gb/s+400Mb/s".
   std::string bandwidth = "10Gb/s";
   std::string topology_file;  ///< Replaces all the above, unless empty.

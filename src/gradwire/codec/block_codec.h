@@ -76,7 +76,7 @@ struct BlockFormat {
   std::size_t header_bytes = 0;
   std::size_t bits = 8;  ///< Per value.
   bool wants_feedback = true;
-  /// As BlockCodec::encode_block() and decode_block().
+  /// The implementations of BlockCodec::encode_block() and decode_block().
   void (*encode)(const float* x, std::size_t n, std::byte* encoded) = nullptr;
   void (*decode)(const std::byte* encoded, std::size_t n, float* y) = nullptr;
 };

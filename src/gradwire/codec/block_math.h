@@ -14,7 +14,7 @@ namespace gradwire::codec {
 inline constexpr float kMaxFloat = std::numeric_limits<float>::max();
 inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-/// As integers, the bits of magnitudes have the same order as the magnitudes; infinity, then NaN,
+/// The bits of magnitudes, as integers, have the same order as the magnitudes; infinity, then NaN,
 /// are the largest.
 inline constexpr std::uint32_t kMagnitude = 0x7FFFFFFFu;
 inline constexpr std::uint32_t kInfinity = 0x7F800000u;

@@ -24,7 +24,7 @@ struct CodecParameter {
   std::string_view name;  ///< "FRACTION"
   double standard = 0;    ///< The default.
   double low = 0, high = 0;
-  std::string_view allowed;  ///< As text: "1, 2, 3 or 4".
+  std::string_view allowed;  ///< Text of the allowed values: "1, 2, 3 or 4".
   bool (*fits)(double value) = nullptr;
 };
 
@@ -49,7 +49,7 @@ struct CodecSpec {
   double parameter = 0;
 
   CodecKind kind() const { return entry->kind; }
-  /// As on the command line: "int8", "top_k:0.01".
+  /// The text of the command line: "int8", "top_k:0.01".
   std::string text() const;
 };
 
@@ -66,7 +66,7 @@ Status check_codec(std::string_view text);
 /// Creates the codec. Fails with invalid_argument if the spec's kind is not `codec`.
 Result<std::unique_ptr<Codec>> make_codec(const CodecSpec& spec);
 
-/// As parse_codec() and make_codec(). Fails as they do.
+/// Combines parse_codec() and make_codec(), and fails as they do.
 Result<std::unique_ptr<Codec>> make_codec(std::string_view text);
 
 }  // namespace gradwire::codec

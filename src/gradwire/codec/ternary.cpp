@@ -35,7 +35,8 @@ void to_codes(const float* __restrict x, std::size_t n, std::uint64_t seed,
       const std::uint32_t digit = (rounded(clamped(dithered, -1, 1)) + 1u) & 3u;
       number = number * 3 + (digit < 3 ? digit : 0);
     }
-    // As a fraction of 256, rounded up: multiplied by 3, the next digit is the part above 8 bits.
+    // The byte is a fraction of 256, rounded up: multiplied by 3, the next digit is the part above
+    // 8 bits.
     encoded[kHeader + j] = static_cast<std::byte>((number * 256 + 242) / 243);
   }
 }

@@ -54,7 +54,7 @@ bool has_cores_to_spare(const topology::Topology& topology) {
 struct Connected {
   std::shared_ptr<engine::Engine> engine;
   std::vector<bootstrap::RankEndpoint> endpoints;
-  topology::Topology topology;  ///< As assumed, before rank 0's is agreed on.
+  topology::Topology topology;  ///< The assumed topology, before rank 0's is agreed on.
 };
 
 Connected connect_ranks(const Job& job, const CommunicatorOptions& options,

@@ -8,7 +8,7 @@
 
 namespace gradwire {
 
-/// What to do with samples at the end of an epoch that do not fill a batch on every rank.
+/// The treatment of samples at the end of an epoch that do not fill a batch on every rank.
 enum class UnevenBatch : std::uint8_t {
   drop,  ///< Leave them out of this epoch.
   pad,   ///< Fill the batch with samples from the epoch's start.

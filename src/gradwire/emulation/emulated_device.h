@@ -38,8 +38,8 @@ class EmulatedDevice {
     alarm_.await(free_at_);
   }
 
-  /// As above. Meanwhile the idle host polls for received data: it calls `poll` at once and then
-  /// every millisecond, until `poll` returns false.
+  /// The overload above, but meanwhile the idle host polls for received data: it calls `poll` at
+  /// once and then every millisecond, until `poll` returns false.
   void compute(Duration duration, const std::function<bool()>& poll);
 
   /// Called when the next computation had to wait for data that has just arrived.

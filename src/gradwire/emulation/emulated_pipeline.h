@@ -20,7 +20,7 @@ namespace gradwire::emulation {
 /// does.
 struct EmulatedReplicas {
   std::shared_ptr<Communicator> group;  ///< The ranks with the same stages; null: one replica.
-  std::size_t gradient_bytes = 0;       ///< Of a stage.
+  std::size_t gradient_bytes = 0;       ///< Size of the gradients of a stage.
   /// Gradients are summed after each micro-batch, as with ZeRO 2 and 3, not after each step.
   bool each_micro_batch = false;
 };
@@ -78,7 +78,7 @@ class EmulatedStages final : public pipeline::StageWork {
   std::size_t bytes_;
   std::int64_t steps_;
   EmulatedDevice device_;
-  std::map<Key, Buffer> buffers_;  ///< Of messages that arrive, or are being sent.
+  std::map<Key, Buffer> buffers_;  ///< Buffers of messages that arrive, or are being sent.
   std::vector<Buffer> free_;
   int kept_ = 0, most_kept_ = 0;
   bool each_micro_batch_;
@@ -88,7 +88,7 @@ class EmulatedStages final : public pipeline::StageWork {
 
 /// How a pipeline is measured.
 struct PipelineMeasurementOptions {
-  pipeline::StageCosts compute;  ///< Of a rank's stages together, in seconds.
+  pipeline::StageCosts compute;  ///< Costs of a rank's stages together, in seconds.
   std::size_t message_bytes = 0;
   int warmup = 3;
   int steps = 10;  ///< Measured, after those.

@@ -18,8 +18,8 @@
 namespace gradwire::emulation {
 
 struct EmulatedTrainingOptions {
-  Duration compute{};  ///< Of one forward and backward pass.
-  Duration update{};   ///< Of the optimizer, for all parameters; 0: only what the units take.
+  Duration compute{};  ///< Duration of one forward and backward pass.
+  Duration update{};   ///< Optimizer's duration for all parameters; 0: only what the units take.
   int accumulate = 1;  ///< Passes per step; in stages 0 and 1 only the last sends gradients.
   step::StepPolicy policy;
   /// If set, gradients stay local and parameters are averaged on this schedule. The policy is not

@@ -99,7 +99,7 @@ class UnitsInMemory final : public EmulatedUnits {
   std::size_t ranks_;
   TraceRecorder* trace_;
   std::vector<Unit> units_;
-  std::size_t elements_ = 0;  ///< Of all units, padding included.
+  std::size_t elements_ = 0;  ///< Elements of all units, padding included.
   UnitPool gradient_pool_, parameter_pool_;
   std::vector<float> drawn_;  ///< Random values.
   std::size_t next_drawn_ = 0;

@@ -24,16 +24,17 @@ struct StepCase {
   /// 1 to 3: ZeRO stage (step/step_engine.h). Only with element-wise codecs, one pass, no
   /// local steps and Overlap::full.
   int zero_stage = 0;
-  /// Of local steps, whose codec is `codec`: as in LocalStepsConfig. Overlap::full only.
+  /// The parameters of local steps, whose codec is `codec`: as in LocalStepsConfig. Overlap::full
+  /// only.
   int fragments = 1, overlap_steps = 0;
 
-  /// As the trainer represents them. Not checked.
+  /// Returns the local steps as the trainer represents them. Not checked.
   step::LocalStepsConfig local() const;
 };
 
 /// Options that all cases share.
 struct StepMeasurementOptions {
-  Duration compute{};  ///< Of one forward and backward pass.
+  Duration compute{};  ///< Duration of one forward and backward pass.
   int steps = 0;       ///< Measured steps; 0: as many as take `duration`, at least 3.
   Duration duration = std::chrono::seconds(10);
   int warmup = 3;                      ///< Unmeasured steps before those.

@@ -56,8 +56,8 @@ struct OperationRequest {
   bool input_survives = false;  ///< True if the input is intact after a failure.
   std::shared_ptr<Completion> completion;
   std::uint16_t group = 0;  ///< 0: all ranks.
-  int tag = -1;             ///< Of a point-to-point message; -1 for collectives.
-  int lane = 0;             ///< Of a collective.
+  int tag = -1;             ///< Tag of a point-to-point message; -1 for collectives.
+  int lane = 0;             ///< Lane of a collective.
   int segments = 0;         ///< Approximate number per message; 0: kSegmentsPerMessage.
   std::shared_ptr<const schedule::Splits>
       splits;  ///< Parts of an all_to_all with unequal parts; else null.

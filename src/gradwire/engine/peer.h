@@ -46,7 +46,7 @@ struct Rail {
   Time probe_at{};                    ///< Earliest time of the probe.
   Time in_use_since{};                ///< Time of the last recovery.
   std::uint64_t received_bytes = 0;   ///< On the stream, since the job started.
-  std::uint64_t received_frames = 0;  ///< As reported when it was drained.
+  std::uint64_t received_frames = 0;  ///< Frames reported when it was drained.
   std::uint64_t peer_written = 0;     ///< Bytes that the peer had written when it stopped.
   std::uint64_t stale_bytes = 0;      ///< Bytes of these not yet arrived; discarded on arrival.
 
@@ -87,7 +87,7 @@ struct Peer {
 /// All peers, by rank; null at this rank.
 using Peers = std::vector<std::unique_ptr<Peer>>;
 
-/// What the parts of an executor have in common.
+/// The state that the parts of an executor share.
 struct ExecutorState {
   Time now;
   std::optional<Error> error;  ///< The first error; it failed all operations.

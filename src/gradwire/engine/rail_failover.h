@@ -36,7 +36,7 @@ class RailFailover {
  public:
   using Warning = std::function<void(const std::string&)>;
 
-  /// What failover needs of the executor.
+  /// The functions of the executor that failover needs.
   class Host {
    public:
     virtual ~Host() = default;

@@ -98,7 +98,7 @@ class RailSender {
   net::StreamId stream_;
   bool checksums_;
   bool keeps_;
-  std::size_t gso_burst_;  ///< As Transport::gso_burst_bytes().
+  std::size_t gso_burst_;  ///< Value of Transport::gso_burst_bytes().
   State state_ = State::live;
   bool writable_ = true;
   FrameQueue queue_;

@@ -60,7 +60,7 @@ class AutoExchange final : public ExchangeDecorator {
   int steps_until_trial_;
   std::optional<AutoTrial> trial_;  ///< Running trial, if any.
   std::optional<Time> last_end_;    ///< End of the last step.
-  AutoTrial::Result seconds_;       ///< Of the last trial; means over ranks.
+  AutoTrial::Result seconds_;       ///< Result of the last trial; means over ranks.
   bool decided_ = false;
   bool coded_ = false;
 };

@@ -57,7 +57,7 @@ class CodedExchange final : public CompressedExchange {
   LentSpan layout() { return {layout_.data(), layout_.size(), DataType::int64, nullptr}; }
 
   codec::CodecSpec spec_;
-  std::optional<CodecPair> codecs_;        ///< Of this step; if empty, gradients are sent
+  std::optional<CodecPair> codecs_;        ///< Codecs of this step; if empty, gradients are sent
                                            ///< uncompressed.
   std::vector<std::vector<Slot>> pieces_;  ///< Per unit.
   int lanes_ = 0;

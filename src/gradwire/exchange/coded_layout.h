@@ -27,9 +27,9 @@ struct CodedPieceLayout {
 std::vector<CodedPieceLayout> cut_into_pieces(std::size_t count, std::size_t piece_elements,
                                               int ranks);
 
-/// As cut_into_pieces(), for a unit of `ranks` equal parts, where part r of each piece is a range
-/// of the unit's part r. A piece has a range of about piece_elements / ranks in each of them, so
-/// `all` spans the piece and elements of other pieces. `count` is a multiple of `ranks`.
+/// Cuts as cut_into_pieces() does, for a unit of `ranks` equal parts, where part r of each piece is
+/// a range of the unit's part r. A piece has a range of about piece_elements / ranks in each of
+/// them, so `all` spans the piece and elements of other pieces. `count` is a multiple of `ranks`.
 std::vector<CodedPieceLayout> cut_shards_into_pieces(std::size_t count, std::size_t piece_elements,
                                                      int ranks);
 

@@ -66,7 +66,7 @@ class CodedPiece {
   std::shared_ptr<const codec::Codec> sent_codec_;
   std::shared_ptr<const codec::Codec> mean_codec_;
   std::uint64_t seed_ = 0;
-  std::size_t mean_bytes_ = 0;  ///< Of the largest part.
+  std::size_t mean_bytes_ = 0;  ///< Encoded size of the largest part's mean.
 
   /// Shared with operations, which outlive this object if a communicator ends late.
   struct SharedBuffer {
@@ -78,7 +78,7 @@ class CodedPiece {
   };
   SharedBuffer sent_;      ///< This rank's contribution, part by part.
   SharedBuffer received_;  ///< All ranks' contributions to this rank's part.
-  SharedBuffer means_;     ///< Of all parts.
+  SharedBuffer means_;     ///< Means of all parts.
 };
 
 }  // namespace gradwire::exchange

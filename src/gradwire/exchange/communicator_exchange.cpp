@@ -74,7 +74,7 @@ class CommunicatorExchange final : public Exchange {
   std::shared_ptr<Communicator> communicator_;
   std::vector<UnitShape> units_;
   std::optional<Duration> timeout_;
-  int first_lane_;                        ///< Of reductions; the lanes of gathers follow.
+  int first_lane_;                        ///< Lane of the reductions; the lanes of gathers follow.
   std::vector<engine::Work> reductions_;  ///< By unit: the last one.
   std::vector<engine::Work> gathers_;
 };

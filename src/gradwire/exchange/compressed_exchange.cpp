@@ -36,7 +36,7 @@ class CompressedExchange::CodedTransfer final : public UnitTransfer {
   CompressedExchange& exchange_;
   std::shared_ptr<UnitTracker> tracker_;
   std::size_t unit_;
-  LentSpan shard_;  ///< Of a reduce-scatter; else empty.
+  LentSpan shard_;  ///< Shard of a reduce-scatter; else empty.
 };
 
 CompressedExchange::CompressedExchange(std::unique_ptr<Exchange> plain,

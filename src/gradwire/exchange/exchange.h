@@ -17,7 +17,7 @@ namespace gradwire::exchange {
 struct UnitTensor {
   std::string name;
   std::size_t offset = 0;   ///< Elements from the beginning of the unit.
-  std::size_t rows = 1;     ///< As a matrix: the first dimension ...
+  std::size_t rows = 1;     ///< Rows as a matrix: the first dimension ...
   std::size_t columns = 1;  ///< ... and all others.
 };
 
@@ -55,7 +55,7 @@ enum class OperationOrder : std::uint8_t {
   by_unit,  ///< Reductions in one order; the gathers of each unit in one order.
 };
 
-/// What a group of ranks can do.
+/// The capabilities of a group of ranks.
 struct ExchangeTraits {
   OperationOrder order = OperationOrder::by_unit;
   /// If false, reductions compute the sum: the caller divides the gradients beforehand.
@@ -96,9 +96,9 @@ class Exchange {
   /// Ends a pass: all reductions of a backward, after they have been waited for.
   virtual void end_pass() {}
 
-  /// What a checkpoint must hold for a resumed run to be bitwise identical: the error-feedback
-  /// residuals, by name ("PARAMETER.sent", "PARAMETER.mean", "codec.step"), as spans of live
-  /// memory. Called between passes.
+  /// The states that a checkpoint must hold for a resumed run to be bitwise identical: the
+  /// error-feedback residuals, by name ("PARAMETER.sent", "PARAMETER.mean", "codec.step"), as spans
+  /// of live memory. Called between passes.
   struct State {
     std::string name;
     LentSpan data;

@@ -85,7 +85,7 @@ class PowerSgdExchange final : public CompressedExchange {
 }  // namespace
 
 PowerSgdUnit::PowerSgdUnit(const UnitShape& shape, std::size_t rank) {
-  std::size_t end = 0;  // Of the last matrix.
+  std::size_t end = 0;  // End of the last matrix.
   std::size_t errors = 0;
   std::vector<UnitTensor> tensors =
       shape.skip_compression ? std::vector<UnitTensor>() : shape.tensors;

@@ -51,7 +51,7 @@ class PowerSgdUnit {
   std::span<float> q_of(const Matrix& m) const { return {q_.get() + m.q, m.math.q_size()}; }
 
   std::vector<Matrix> matrices_;
-  std::vector<CodedRange> rest_;  ///< Of the unit: the uncompressed elements; stored after all P.
+  std::vector<CodedRange> rest_;  ///< Uncompressed elements of the unit; stored after all P.
   std::size_t p_count_ = 0;
   std::size_t p_of_matrices_ = 0;
   std::size_t q_count_ = 0;

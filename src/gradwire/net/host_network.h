@@ -16,8 +16,8 @@ class NetworkThread {
   virtual ~NetworkThread() = default;
 };
 
-/// What a process needs of its host to connect to others: time, sockets and threads. The bootstrap
-/// takes it as an argument, so that the same code runs over a simulated network
+/// The interface to the host that a process needs to connect to others: time, sockets and threads.
+/// The bootstrap takes it as an argument, so that the same code runs over a simulated network
 /// (tests/bootstrap/simulation). Thread-safe. Must outlive all that it has made.
 class HostNetwork {
  public:

@@ -9,7 +9,7 @@
 
 namespace gradwire::pipeline {
 
-/// What a generator needs to know.
+/// The parameters of a generator.
 struct PipelineOptions {
   int ranks = 4;
   int micro_batches = 8;

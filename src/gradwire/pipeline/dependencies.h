@@ -11,11 +11,11 @@ namespace gradwire::pipeline {
 struct Node {
   enum class Kind { task, transfer, barrier };
   Kind kind = Kind::task;
-  int step = 0;       ///< That the data belongs to.
+  int step = 0;       ///< Step that the data belongs to.
   Task task;          ///< The computation; of a transfer, the one that produces its data.
-  Stage to = -1;      ///< Of a transfer: the stage that uses the data.
+  Stage to = -1;      ///< Stage that uses the data of a transfer.
   Rank rank = 0;      ///< Where it is computed, or from where it is sent.
-  Rank to_rank = -1;  ///< Of a transfer.
+  Rank to_rank = -1;  ///< Rank that receives a transfer.
   std::vector<std::size_t> next;  ///< Nodes that wait for this one.
   int waits_for = 0;              ///< Number of nodes that this one waits for.
 };

@@ -44,8 +44,8 @@ struct Edge {
   Stage to = 0;
 };
 
-/// What one computation sends to another: an activation, to a later stage, or the gradient of one,
-/// back to the stage that produced it.
+/// The data that one computation sends to another: an activation, to a later stage, or the gradient
+/// of one, back to the stage that produced it.
 struct Message {
   Stage from = 0;
   Stage to = 0;
@@ -56,7 +56,7 @@ struct Message {
 };
 
 inline constexpr int kUnlimited = std::numeric_limits<int>::max();
-inline constexpr int kMaxMicroBatches = 1 << 16;  ///< Of a step.
+inline constexpr int kMaxMicroBatches = 1 << 16;  ///< Maximum for one step.
 
 /// When a stage's weights are updated, and which weights a micro-batch uses (weight_rules.h).
 enum class WeightRule : std::uint8_t {
@@ -69,7 +69,7 @@ enum class WeightRule : std::uint8_t {
 
 std::string_view name_of(WeightRule rule);
 
-/// What a schedule declares about the weights of a stage.
+/// The bounds that a schedule declares for the weights of a stage.
 struct WeightBounds {
   /// Updates between the weights of a micro-batch's forward and those that its gradient changes,
   /// as long as the pipeline does not drain.

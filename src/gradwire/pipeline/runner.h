@@ -12,7 +12,7 @@
 
 namespace gradwire::pipeline {
 
-/// What a rank's stages compute. The runner calls it from step() and finish(), on their thread.
+/// The work of a rank's stages. The runner calls it from step() and finish(), on their thread.
 /// `step` counts the runner's steps from 0.
 class StageWork {
  public:
@@ -76,7 +76,7 @@ class PipelineRunner {
       int delay = 0;
     };
     std::vector<Input> inputs;  ///< Received: in the order of their use in the time of a step.
-    std::int64_t period = 0;    ///< Of the next receive to start: the step whose time it is ...
+    std::int64_t period = 0;    ///< Next receive to start: the step whose time it is ...
     std::size_t next = 0;       ///< ... and its place in `inputs`.
     struct InFlight {
       Message message;

@@ -8,7 +8,7 @@
 
 namespace gradwire::pipeline {
 
-/// What a schedule is searched for: ranks with one stage each.
+/// The problem that a schedule is searched for: ranks with one stage each.
 struct ScheduleSearch {
   int ranks = 4;
   int micro_batches = 8;

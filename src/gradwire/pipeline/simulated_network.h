@@ -39,7 +39,7 @@ class SimulatedNetwork {
     Rank from = 0;
     Rank to = 0;
     std::vector<Send> messages;  ///< By priority, then by age; `seconds` are those left.
-    double rate = 0;             ///< Of the first, as a share of a port.
+    double rate = 0;             ///< Rate of the first, as a share of a port.
   };
 
   Connection& connection_of(const Send& send);

@@ -9,7 +9,7 @@
 
 namespace gradwire::pipeline {
 
-/// What may be wrong with a schedule, in the order in which it is looked for.
+/// The possible faults of a schedule, in the order in which they are looked for.
 enum class Fault : std::uint8_t {
   malformed,    ///< A stage, micro-batch or rank out of range; a task on a rank without its stage.
   incomplete,   ///< Not exactly one forward and one backward (or I and W) of each micro-batch.

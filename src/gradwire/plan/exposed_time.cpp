@@ -7,7 +7,7 @@
 namespace gradwire::plan {
 namespace {
 
-/// As many buckets as ResNet-50 has of 4 MiB, few enough to compute quickly.
+/// The number of buckets of 4 MiB that ResNet-50 has, few enough to compute quickly.
 constexpr std::size_t kMaxBuckets = 48;
 
 /// The engine's optimizer step of a replicated unit is not exchanged, so one more rank changes

@@ -19,7 +19,7 @@ double kept_elements(const ModelShape& model, bool recompute) {
   return std::min(between + largest, model.kept());
 }
 
-/// Of the kept micro-batches, for a rank's share of the layers.
+/// The activations of the kept micro-batches, for a rank's share of the layers.
 double activations(const ModelShape& model, const Strategy& s, double kept) {
   return kept_elements(model, s.recompute) * s.batch * bytes_of(s.compute) * kept /
          s.micro_batches / (s.tensor * s.pipeline);

@@ -13,7 +13,7 @@ struct MemoryUse {
   double parameters = 0;
   double gradients = 0;
   double optimizer = 0;    ///< States, and the fp32 copy of the parameters if separate.
-  double activations = 0;  ///< Of a pass, kept for backward.
+  double activations = 0;  ///< Activations of a pass, kept for backward.
   double buffers = 0;      ///< Buckets, error-feedback residuals, gathered layers.
   bool activations_known = true;
 

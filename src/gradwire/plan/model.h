@@ -33,7 +33,7 @@ struct TransformerShape {
   int width = 0;  ///< Elements per token between layers.
   int heads = 0;
   int tokens = 0;      ///< Per sample.
-  int vocabulary = 0;  ///< Of models like GPT-2; 0: another kind.
+  int vocabulary = 0;  ///< Vocabulary of models like GPT-2; 0: another kind.
 
   bool operator==(const TransformerShape&) const = default;
 };
@@ -44,7 +44,7 @@ struct ModelShape {
   std::vector<ModelLayer> layers;
   std::string sample = "sample";  ///< Description of one, for users: "image of 224 x 224".
   double tokens = 1;              ///< Per sample of a text, otherwise 1.
-  double sample_bytes = 0;        ///< Of a sample in storage; 0: unknown.
+  double sample_bytes = 0;        ///< Size of a sample in storage; 0: unknown.
   TransformerShape transformer;
   /// Seconds of the recorded forward and backward pass; 0: not recorded.
   double recorded_seconds = 0;

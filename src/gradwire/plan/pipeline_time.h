@@ -10,15 +10,15 @@ namespace gradwire::plan {
 
 /// A pipeline whose ranks take equally long, one pass of all micro-batches after the other.
 struct PipelineRun {
-  std::string schedule;  ///< As in pipeline/catalogue.h: "1f1b", "zero_bubble:8".
+  std::string schedule;  ///< Name as in pipeline/catalogue.h: "1f1b", "zero_bubble:8".
   int ranks = 1;
   int micro_batches = 1;
-  pipeline::StageCosts rank;  ///< Of one micro-batch in all stages of a rank, in seconds.
+  pipeline::StageCosts rank;  ///< Costs of one micro-batch in all stages of a rank, in seconds.
   double transfer = 0;        ///< Seconds for which an activation occupies its ports.
   double latency = 0;         ///< Seconds from then on to its arrival.
 };
 
-/// What its schedule costs.
+/// The costs of the pipeline's schedule.
 struct PipelineTime {
   double bubble = 0;     ///< Seconds of a pass in which a rank would wait on an infinite network.
   double transfers = 0;  ///< Seconds of waiting that the network adds.

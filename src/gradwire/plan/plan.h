@@ -14,7 +14,7 @@ struct Prices {
   double samples = 0;  ///< Per epoch.
   double epochs = 1;
   double per_node_hour = 0;  ///< Rent of a node, in any currency.
-  double watts = 0;          ///< Of a device under load; 0: the catalogue's value.
+  double watts = 0;          ///< Power of a device under load; 0: the catalogue's value.
   double per_kwh = 0;        ///< Price of energy.
 };
 
@@ -39,7 +39,7 @@ struct Advice {
   double eta = 0;      ///< Predicted, with the change.
   double samples_per_second = 0;
   bool fits = true;
-  bool mends = false;  ///< Of something that is broken.
+  bool mends = false;  ///< The change mends something that is broken.
   PlanInput input;     ///< With the change.
 };
 

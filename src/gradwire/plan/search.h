@@ -25,7 +25,7 @@ struct FoundStrategy {
 /// the most samples per second first; ties are ordered by memory. Empty if none fits.
 std::vector<FoundStrategy> search_strategies(const PlanInput& input, const SearchSpace& space = {});
 
-/// What a configuration has beside the strategy if it is a pipeline.
+/// The settings that a configuration has beside the strategy if it is a pipeline.
 struct PipelineSettings {
   std::vector<std::size_t> cut;   ///< Layers of each stage; empty: balanced by parameters.
   pipeline::PipelineCosts costs;  ///< Written if `stages` is not empty.

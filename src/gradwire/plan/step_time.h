@@ -41,7 +41,7 @@ struct PhaseTimes {
   double forward = 0;    ///< 1: all passes.
   double backward = 0;   ///< 2: all passes, including recomputation.
   double bubble = 0;     ///< Pipeline stages that would wait on an infinite network too.
-  double unequal = 0;    ///< Of the slowest pipeline stage, beyond the mean of all.
+  double unequal = 0;    ///< Time of the slowest pipeline stage, beyond the mean of all.
   double inside = 0;     ///< Waiting for activations of devices that share layers or are stages.
   double bandwidth = 0;  ///< 3: gradients, by bytes.
   double latency = 0;    ///< 3: gradients, by hops.
@@ -62,8 +62,8 @@ struct StepTime {
   double waiting_for_data = 0;    ///< Time of storage beyond the rest of the step.
   double step = 0;                ///< t_s + bubble + unequal + inside + exposed + waiting_for_data.
   double eta = 1;                 ///< t_s / step.
-  double samples_per_second = 0;  ///< Of all replicas.
-  std::string algorithm;          ///< Of the gradients' exchange; "none" without one.
+  double samples_per_second = 0;  ///< Rate of all replicas.
+  std::string algorithm;          ///< Algorithm of the gradients' exchange; "none" without one.
   double wire_bytes = 0;          ///< Sent by a node per step.
   PlanBottleneck bottleneck = PlanBottleneck::compute;
 };

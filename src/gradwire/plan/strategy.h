@@ -25,12 +25,12 @@ struct Strategy {
   OptimizerKind optimizer = OptimizerKind::adam;
 
   step::Overlap overlap = step::Overlap::backward;
-  std::string codec = "none";  ///< As in codec/catalogue.h.
+  std::string codec = "none";  ///< Codec as in codec/catalogue.h.
   int accumulate = 1;          ///< Passes before gradients are averaged.
   int zero_stage = 0;          ///< 0 (data parallel), 1, 2 or 3.
   /// Steps between two averages of the parameters; 1: gradients are averaged in every step.
   int local_steps = 1;
-  int fragments = 1, overlap_steps = 0;  ///< Of local steps: see LocalStepsConfig.
+  int fragments = 1, overlap_steps = 0;  ///< Parameters of local steps: see LocalStepsConfig.
   /// All-reduce algorithm: one of planned_algorithms(); "auto": the fastest.
   std::string algorithm = "auto";
   /// Nodes besides `nodes` that are parameter servers, in place of an all-reduce; 0: none.
@@ -39,7 +39,7 @@ struct Strategy {
   int tensor = 1;         ///< Devices that share every layer (Megatron), within a node if possible.
   int pipeline = 1;       ///< Number of stages.
   int micro_batches = 1;  ///< Per pass, for pipelines.
-  /// Of the pipeline, as in pipeline/catalogue.h; the default of gradwire::Pipeline.
+  /// The schedule of the pipeline, as in pipeline/catalogue.h; the default of gradwire::Pipeline.
   std::string schedule = "1f1b";
   bool recompute = false;  ///< Recompute activations in backward (checkpointing).
 
@@ -48,7 +48,7 @@ struct Strategy {
   /// Samples per optimizer step, over all replicas.
   double global_batch() const { return batch * accumulate * data(); }
 
-  /// As in `gradwire train`. Not checked.
+  /// Returns the local steps as in `gradwire train`. Not checked.
   step::LocalStepsConfig local() const {
     return {.steps = local_steps,
             .fragments = fragments,

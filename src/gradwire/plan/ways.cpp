@@ -153,7 +153,7 @@ class PipelineWays {
     return way;
   }
 
-  /// As Way::step_in_int8.
+  /// Returns the value of Way::step_in_int8.
   static double step_in_int8(const Way& way) {
     const Strategy& s = way.input.strategy;
     if (bytes_of(s.compute) != sizeof(float) || s.pipeline > kSimulatedStages) return 0;

@@ -9,7 +9,7 @@
 
 namespace gradwire::plan {
 
-/// What a way was preferred to.
+/// An alternative to which a way was preferred.
 struct OtherWay {
   std::string what;  ///< "stage 2", "1f1b", "8 micro-batches", "2 stages".
   double step = 0;   ///< Seconds; 0: it does not fit.
@@ -25,14 +25,14 @@ struct Way {
   std::vector<double> memory_by_stage;
   bool fits = false;                     ///< Into the memory of a device.
   double step = 0;                       ///< Seconds.
-  std::optional<PlacedStrategy> placed;  ///< Of a pipeline.
-  std::vector<std::size_t> cut;          ///< Of a pipeline: layers of with_blocks() of each stage.
-  /// Of a pipeline in float32: seconds of a step with activations and their gradients in int8,
+  std::optional<PlacedStrategy> placed;  ///< Placement of a pipeline.
+  std::vector<std::size_t> cut;          ///< Layers of with_blocks() of each pipeline stage.
+  /// For a pipeline in float32: seconds of a step with activations and their gradients in int8,
   /// without the time to encode them; 0: it saves less than 2 %.
   double step_in_int8 = 0;
-  /// Of ZeRO the other stages; of a pipeline the other schedules with the same stages and
-  /// micro-batches, the same schedule with other micro-batches, and other numbers of stages with
-  /// their fastest schedule.
+  /// The alternatives: for ZeRO the other stages; for a pipeline the other schedules with the same
+  /// stages and micro-batches, the same schedule with other micro-batches, and other numbers of
+  /// stages with their fastest schedule.
   std::vector<OtherWay> others;
 };
 

@@ -30,7 +30,7 @@ std::string stages_text(const Layers& layers, const std::vector<std::size_t>& cu
   return text;
 }
 
-/// What the ranks keep from forward to backward.
+/// The data that the ranks keep from forward to backward.
 std::string kept_text(const pipeline::PipelineSchedule& schedule, bool recompute) {
   return fmt::format("kept, by rank: {} of {} micro-batches{}\n",
                      recompute ? "inputs of stages" : "activations",

@@ -99,7 +99,7 @@ torch::nn::GroupNormOptions norm_options(const ModelConfig& config, std::int64_t
   return {config.groups, channels};
 }
 
-/// What distinguishes a residual block from others of its model.
+/// The properties that distinguish a residual block from others of its model.
 struct BlockSize {
   std::int64_t from = 0;  ///< Channels.
   std::int64_t to = 0;

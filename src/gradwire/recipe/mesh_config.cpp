@@ -19,7 +19,7 @@ constexpr std::int64_t kMostRanks = 1 << 16;
 
 /// Height and width of the smallest image that a convolution of "convnet" or "resnet" gets.
 std::int64_t smallest_side(const ModelConfig& model) {
-  return model.name == "resnet" ? 4 : 14;  // Of 28, halved three times, or once.
+  return model.name == "resnet" ? 4 : 14;  // 28, halved three times, or once.
 }
 
 MeshDegrees read_degrees(JsonFields json) {

@@ -20,7 +20,7 @@ struct LayerGroups {
   ProcessGroup tensor;  ///< Null: not divided.
   TensorPlan plan;
   ProcessGroup spatial;  ///< Null: not divided.
-  SpatialParts parts;    ///< Of the images, over `spatial`.
+  SpatialParts parts;    ///< Parts of the images, over `spatial`.
 
   /// The ranks over which that layer is divided, of divisible_layers(); null: it is not.
   ProcessGroup of(const std::string& layer) const {

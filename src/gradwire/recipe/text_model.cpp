@@ -82,7 +82,7 @@ struct AttentionImpl : torch::nn::Module {
     return output(mixed.transpose(1, 2).reshape({x.size(0), x.size(1), -1}));
   }
 
-  std::int64_t heads;  ///< Of this rank.
+  std::int64_t heads;  ///< Heads of this rank.
   ColumnParallelLinear query_key_value{nullptr};
   RowParallelLinear output{nullptr};
 };

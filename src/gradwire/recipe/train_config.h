@@ -118,13 +118,14 @@ struct ParallelConfig {
 struct PipelineConfig {
   std::int64_t micro_batches = 8;
   std::string schedule = "1f1b";  ///< A name of `gradwire schedule pipeline`.
-  /// As Pipeline::Options::weights: "stash", "spectrain", ... with asynchronous schedules.
+  /// The value of Pipeline::Options::weights: "stash", "spectrain", ... with asynchronous
+  /// schedules.
   std::string weights;
   std::vector<std::size_t> cut;  ///< Layers of each stage; empty: balanced by parameters.
-  /// What the schedule is made for; empty: stages of equal times, and an ideal network.
+  /// The costs that the schedule is made for; empty: stages of equal times, and an ideal network.
   pipeline::PipelineCosts costs;
-  bool recompute = false;  ///< As Pipeline::Options::recompute.
-  /// Of activations between ranks, and of their gradients, as ActivationCodecs.
+  bool recompute = false;  ///< Value of Pipeline::Options::recompute.
+  /// The codecs of activations between ranks, and of their gradients, as ActivationCodecs.
   std::string forward_codec = "none", backward_codec = "none";
 };
 
@@ -151,8 +152,8 @@ struct TrainConfig {
   std::int64_t accumulation_steps = 1;
   /// Maximum norm of all gradients together; 0: no clipping.
   double gradient_clipping = 0;
-  Precision precision = Precision::fp32;   ///< Of the computation.
-  Precision parameters = Precision::fp32;  ///< Of parameters and gradients; only with ZeRO.
+  Precision precision = Precision::fp32;   ///< Precision of the computation.
+  Precision parameters = Precision::fp32;  ///< Type of parameters and gradients; only with ZeRO.
   LossScalerOptions loss_scaling;          ///< With precision fp16.
   std::uint64_t seed = 1;
   /// Epochs between evaluations on the test data; 0: only at the end.

@@ -209,7 +209,7 @@ class PipelineTraining final : public TrainedModel {
     return loss.mean();
   }
 
-  /// That of the step before the last, if there is one.
+  /// The loss of the step before the last, if there is one.
   double recent_loss() override { return shown_.value_or(0); }
   void finish() override {
     receive_loss();

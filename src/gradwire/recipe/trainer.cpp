@@ -417,7 +417,7 @@ class Trainer {
   MemoryTimeline memory_timeline_;
   std::int64_t done_ = 0;         ///< Steps done, including those before a resumed run started.
   std::int64_t saved_step_ = -1;  ///< Step after which the last checkpoint was written.
-  double learning_rate_ = 0;      ///< Of the last step, of the first parameter group.
+  double learning_rate_ = 0;      ///< Rate of the last step, of the first parameter group.
   double smooth_loss_ = 0;
 };
 

@@ -15,7 +15,7 @@ struct LadderRow {
   std::string codec;
   int accumulate = 1;
   int local_steps = 1;
-  int fragments = 1, overlap_steps = 0;  ///< Of local steps.
+  int fragments = 1, overlap_steps = 0;  ///< Parameters of local steps.
   std::string overlap;
   int zero_stage = 0;
   int ranks = 1;

@@ -88,7 +88,7 @@ Json categories_json(const MemoryBytes& at_peak) {
   return {{"total", total_bytes(at_peak)}, {"bytes", std::move(bytes)}};
 }
 
-/// Of the rank with the maximum; if only rank 0 was measured, of rank 0.
+/// The peak of the rank with the maximum; if only rank 0 was measured, of rank 0.
 Json peak_json(const RunRecord& run) {
   if (run.summary.memory.bytes > 0) return categories_json(run.summary.memory.at_peak);
   if (run.memory.samples.empty()) return {};

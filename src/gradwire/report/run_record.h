@@ -48,7 +48,7 @@ struct RunRecord {
   std::int64_t every = 1;             ///< One of this many steps is in `steps`.
   std::vector<RunTest> tests;         ///< In order.
   std::vector<double> epoch_seconds;  ///< Complete epochs, without evaluation.
-  MemoryTimeline memory;              ///< Of rank 0; no samples: not measured.
+  MemoryTimeline memory;              ///< Memory of rank 0; no samples: not measured.
   std::int64_t peak_rank_bytes = 0;   ///< Maximum over all ranks; 0: not measured.
 };
 

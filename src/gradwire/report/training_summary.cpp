@@ -52,7 +52,7 @@ std::string steps_text(const TrainingSummary& s) {
   return text;
 }
 
-/// Of a character; the loss is the mean negative logarithm of its probability.
+/// The perplexity of a character; the loss is the mean negative logarithm of its probability.
 std::string perplexity_text(double loss) {
   return fmt::format(", perplexity {:.2f}, {:.3f} bits a character", std::exp(loss),
                      loss / std::numbers::ln2);

@@ -25,9 +25,9 @@ struct TrainingSummary {
   std::int64_t steps = 0;
   double test_accuracy = 0;  ///< 0 .. 1.
   double test_loss = 0;
-  std::int64_t test_images = 0;  ///< Of a text: characters.
+  std::int64_t test_images = 0;  ///< Images, or characters of a text.
   double images_per_second = 0;  ///< Samples, while training, over all ranks.
-  /// Of a text; 0: the samples are images.
+  /// The characters per sample of a text; 0: the samples are images.
   std::int64_t characters_per_sample = 0;
   Duration training{};         ///< Without evaluation.
   double compute_seconds = 0;  ///< T_s: a step without waiting for communication.
@@ -37,7 +37,7 @@ struct TrainingSummary {
   double sent_bytes = 0;       ///< Payload per rank and step; < 0 if not counted by the backend.
   std::string codec;           ///< Gradient codec; empty: none.
   std::string checkpoint;      ///< Path of the saved model; empty: none.
-  MemoryPeak memory;           ///< Of the rank with the maximum; `resident`: maximum over ranks.
+  MemoryPeak memory;           ///< Rank with the maximum; `resident`: maximum over ranks.
 };
 
 /// "3412 images/s", or of a text "218368 characters/s".

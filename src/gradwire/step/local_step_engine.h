@@ -32,7 +32,7 @@ class LocalStepEngine {
   /// Waits for the average in flight, if any, without applying it.
   void settle() { reductions_.settle_all(); }
 
-  /// What a checkpoint must hold, after settle().
+  /// The state that a checkpoint must hold, after settle().
   struct Position {
     std::int64_t steps = 0;                    ///< Steps taken.
     std::optional<std::size_t> pending;        ///< The fragment whose average is not yet applied.

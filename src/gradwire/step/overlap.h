@@ -7,7 +7,7 @@
 
 namespace gradwire::step {
 
-/// What communication may be hidden behind.
+/// The computation behind which communication may be hidden.
 enum class Overlap : std::uint8_t {
   none,      ///< Nothing: gradients are sent after backward and waited for.
   backward,  ///< Backward: buckets are sent as they fill, and waited for after it.

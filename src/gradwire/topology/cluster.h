@@ -12,7 +12,7 @@ namespace gradwire::topology {
 /// A network interface of a host, as measured by `gradwire probe`.
 struct MeasuredRail {
   std::string interface;        ///< "gw0"
-  int mtu = 1500;               ///< Of the interface, in bytes.
+  int mtu = 1500;               ///< MTU of the interface, in bytes.
   double bytes_per_second = 0;  ///< Maximum over all pairs, out of it or into it, whichever is
                                 ///< less.
   Duration latency = {};        ///< One way, to the nearest other host.
@@ -56,7 +56,7 @@ struct MeasuredPath {
 /// Fastest algorithm and segmentation that `gradwire tune` measured.
 struct MeasuredChoice {
   std::string collective;  ///< "all_reduce"
-  int ranks = 1;           ///< Of the job.
+  int ranks = 1;           ///< Ranks of the job.
   std::size_t bytes = 0;   ///< All parts together.
   std::string algorithm;   ///< "star"
   Duration time = {};      ///< The median.

@@ -21,10 +21,10 @@ inline constexpr int kTopologyVersion = 1;
 std::string to_json(const Cluster& cluster);
 Result<Cluster> parse_cluster(std::string_view text);
 
-/// As parse_cluster(), from a file. Fails with system, with the file's path, or with
-/// invalid_argument.
+/// Reads a file and parses it as parse_cluster() does. Fails with system, with the file's path, or
+/// with invalid_argument.
 Result<Cluster> read_cluster(const std::string& path);
-/// As to_json(), to a file. Throws as write_file() (base/file.h).
+/// Writes the text of to_json() to a file. Throws as write_file() (base/file.h).
 void write_cluster(const Cluster& cluster, const std::string& path);
 
 }  // namespace gradwire::topology

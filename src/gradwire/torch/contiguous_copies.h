@@ -45,7 +45,7 @@ class ContiguousCopies {
   at::Tensor replace(const at::Tensor& tensor, const ArgumentName& name);
 
   bool replaced_ = false;
-  TensorList originals_;  ///< Of written arguments.
+  TensorList originals_;  ///< Originals of written arguments.
   TensorList copies_;
 };
 

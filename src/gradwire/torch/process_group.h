@@ -40,7 +40,7 @@ class OperationsInFlight {
   struct State {
     std::mutex mutex;
     std::condition_variable over;
-    std::set<std::uint64_t> numbers;  ///< Of operations in flight, in start order.
+    std::set<std::uint64_t> numbers;  ///< Numbers of operations in flight, in start order.
     std::uint64_t next = 0;
   };
   std::shared_ptr<State> state_ = std::make_shared<State>();

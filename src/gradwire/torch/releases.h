@@ -17,8 +17,9 @@ namespace c10d {
 struct CompletionHookArgs;  // Complete from 2.15 on.
 }
 
-/// What differs between releases of PyTorch, 2.11 to 2.15. Each function asks for the member that
-/// newer releases have, not for the release's number. Releases named here are the first with it.
+/// The differences between releases of PyTorch, 2.11 to 2.15. Each function asks for the member
+/// that newer releases have, not for the release's number. Releases named here are the first with
+/// it.
 namespace gradwire {
 
 /// REDUCE_SCATTER_TENSOR_COALESCED (2.12), else the type of one such operation.

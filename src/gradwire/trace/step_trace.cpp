@@ -91,8 +91,8 @@ class Sweep {
     std::size_t span = 0;
     bool begins = false;
   };
-  /// Of spans that began at the same time, the shorter is inside; of equal ones, the one recorded
-  /// first.
+  /// The shorter of two spans that began at the same time is inside; of equal ones, the one
+  /// recorded first.
   using Order = std::pair<std::pair<Time, Duration>, std::size_t>;
   struct Outermost {
     bool operator()(const Order& a, const Order& b) const {

@@ -16,7 +16,7 @@
 
 namespace gradwire {
 
-/// What a span of time was spent on. All kinds but `communication` belong to the computing thread.
+/// The activity of a span of time. All kinds but `communication` belong to the computing thread.
 /// They nest, and each moment counts for the innermost span.
 enum class TraceKind : std::uint8_t {
   step,     ///< A whole step, which contains its other spans. Its bytes: sent in the step.

@@ -43,7 +43,7 @@ enum class BottleneckCause {
 
 struct Bottleneck {
   BottleneckCause cause = BottleneckCause::none;
-  double share = 0;  ///< Of a step, 0 .. 1; for `compute`, the share not spent waiting.
+  double share = 0;  ///< Share of a step, 0 .. 1; for `compute`, the share not spent waiting.
   std::string text;  ///< One sentence: cause, size and remedy.
 };
 

@@ -12,11 +12,11 @@ namespace gradwire::workload {
 
 /// A parameter of a model, without its values.
 struct ProfileTensor {
-  std::string name;                 ///< As in the model: "layer1.0.conv1.weight".
-  std::vector<std::int64_t> shape;  ///< As libtorch has it; empty: a scalar.
+  std::string name;                 ///< Name in the model: "layer1.0.conv1.weight".
+  std::vector<std::int64_t> shape;  ///< Shape in libtorch; empty: a scalar.
 
   std::size_t count() const;    ///< Elements.
-  std::size_t rows() const;     ///< As a matrix: the first dimension ...
+  std::size_t rows() const;     ///< Rows as a matrix: the first dimension ...
   std::size_t columns() const;  ///< ... and all others together.
 };
 
@@ -28,13 +28,13 @@ struct ProfileLayer {
   double backward = 0;  ///< Likewise.
 };
 
-/// What a training step consists of: the layers in the order of forward, with the time of each. A
+/// The content of a training step: the layers in the order of forward, with the time of each. A
 /// parameter that is used several times belongs to the first layer that uses it, which completes
 /// its gradient last.
 struct LayerProfile {
   std::string name;
   std::vector<ProfileLayer> layers;
-  Duration compute{};  ///< Of the recorded step; 0: unknown.
+  Duration compute{};  ///< Time of the recorded step; 0: unknown.
 
   std::size_t parameters() const;  ///< Elements.
   std::size_t tensors() const;

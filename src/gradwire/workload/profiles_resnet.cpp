@@ -17,7 +17,7 @@ struct Trunk {
 struct Convolution {
   std::string name, norm;
   int from = 0, to = 0, kernel = 1;
-  int side = 0;  ///< Of the output.
+  int side = 0;  ///< Side of the output.
 };
 
 /// A convolution without bias, and the batch normalization after it.

@@ -43,7 +43,7 @@ struct StartScenario {
   Duration timeout = {};
   Rank victim = 0;            ///< The rank that the fault is about.
   std::uint64_t message = 0;  ///< The message at which it happens.
-  Duration delay = {};        ///< Of the late or restarted rank.
+  Duration delay = {};        ///< Delay of the late or restarted rank.
 };
 
 StartScenario draw_start(std::uint64_t seed);

@@ -96,7 +96,7 @@ class MishapTransport final : public CountingTransport {
 
   Mishap mishap_;
   std::map<Rank, std::map<int, Incoming>> incoming_;
-  std::uint64_t frames_ = 0;  ///< Of the faulty stream.
+  std::uint64_t frames_ = 0;  ///< Frames of the faulty stream.
   bool happened_ = false;
 };
 

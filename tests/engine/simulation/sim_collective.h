@@ -81,7 +81,7 @@ bool is_right(const Case& c, Rank rank, const std::vector<Memory>& inputs, const
 engine::OperationRequest make_request(const Case& c, Rank rank, const Memory& input, Memory& output,
                                       std::shared_ptr<engine::Completion> completion);
 
-/// What a case leaves, by rank.
+/// The results of a case, by rank.
 struct CaseResult {
   std::vector<Memory> outputs;
   std::vector<std::size_t> payload_bytes;  ///< Sent.

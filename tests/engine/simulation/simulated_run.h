@@ -37,7 +37,7 @@ struct RailFault {
   Rank victim = 0;
   Rank other = 0;  ///< The other end, if it is a reset.
   int rail = 0;
-  Duration lasts{};               ///< Of an outage.
+  Duration lasts{};               ///< Duration of an outage.
   double bytes_per_second = 1e6;  ///< From the fault on, if the rail is slowed.
 };
 

@@ -13,7 +13,7 @@ namespace gradwire::cli {
 /// Compression, error and speed of a codec on Gaussian values, on one core. Rates are medians in
 /// 10^9 bytes of uncompressed float32 per second.
 struct CodecRow {
-  std::string codec;  ///< As on the command line, with its parameter.
+  std::string codec;  ///< Codec as on the command line, with its parameter.
   std::size_t bytes = 0, encoded_bytes = 0;
   double encode_gbps = 0;        ///< With error feedback, even if the codec does not need it.
   double encode_plain_gbps = 0;  ///< Without error feedback.

@@ -13,7 +13,7 @@ namespace gradwire::cli {
 /// One case to measure.
 struct BenchCase {
   schedule::Collective collective = schedule::Collective::all_reduce;
-  std::size_t bytes = 0;  ///< As in nccl-tests: the larger of input and output.
+  std::size_t bytes = 0;  ///< Size as in nccl-tests: the larger of input and output.
   DataType type = DataType::float32;
   ReduceOp op = ReduceOp::sum;
   std::string algorithm;  ///< Empty: the tuner's choice.

@@ -34,12 +34,12 @@ struct ResolvedName {
 /// Report of one host about itself.
 struct HostInfo {
   std::string host;            ///< Its own host name.
-  std::string version;         ///< Of gradwire: "0.1.0".
+  std::string version;         ///< Version of gradwire: "0.1.0".
   std::string build;           ///< Checksums of the executables.
   int protocol = 0;            ///< kProtocolVersion.
   std::string torch;           ///< PyTorch version of gradwire train: "2.13.0"; empty: none.
   std::string torch_problem;   ///< Why an installed gradwire train does not start.
-  std::string python_program;  ///< That jobs in Python would run: a path, or "python3".
+  std::string python_program;  ///< Program that jobs in Python would run: a path, or "python3".
   /// Versions of its gradwire and PyTorch; empty if it has no gradwire, or does not exist.
   std::string python;
   std::string system;  ///< Kernel and C library: "Linux 6.1.0, glibc 2.36".
@@ -80,7 +80,7 @@ struct Reachability {
   Outcome outcome = Outcome::reached;
   std::string error;       ///< Error text, unless reached.
   bool has_echo = true;    ///< An EchoServer answers datagrams there; else they were not tried.
-  int largest_packet = 0;  ///< As MeasuredPath::largest_packet, in bytes.
+  int largest_packet = 0;  ///< Value of MeasuredPath::largest_packet, in bytes.
   int datagrams = 0;       ///< Datagrams of that size sent to measure loss.
   int lost = 0;
   bool detour = false;  ///< Packets leave by another interface than the rail's.
@@ -97,7 +97,7 @@ Result<std::vector<Reachability>> parse_reachability(const std::string& text);
 
 /// An examined host, and the results.
 struct HostReport {
-  std::string name;     ///< As the user named it.
+  std::string name;     ///< Name that the user gave.
   std::string failure;  ///< Why it was not examined; else empty.
   std::string remedy;   ///< Remedy for `failure`.
   std::optional<HostInfo> info;
@@ -110,7 +110,7 @@ struct ClusterReport {
   std::vector<HostReport> reports;
   std::optional<topology::Cluster> cluster;  ///< Measured if the hosts could be connected.
   int ranks = 1;                             ///< Number of ranks of the job.
-  int port = 0;                              ///< Of all its listeners; 0: free ones.
+  int port = 0;                              ///< Port of all its listeners; 0: free ones.
 };
 
 /// Returns the maximum number of rails of a host.

@@ -52,8 +52,8 @@ LaunchOptions launch_options_of(const LaunchArguments& given);
 int run_self(const std::vector<std::string>& arguments, int ranks,
              const std::string& name = "gradwire");
 
-/// As above, with placement and network from `options`; this executable must be at the same path on
-/// every host. Overwrites the program and output of `options`.
+/// The overload above, with placement and network from `options`; this executable must be at the
+/// same path on every host. Overwrites the program and output of `options`.
 int run_self(const std::vector<std::string>& arguments, LaunchOptions options);
 
 }  // namespace gradwire::cli

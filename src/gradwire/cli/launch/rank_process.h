@@ -107,7 +107,7 @@ class RankProcess {
   std::string greeting_;        ///< Output of the remote host before the ready line.
   std::string remote_process_;  ///< Process id of the rank on its host; empty until it runs.
   std::optional<ExitStatus> exit_status_;
-  UniqueFd report_file_;     ///< Of a rank on this host.
+  UniqueFd report_file_;     ///< Report file of a rank on this host.
   std::string held_stderr_;  ///< May be the beginning of a remote rank's report.
   bool saves_ = false;       ///< The shell of another host has said so.
   std::optional<bootstrap::FailureReport> report_;

@@ -88,7 +88,7 @@ class Supervisor {
   std::set<std::size_t> stopped_;   ///< Ranks that ran when the launcher began to stop them.
   std::set<int> passed_on_;         ///< User signals that the ranks were sent.
   int interrupts_ = 0;
-  bool wait_reported_ = false;       ///< That ranks save a checkpoint.
+  bool wait_reported_ = false;       ///< The user was told that ranks save a checkpoint.
   bool remaining_signaled_ = false;  ///< SIGTERM was sent to processes that ranks left behind.
   bool output_abandoned_ = false;
   std::optional<std::size_t> first_failure_;

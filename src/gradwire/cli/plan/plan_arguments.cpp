@@ -143,7 +143,7 @@ plan::ComputeType precision_of(const PlanArguments& given, const plan::Device& d
     return one_of(
         "precision", given.precision,
         std::array{plan::ComputeType::fp32, plan::ComputeType::bf16, plan::ComputeType::mixed});
-  // As in the memory formulas of ZeRO's paper.
+  // The memory formulas of ZeRO's paper assume mixed precision.
   if (!given.parameters.empty()) return plan::ComputeType::mixed;
   return device.peak_bf16 > 1.5 * device.peak_fp32 ? plan::ComputeType::bf16
                                                    : plan::ComputeType::fp32;

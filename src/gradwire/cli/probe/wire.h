@@ -21,8 +21,9 @@ class Wire {
   Status send(net::StreamId stream, ConstBytes bytes);
   Status receive(net::StreamId stream, Bytes bytes);
 
-  /// As receive(), but busy-polls for a short time before it sleeps, for answers that arrive at
-  /// once. The executor waits the same way, so that measured latencies are those of operations.
+  /// Receives as receive() does, but busy-polls for a short time before it sleeps, for answers that
+  /// arrive at once. The executor waits the same way, so that measured latencies are those of
+  /// operations.
   Status receive_soon(net::StreamId stream, Bytes bytes);
 
   /// Send and receive a text of up to 16 MiB. Also fail with corrupted if it is longer.

@@ -31,7 +31,7 @@ struct SimOptions {
   std::uint64_t seed = 1;
   std::size_t window_bytes = 1 << 20;  ///< Maximum bytes written and not yet read, per stream.
   std::size_t unit_bytes = 64 * 1024;  ///< Unit in which streams share a port.
-  std::size_t gso_burst_bytes = 1;     ///< As Transport::gso_burst_bytes().
+  std::size_t gso_burst_bytes = 1;     ///< Value of Transport::gso_burst_bytes().
   bool short_io = false;  ///< Reads and writes transfer a random part of the possible bytes.
   std::uint64_t stall_one_in = 0;  ///< One in N units is late by up to max_stall; 0: none.
   Duration max_stall = std::chrono::milliseconds(50);

@@ -25,11 +25,11 @@ struct Progress {
 struct Worker {
   std::vector<Stage> stages;
   int kept = 0;
-  int most = 0;  ///< That it may keep.
+  int most = 0;  ///< Maximum of `kept`.
   double free_at = 0;
 };
 
-/// What a rank may compute, and the earliest time at which it can begin.
+/// A task that a rank may compute, and the earliest time at which it can begin.
 struct Choice {
   Task task;
   double at = kNever;

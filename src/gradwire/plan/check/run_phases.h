@@ -29,7 +29,7 @@ struct RunCase {
   std::string overlap;                             ///< Empty: unknown.
   int accumulate = 0, local_steps = 0, ranks = 0;  ///< 0: unknown.
   int fragments = 1, overlap_steps = 0;            ///< Valid if local_steps is known.
-  double gradient_bytes = 0;                       ///< Of all parameters; 0: unknown.
+  double gradient_bytes = 0;                       ///< Size of all gradients; 0: unknown.
   double single = 0;  ///< Seconds of a step without communication, measured separately.
 };
 
@@ -45,7 +45,7 @@ struct MeasuredRun {
 /// was expected or which key is wrong. `source`: the name in error messages.
 Result<std::vector<MeasuredRun>> parse_run(std::string_view text, const std::string& source);
 
-/// As above, from a file, or from run.json in a folder. Error: also system.
+/// Parses a file as above, or run.json in a folder. Error: also system.
 Result<std::vector<MeasuredRun>> read_run(const std::string& path);
 
 /// Returns the steps of a trace (docs/trace.md) as one run: for each phase, the median over ranks

@@ -16,7 +16,7 @@ constexpr double kTrainShare = 3;  ///< Forward has a third of the multiplicatio
 /// A cut inside a block also passes the block's input, which is added to the output of its last
 /// layer: "layer2.0.conv1", ..., "layer2.0.conv3" or "layer2.0.downsample.0".
 void set_cuts(ModelShape& model) {
-  constexpr double kPooling = 4;  // Of the first convolution's output.
+  constexpr double kPooling = 4;  // Divisor of the first convolution's output.
   const auto block_of = [](const ModelLayer& layer) {
     return layer.name.substr(0, layer.name.find('.', layer.name.find('.') + 1));
   };

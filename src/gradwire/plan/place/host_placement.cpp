@@ -32,7 +32,7 @@ class Costs {
     return (seconds_[end] - seconds_[begin]) / problem_.hosts[index(host)].speed;
   }
 
-  /// Of what the layer before `begin` returns.
+  /// The time to send what the layer before `begin` returns.
   double transfer(int from, int to, std::size_t begin) const {
     const std::size_t hosts = problem_.hosts.size();
     const double rate = std::min(problem_.bytes_per_second[index(from) * hosts + index(to)],

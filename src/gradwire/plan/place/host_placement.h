@@ -18,7 +18,7 @@ struct PlacementHost {
 
 /// Layers to be divided among unequal hosts.
 struct HostProblem {
-  std::vector<PipelineLayer> layers;  ///< Of one micro-batch; seconds on a host of speed 1.
+  std::vector<PipelineLayer> layers;  ///< Costs of one micro-batch; seconds on a host of speed 1.
   std::vector<PlacementHost> hosts;
   /// From host i to host j: [i * hosts + j], above 0. The diagonal is not used.
   std::vector<double> bytes_per_second;

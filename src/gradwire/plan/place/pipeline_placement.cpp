@@ -12,7 +12,7 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 /// The best placement from a layer on with some devices, given by its next stage.
 struct Choice {
   double slowest = kNever;
-  int stages = 0;       ///< Of this placement.
+  int stages = 0;       ///< Stages of this placement.
   std::size_t end = 0;  ///< One past the next stage's last layer.
   int replicas = 0;
 };

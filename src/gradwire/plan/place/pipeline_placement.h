@@ -18,7 +18,7 @@ struct PipelineProblem {
   std::vector<PipelineLayer> layers;
   int devices = 1;
   double bytes_per_second = 0;  ///< Between any two devices, each direction.
-  double memory_bytes = 0;      ///< Of each device; 0: unlimited.
+  double memory_bytes = 0;      ///< Memory of each device; 0: unlimited.
   /// Bytes of gradients and optimizer states per byte of weights.
   double states_per_weight = 3;
   /// Every mini-batch in flight has its own weights (PipeDream's weight stashing); otherwise all
@@ -32,7 +32,7 @@ struct PipelineStage {
   std::size_t begin = 0, end = 0;  ///< Layers begin .. end - 1.
   int replicas = 1;
   double seconds = 0;       ///< Per mini-batch; its replicas take turns.
-  double memory_bytes = 0;  ///< Of each of its devices.
+  double memory_bytes = 0;  ///< Memory used on each of its devices.
 };
 
 struct PipelinePlacement {

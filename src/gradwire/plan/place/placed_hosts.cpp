@@ -193,7 +193,7 @@ class HostSearch {
     return placed;
   }
 
-  /// Of the slowest host.
+  /// The update time of the slowest host.
   double update_seconds(const HostProblem& problem, const HostPlacement& placement) const {
     const auto parameters = static_cast<double>(whole_.model.parameters());
     double slowest = 0;
@@ -260,7 +260,7 @@ class HostSearch {
   const PlanInput& input_;
   const HostLinks& links_;
   PlanInput whole_;  ///< With blocks as layers.
-  StepTime time_;    ///< Of the global batch on one device.
+  StepTime time_;    ///< Time of the global batch on one device.
   std::optional<PlacedHosts> best_;
 };
 

@@ -11,7 +11,7 @@
 namespace gradwire::plan {
 namespace {
 
-constexpr std::size_t kAlignment = 16;  ///< Of encoded parts (exchange/coded_piece.cpp).
+constexpr std::size_t kAlignment = 16;  ///< Alignment of encoded parts (exchange/coded_piece.cpp).
 
 double slot_bytes(const codec::Codec& codec, std::size_t count) {
   if (count == 0) return 0;

@@ -28,14 +28,14 @@ std::map<std::string, CodecSpeed> parse_codec_speeds(std::string_view json,
 struct ExchangeModel {
   int ranks = 1;
   OperationTimes times;
-  std::string codec = "none";  ///< Of kind none or codec (codec/catalogue.h).
+  std::string codec = "none";  ///< Codec of kind none or codec (codec/catalogue.h).
   CodecSpeed speed;
   /// Codec threads per processor, for hosts simulated on one machine.
   double codec_slowdown = 1;
   std::size_t piece_elements = std::size_t{1} << 20;  ///< Values encoded at a time.
 };
 
-/// What a unit's operations do: jobs of consecutive stages, several where pieces are encoded
+/// The work of a unit's operations: jobs of consecutive stages, several where pieces are encoded
 /// separately.
 struct UnitTraffic {
   std::vector<std::vector<TrafficStage>> reduction;  ///< All-reduce, or reduce-scatter.

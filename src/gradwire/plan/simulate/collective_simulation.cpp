@@ -176,7 +176,7 @@ bool CollectiveSimulation::simulate_fewer() {
   for (const int some : hosts)
     simulated_.push_back(
         all_or_one(fabric_.with_hosts(some, fewer_in_rack(algorithm_, fabric_, some))));
-  // As many segments of a message in all of them.
+  // All of them have the same number of segments of a message.
   std::size_t most = 1;
   for (const SimulatedRanks& some : simulated_) most = std::max(most, some.ops());
   costs_.max_segments = static_cast<std::uint32_t>(

@@ -4,7 +4,7 @@ namespace gradwire::plan {
 
 /// Failures of a job, and the cost of recovery. Times in seconds.
 struct FailureModel {
-  double failures_per_day = 0;  ///< Of the whole job: hosts times failures per host.
+  double failures_per_day = 0;  ///< Failures of the whole job: hosts times failures per host.
   double checkpoint = 0;        ///< Training stops that long to write one.
   double restart = 0;           ///< From the failure until training resumes.
 };

@@ -11,7 +11,7 @@ namespace gradwire::plan {
 /// few are far above the median.
 struct LogNormal {
   double median = 0;
-  double sigma = 0;  ///< Of the logarithm; 0: always the median.
+  double sigma = 0;  ///< Standard deviation of the logarithm; 0: always the median.
 
   /// Box and Muller, "A note on the generation of random normal deviates", 1958.
   double draw(Random& random) const {

@@ -11,7 +11,7 @@ namespace gradwire::plan {
 struct ServerModel {
   int workers = 1;
   int servers = 1;
-  double bytes = 0;                         ///< Of all gradients, and again of all parameters.
+  double bytes = 0;                         ///< Size of all gradients, and again of all parameters.
   double worker_rate = 0, server_rate = 0;  ///< Bytes per second of a port, each direction.
   double latency = 0;                       ///< Seconds, one way.
   LogNormal compute;                        ///< Seconds of a worker's pass, drawn for each pass.

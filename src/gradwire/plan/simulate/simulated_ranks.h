@@ -70,7 +70,7 @@ class SimulatedRanks {
   std::vector<Place> places_;
   std::uint32_t hosts_ = 0;
   double port_share_ = 0;     ///< Share of all chunks' bytes at the most loaded port.
-  double least_seconds_ = 0;  ///< That a port is busy, per byte of all chunks.
+  double least_seconds_ = 0;  ///< Seconds that a port is busy, per byte of all chunks.
 };
 
 }  // namespace gradwire::plan

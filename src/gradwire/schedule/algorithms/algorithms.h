@@ -46,7 +46,7 @@ Schedule star_all_reduce(const topology::Topology& topology);
 
 // --- uneven.cpp ---
 
-/// As direct, with shares that suit unequal ports: at best
+/// The two hops of `direct`, with shares that suit unequal ports: at best
 /// 2 L + max(G / min B_i, 2(P-1) G / sum of B_i), which is a lower bound for every all-reduce.
 Schedule uneven_all_reduce(const topology::Topology& topology);
 
@@ -79,8 +79,8 @@ Schedule tree_reduce(const topology::Topology& topology, Rank root);
 /// Down a binary tree from the root: log P (L + T').
 Schedule tree_broadcast(const topology::Topology& topology, Rank root);
 
-/// As above, over hosts; a host's leader exchanges data with its other ranks: log H levels across
-/// hosts and one level within.
+/// The trees above, over hosts; a host's leader exchanges data with its other ranks: log H levels
+/// across hosts and one level within.
 Schedule host_tree_reduce(const topology::Topology& topology, Rank root);
 Schedule host_tree_broadcast(const topology::Topology& topology, Rank root);
 

@@ -102,8 +102,8 @@ Program reduce_scatter_program(const Ring& ring, Rank) {
     builder.postscale(builder.copy(output(0), input(0)));
     return std::move(builder).build();
   }
-  // As above, but one place further back, so that chunk r is complete at rank r. The input must not
-  // change, so partial sums are in scratch.
+  // The reduce-scatter phase above, but one place further back, so that chunk r is complete at rank
+  // r. The input must not change, so partial sums are in scratch.
   builder.send(ring.right(), input(ring.chunk_of_left(1)));
   for (int step = 2; step <= ring.ranks; ++step) {
     const int chunk = ring.chunk_of_left(step);

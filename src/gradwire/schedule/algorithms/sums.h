@@ -65,7 +65,7 @@ namespace gradwire::schedule {
 std::optional<OpIndex> reduce_from(ProgramBuilder& builder, std::span<const Rank> peers, Slice own,
                                    Slice sum);
 
-/// As reduce_from(), but copies `own` if there are no peers.
+/// Reduces as reduce_from() does, but copies `own` if there are no peers.
 OpIndex reduce_or_copy(ProgramBuilder& builder, std::span<const Rank> peers, Slice own, Slice sum);
 
 /// A peer's contribution in `held`, complete after op `ready`. Its scratch may be overwritten.

@@ -64,7 +64,7 @@ struct Interval {
 
 struct Estimate {
   Duration total = Duration::zero();
-  Duration busiest_port = Duration::zero();  ///< Of a host, in one direction.
+  Duration busiest_port = Duration::zero();  ///< Time of a host's port, in one direction.
   /// By rank and op. A send lasts while its bytes leave the rank, a receive while they arrive.
   std::vector<std::vector<Interval>> ops;
   /// Critical path, first op to last. Each op waited for the one before it: for its result, or for

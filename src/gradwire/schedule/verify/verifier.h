@@ -50,7 +50,7 @@ struct Violation {
 /// thread-safe.
 std::optional<Violation> find_fault(const Schedule& schedule);
 
-/// As find_fault(). Fails with invalid_argument and the violation's message.
+/// Checks as find_fault() does. Fails with invalid_argument and the violation's message.
 Status verify(const Schedule& schedule);
 
 }  // namespace gradwire::schedule

@@ -134,7 +134,7 @@ std::unique_ptr<exchange::Exchange> group_exchange(ProcessGroup group,
 
 namespace {
 
-/// As StagedSequence waits for an operation.
+/// Returns a StagedSequence::Wait that waits for the transfer.
 StagedSequence::Wait wait_for(std::unique_ptr<exchange::UnitTransfer> transfer) {
   return
       [shared = std::shared_ptr<exchange::UnitTransfer>(std::move(transfer))] { shared->wait(); };

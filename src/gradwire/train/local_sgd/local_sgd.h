@@ -139,7 +139,7 @@ class LocalSgd : private step::StepHost {
   double scale_ = 1;
   std::vector<Bundle> bundles_;
   std::vector<std::size_t> fragment_of_;          ///< By bundle.
-  std::unique_ptr<exchange::Exchange> exchange_;  ///< Of the differences.
+  std::unique_ptr<exchange::Exchange> exchange_;  ///< Exchange of the differences.
   std::unique_ptr<step::LocalStepEngine> engine_;
 };
 

@@ -210,7 +210,7 @@ torch::Tensor subset_sum(const torch::Tensor& x, const std::function<int(int ran
                          const ProcessGroup& group) {
   const int ranks = group->getSize();
   std::vector<int> size(static_cast<std::size_t>(ranks));
-  std::vector<int> index;  // Of each rank in its subset.
+  std::vector<int> index;  // Index of each rank in its subset.
   for (int r = 0; r < ranks; ++r) {
     index.push_back(size[static_cast<std::size_t>(subset_of(r))]++);
   }

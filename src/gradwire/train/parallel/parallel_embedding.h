@@ -66,7 +66,7 @@ class TableParallelEmbeddingImpl : public ParallelModule {
   std::int64_t width_;
   std::int64_t first_;  ///< Own tables begin here.
   std::vector<torch::nn::Embedding> own_;
-  torch::TensorOptions options_ = torch::kFloat32;  ///< Of the tables, for ranks that have none.
+  torch::TensorOptions options_ = torch::kFloat32;  ///< Tables' options, for ranks without any.
 };
 TORCH_MODULE(TableParallelEmbedding);
 

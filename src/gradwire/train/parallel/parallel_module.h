@@ -13,8 +13,8 @@ namespace gradwire {
 
 /// Which part of a parameter (or buffer) of the unsplit model a rank has.
 struct ParameterBox {
-  Shape shape;      ///< Of the whole parameter.
-  TensorPart part;  ///< What this rank has of it.
+  Shape shape;      ///< Shape of the whole parameter.
+  TensorPart part;  ///< Part that this rank has.
   /// True if a lower rank of the layer's group has the same box. Sums over the elements of a model
   /// (norms) and checkpoints take each box once: from the rank where this is false.
   bool replica = false;

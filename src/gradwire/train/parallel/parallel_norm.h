@@ -15,7 +15,7 @@ namespace gradwire {
 /// ranks (Chan, Golub, LeVeque 1979), so that the statistics are replicated bit for bit. Backward
 /// sends two sums a statistic.
 struct NormalizedOverRanks {
-  torch::Tensor output;    ///< As x.
+  torch::Tensor output;    ///< Normalized x, of the same shape.
   torch::Tensor mean;      ///< [statistics], float64, without a gradient.
   torch::Tensor variance;  ///< [statistics], float64, biased, without a gradient.
   double count = 0;        ///< Elements of a statistic over all ranks.

@@ -35,8 +35,8 @@ torch::Tensor gather_over_ranks(const torch::Tensor& part, std::int64_t dimensio
 torch::Tensor scatter_over_ranks(const torch::Tensor& whole, std::int64_t dimension,
                                  const ProcessGroup& group);
 
-/// As gather_over_ranks(), but the result is used differently on each rank, as by columns of a
-/// linear layer after a sequence-parallel part. Backward sums the gradients and keeps the own part:
+/// The tensor of gather_over_ranks(), but used differently on each rank, as by columns of a linear
+/// layer after a sequence-parallel part. Backward sums the gradients and keeps the own part:
 /// reduce-scatter.
 torch::Tensor gather_to_ranks(const torch::Tensor& part, std::int64_t dimension, std::int64_t size,
                               const ProcessGroup& group);

@@ -55,7 +55,7 @@ torch::Tensor fetch_window(const DividedTensor& x, const Division& output, const
   const auto halo = redivide(x, needed_by(output, input, window), group);
   const Box& box = output.boxes[static_cast<std::size_t>(group->getRank())];
   if (box.empty()) return halo.own;
-  std::vector<std::int64_t> padding;  // Of the last dimension first.
+  std::vector<std::int64_t> padding;  // The last dimension comes first.
   for (const std::size_t d : {1, 0}) {
     const auto span =
         needed_span(window, d, box.begin[kFirst + d], box.end[kFirst + d], input[kFirst + d]);

@@ -17,8 +17,8 @@ namespace gradwire {
 /// before its stage. There is no error feedback: the error of one sample's activation says nothing
 /// about the next sample's.
 struct ActivationCodecs {
-  std::string forward = "none";   ///< Of activations.
-  std::string backward = "none";  ///< Of their gradients.
+  std::string forward = "none";   ///< Codecs of activations.
+  std::string backward = "none";  ///< Codecs of their gradients.
 };
 
 /// Encodes tensors of float32 for the network. Thread-safe.

@@ -95,7 +95,7 @@ using StageValue = int;
 inline constexpr StageValue kPassing = -1;
 using StageValues = std::map<StageValue, torch::Tensor>;
 
-/// What the skip connections of a layer are: values that it takes, and returns.
+/// The skip connections of a layer: values that it takes, and returns.
 struct LayerSkips {
   std::vector<StageValue> takes;
   std::vector<StageValue> gives;

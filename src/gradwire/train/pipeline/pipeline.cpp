@@ -261,7 +261,7 @@ void Pipeline::make_equal(const LocalStage& stage) const {
   }
 }
 
-/// Of a stage of this rank.
+/// The update of a stage of this rank.
 StageUpdate& Pipeline::update(pipeline::Stage stage) const {
   return *std::ranges::find(stages_, stage, &LocalStage::stage)->update;
 }
@@ -454,8 +454,8 @@ void Pipeline::find_shapes(const torch::Tensor& inputs) {
   check_codecs();
 }
 
-/// What a stage returns for two samples of zeros, or the first of the batch: a line for each value
-/// of each edge.
+/// The shapes that a stage returns for two samples of zeros, or the first of the batch: a line for
+/// each value of each edge.
 std::string Pipeline::output_shapes(const LocalStage& stage, const torch::Tensor& inputs) const {
   StageValues received;
   if (stage.stage == 0) {

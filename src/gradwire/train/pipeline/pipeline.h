@@ -77,15 +77,15 @@ class Pipeline final : public Checkpointable {
     /// activations of float32.
     ActivationCodecs activation_codec;
     PipelineLoss loss;
-    std::uint64_t seed = 0;  ///< Of dropout, and of codecs of activations.
+    std::uint64_t seed = 0;  ///< Seed of dropout, and of codecs of activations.
   };
 
-  /// What a step needs beside tensors.
+  /// The inputs of a step beside tensors.
   struct StepOptions {
     /// Number of samples of this replica's batch; -1: that of the inputs or targets.
     std::int64_t samples = -1;
-    /// Of the next call of train_step, which then starts its receives during this one if the
-    /// schedule is synchronous and the group is one of gradwire; -1: unknown.
+    /// Number of samples of the next call of train_step, which then starts its receives during this
+    /// one if the schedule is synchronous and the group is one of gradwire; -1: unknown.
     std::int64_t next_samples = -1;
     BeforeStep before;  ///< Sets the optimizers' learning rates for this step. May be empty.
   };
@@ -206,7 +206,7 @@ class Pipeline final : public Checkpointable {
   WeightMethod method_ = WeightMethod::flush;
   Rank rank_ = 0;
   int ranks_ = 1;
-  ProcessGroup transfer_group_;  ///< Of messages between stages.
+  ProcessGroup transfer_group_;  ///< Group for messages between stages.
   std::vector<LocalStage> stages_;
   std::vector<std::size_t> cut_;
   std::vector<std::size_t> first_parameter_;  ///< By local stage: index in the whole model.

@@ -13,7 +13,7 @@
 #include "gradwire/train/parallel/parallel_module.h"
 #include "gradwire/train/pipeline/pipeline.h"
 
-/// What a Pipeline checks before it trains: options that go together, and ranks that agree.
+/// The checks of a Pipeline before it trains: options that go together, and ranks that agree.
 namespace gradwire {
 
 /// Checks that weights and schedule go together.

@@ -217,7 +217,7 @@ void PipelineStages::compute_task(const pipeline::Task& task, std::int64_t step)
   }
 }
 
-/// What a forward needs, from earlier stages; of the first stage, the batch.
+/// The inputs of a forward, from earlier stages; of the first stage, the batch.
 StageValues PipelineStages::inputs_of(const pipeline::Task& task, std::int64_t step) {
   const auto i = static_cast<std::size_t>(task.micro_batch);
   if (task.stage == 0) return {{kPassing, steps_.at(step).batch.inputs[i]}};
@@ -314,7 +314,7 @@ SplitBackward& PipelineStages::backward_of(const pipeline::Task& task, std::int6
   return backwards_.at(place);
 }
 
-/// Of each output of the stage, in the order of StageEdges::outputs_of().
+/// The gradient of each output of the stage, in the order of StageEdges::outputs_of().
 std::vector<torch::Tensor> PipelineStages::output_gradients(const pipeline::Task& task,
                                                             std::int64_t step) {
   const c10::Device device = local(task.stage).device;
@@ -400,7 +400,7 @@ const ActivationCodec* PipelineStages::codec_of(const Message& message) const {
   return schedule_->trains && codec.encodes() && !stays(message) ? &codec : nullptr;
 }
 
-/// As a layer's seed, for layers that no model has.
+/// A layer's seed, for layers that no model has.
 std::uint64_t PipelineStages::codec_seed(const Message& message, std::int64_t step) const {
   constexpr std::size_t kFirst = std::size_t{1} << 32;
   const Step& current = steps_.at(step);

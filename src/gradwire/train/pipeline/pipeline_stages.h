@@ -29,17 +29,17 @@ struct LocalStage {
   pipeline::Stage stage = 0;
   std::size_t first_layer = 0;
   std::shared_ptr<StageModule> module;
-  c10::Device device = torch::kCPU;  ///< Of its parameters. Inputs are copied there.
+  c10::Device device = torch::kCPU;  ///< Device of its parameters. Inputs are copied there.
   std::unique_ptr<StageUpdate> update;
   bool is_tied = false;  ///< Its gradients are complete with those of other stages (Layers::tie).
 };
 
 /// A batch in parts. Only the first stage uses inputs, only the last one targets.
 struct MicroBatches {
-  std::vector<std::int64_t> samples;   ///< Of each.
+  std::vector<std::int64_t> samples;   ///< Number of each.
   std::vector<std::int64_t> first;     ///< Index in the batch of each one's first sample.
   std::vector<torch::Tensor> inputs;   ///< Empty if no stage of this rank uses them.
-  std::vector<torch::Tensor> targets;  ///< As above.
+  std::vector<torch::Tensor> targets;  ///< Empty if no stage of this rank uses them.
 
   std::int64_t all_samples() const { return first.back() + samples.back(); }
 };
@@ -78,7 +78,7 @@ class PipelineStages final : public pipeline::StageWork {
   struct Step {
     MicroBatches batch;
     std::int64_t samples_before = 0;  ///< In the batches of the replicas before this one.
-    std::int64_t number = 0;          ///< Of the training step, for random numbers and errors.
+    std::int64_t number = 0;          ///< The training step, for random numbers and errors.
     /// Waits for the number of losses of all replicas, and returns the mean's divisor.
     std::function<double()> count;
     BeforeStep before;
@@ -93,7 +93,7 @@ class PipelineStages final : public pipeline::StageWork {
   /// another number.
   void begin(const pipeline::PipelineRunner& runner, std::vector<Step> steps,
              std::int64_t next_samples = -1);
-  /// Of the forwards since begin(), over this replica's batch.
+  /// The loss of the forwards since begin(), over this replica's batch.
   LossSum loss() const { return loss_; }
   /// By micro-batch: outputs of the last stage, after a forward-only step.
   std::vector<torch::Tensor> outputs() { return std::move(outputs_); }
@@ -108,7 +108,8 @@ class PipelineStages final : public pipeline::StageWork {
   LentConstSpan output(const pipeline::Message& message, std::int64_t step) override;
   void sent(const pipeline::Message& message, std::int64_t step) override;
   void update(pipeline::Stage stage, std::int64_t step) override;
-  /// That of the training step, which counts all schedules' steps and those before a checkpoint.
+  /// The number of the training step, which counts all schedules' steps and those before a
+  /// checkpoint.
   std::int64_t number_of(std::int64_t step) const override;
 
  private:
@@ -158,7 +159,8 @@ class PipelineStages final : public pipeline::StageWork {
   std::vector<torch::Tensor> outputs_;
   std::map<Place, SplitBackward> backwards_;
   std::map<Place, StageValues> inputs_;  ///< With recompute: from forward to backward.
-  /// That arrive or are being sent, packed and encoded; or that go to a local stage, as they are.
+  /// The tensors that arrive or are being sent, packed and encoded; or that go to a local stage, as
+  /// they are.
   std::map<Key, std::vector<torch::Tensor>> tensors_;
 };
 

@@ -124,7 +124,7 @@ bool SplitBackward::find_branches() {
   std::unordered_set<Node*> leads_to_input;
   for (const Edge& edge : input_edges()) leads_to_input.insert(edge.function.get());
   const std::unordered_set<Node*> leaves = leads_to_input;
-  Accumulators parameters;  // Of nodes that do not lead to an input.
+  Accumulators parameters;  // Parameters of nodes that do not lead to an input.
   std::set<Node*> taken;
   for (Node* const node : sorted_nodes()) {
     if (is_checkpoint(*node)) return false;

@@ -59,13 +59,13 @@ class SplitBackward {
   bool find_branches();
   bool add_branch(Node* node, const std::set<Node*>& parameters, std::set<Node*>& taken);
   torch::autograd::edge_list input_edges() const;
-  /// Of the outputs that have a graph.
+  /// The gradients of the outputs that have a graph.
   torch::autograd::variable_list at_roots(const std::vector<torch::Tensor>& gradients) const;
 
   std::vector<bool> has_graph_;  ///< By output.
   torch::autograd::edge_list roots_;
   std::vector<torch::Tensor> inputs_;
-  /// Of the outputs, until weights() if there are no inputs.
+  /// The gradients of the outputs, until weights() if there are no inputs.
   std::vector<torch::Tensor> gradients_;
   std::vector<Branch> branches_;
   std::optional<bool> splits_;  ///< Known after the graph was searched for branches.

@@ -18,7 +18,7 @@ using StagePair = std::pair<pipeline::Stage, pipeline::Stage>;
 
 /// Shape and type of a tensor that passes between two stages; the first dimension is the samples.
 struct BoundaryShape {
-  std::vector<std::int64_t> sizes;  ///< Of one sample.
+  std::vector<std::int64_t> sizes;  ///< Sizes of one sample.
   torch::ScalarType type = torch::kFloat32;
 
   torch::Tensor empty(std::int64_t samples) const;

@@ -33,8 +33,8 @@ struct DataParallelism {
 
 /// Squared norm of the gradient of each parameter of a stage, in order. The same on every replica.
 struct SquaredNorms {
-  std::vector<double> replicated;  ///< Of parameters that are equal on all ranks of a layer.
-  /// Of what this rank has of divided ones, unless another rank counts it.
+  std::vector<double> replicated;  ///< Norms of parameters that are equal on all ranks of a layer.
+  /// The norms of this rank's parts of divided ones, unless another rank counts them.
   std::vector<double> divided;
 };
 
@@ -57,8 +57,8 @@ class StageUpdate {
 
   /// Waits for the sums over replicas of the tied parameters' gradients.
   virtual void wait_for_gradients() = 0;
-  /// What this rank has of a tied parameter of the stage: all of it, or with ZeRO its shard, which
-  /// is the same range on the ranks that have the parameter in other stages. The gradient is valid
+  /// This rank's part of a tied parameter of the stage: all of it, or with ZeRO its shard, which is
+  /// the same range on the ranks that have the parameter in other stages. The gradient is valid
   /// after wait_for_gradients(), and zero if there was none; it may be changed until step().
   virtual torch::Tensor own_gradient(const torch::Tensor& parameter);
   virtual torch::Tensor own_values(const torch::Tensor& parameter);

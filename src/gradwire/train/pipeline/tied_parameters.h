@@ -58,7 +58,7 @@ class TiedParameters {
     std::string name;
     pipeline::Stage stage = 0;
     Rank rank = 0;
-    int tag = 0;              ///< Of messages with its tensor.
+    int tag = 0;              ///< Tag of messages with its tensor.
     torch::Tensor parameter;  ///< Undefined on other ranks.
   };
   struct Tie {

@@ -17,7 +17,7 @@ using pipeline::WeightMethod;
 /// Where a stage is in the pipeline.
 struct StagePlace {
   pipeline::Stage stage = 0;
-  int staleness = 0;  ///< Of its gradients, in updates.
+  int staleness = 0;  ///< Staleness of its gradients, in updates.
 };
 
 /// The weights of one stage of an asynchronous pipeline. Before each computation it points the

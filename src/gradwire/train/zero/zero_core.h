@@ -62,8 +62,8 @@ struct ZeroOptions {
   /// Maximum unit size in stages 1 and 2, as DataParallel's bucket size.
   double bucket_cap_mb = step::kBucketMegabytes;
   Overlap overlap = Overlap::full;
-  bool forward_awaits = false;    ///< As in DataParallel.
-  bool broadcast_buffers = true;  ///< As in DataParallel.
+  bool forward_awaits = false;    ///< DataParallelOptions::forward_awaits.
+  bool broadcast_buffers = true;  ///< DataParallelOptions::broadcast_buffers.
   /// Stage 3: modules that are blocks, in addition to a Sequential's children and modules declared
   /// Block.
   std::vector<std::shared_ptr<torch::nn::Module>> blocks;
@@ -115,7 +115,7 @@ class ZeroCore final : public SyncControl,
   double squared_norm();
   /// The same of each parameter, by name.
   std::map<std::string, double> squared_norms();
-  /// What this rank has of a parameter with a unit of its own (ZeroOptions::own_units), flat and
+  /// This rank's part of a parameter with a unit of its own (ZeroOptions::own_units), flat and
   /// padded: the gradient, after waiting for its mean, zero if there is none; and the values that
   /// the optimizer steps. The caller may change both until the next step.
   torch::Tensor gradient_shard(const torch::Tensor& parameter);
