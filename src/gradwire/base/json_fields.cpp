@@ -6,7 +6,9 @@
 #include <optional>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
+#include "gradwire/base/json_document.h"
 #include "gradwire/base/refuse.h"
 #include "gradwire/base/suggest.h"
 
@@ -46,6 +48,14 @@ JsonFields::JsonFields(const nlohmann::ordered_json& value, std::string path,
   if (value_.is_object()) return;
   gradwire::refuse("{} is {}; it must be an object", path_.empty() ? document : path_,
                    shown(value_));
+}
+
+bool JsonFields::has(std::string_view key) const {
+  return value_.contains(key);
+}
+
+bool JsonFields::empty() const {
+  return value_.empty();
 }
 
 std::string JsonFields::path_of(std::string_view key) const {
@@ -224,6 +234,18 @@ void JsonFields::refuse_others() const {
     gradwire::refuse(
         unknown_name(path_.empty() ? "key" : fmt::format("key in {}", path_), item.key(), known));
   }
+}
+
+Status read_json_object(std::string_view text, std::string_view what,
+                        const std::function<void(JsonFields)>& read) {
+  const auto json = parse_json_document(text, "the " + std::string(what));
+  if (!json) return tl::unexpected(json.error());
+  try {
+    read(JsonFields(*json, ""));
+  } catch (const Exception& e) {
+    return failure(e.kind(), e.what());
+  }
+  return {};
 }
 
 }  // namespace gradwire

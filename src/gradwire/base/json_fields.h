@@ -3,16 +3,15 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
-#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <vector>
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "gradwire/base/error.h"
-#include "gradwire/base/json_document.h"
 
 namespace gradwire {
 
@@ -27,8 +26,8 @@ class JsonFields {
   JsonFields(const nlohmann::ordered_json& value, std::string path,
              std::string_view document = "the document");
 
-  bool has(std::string_view key) const { return value_.contains(key); }
-  bool empty() const { return value_.empty(); }
+  bool has(std::string_view key) const;
+  bool empty() const;
   /// All keys, for objects whose keys are names that the user chooses.
   std::vector<std::string> keys() const;
 
@@ -86,18 +85,20 @@ class JsonFields {
   std::vector<std::string> known_;
 };
 
+/// The part of read_json_fields() that does not depend on what `read` returns.
+Status read_json_object(std::string_view text, std::string_view what,
+                        const std::function<void(JsonFields)>& read);
+
 /// Parses `text`, an object, and passes it to `read`. `what` names the document in errors
 /// ("topology"). Fails with invalid_argument if the text is not JSON or `read` refuses it.
 template <class Read>
 auto read_json_fields(std::string_view text, std::string_view what, Read read)
     -> Result<std::invoke_result_t<Read, JsonFields>> {
-  const auto json = parse_json_document(text, "the " + std::string(what));
-  if (!json) return tl::unexpected(json.error());
-  try {
-    return read(JsonFields(*json, ""));
-  } catch (const Exception& e) {
-    return failure(e.kind(), e.what());
-  }
+  std::optional<std::invoke_result_t<Read, JsonFields>> result;
+  const Status status = read_json_object(
+      text, what, [&](JsonFields fields) { result.emplace(read(std::move(fields))); });
+  if (!status) return tl::unexpected(status.error());
+  return *std::move(result);
 }
 
 }  // namespace gradwire

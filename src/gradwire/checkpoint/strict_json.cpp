@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "gradwire/base/refuse.h"
 
@@ -63,6 +64,14 @@ Result<json> parse_bounded_json(std::string_view text) {
 
 void StrictJson::refuse(const std::string& expected) const {
   gradwire::refuse("'{}' is {}; it must be {}", place_, shown(value_), expected);
+}
+
+bool StrictJson::has(std::string_view key) const {
+  return value_.is_object() && value_.contains(key);
+}
+
+std::string StrictJson::json() const {
+  return value_.dump();
 }
 
 const StrictJson& StrictJson::object() const {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "gradwire/base/error.h"
 
@@ -27,7 +27,7 @@ class StrictJson {
   /// Returns a member; this value must be an object.
   StrictJson at(std::string_view key) const;
   /// Returns true if this value is an object with that member.
-  bool has(std::string_view key) const { return value_.is_object() && value_.contains(key); }
+  bool has(std::string_view key) const;
   /// Returns the elements; this value must be a list.
   std::vector<StrictJson> list() const;
   /// Returns *this, which must be an object.
@@ -38,7 +38,7 @@ class StrictJson {
   /// Returns a list of integers from 0 to `most`.
   std::vector<std::uint64_t> numbers(std::uint64_t max) const;
   /// Returns any value as JSON text.
-  std::string json() const { return value_.dump(); }
+  std::string json() const;
 
   [[noreturn]] void refuse(const std::string& expected) const;
 

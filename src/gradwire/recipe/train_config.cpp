@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gradwire/base/file.h"
+#include "gradwire/base/json_document.h"
 #include "gradwire/base/json_fields.h"
 #include "gradwire/base/refuse.h"
 #include "gradwire/codec/catalogue.h"
