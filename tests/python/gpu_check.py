@@ -129,4 +129,4 @@ class OnAnAccelerator(unittest.TestCase):
 if __name__ == "__main__":
     if TYPE is None:
         raise SystemExit("PyTorch sees no accelerator here")
-    ranks.main(4, least=4)
+    ranks.main(4, least=4, fresh=True)

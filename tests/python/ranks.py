@@ -4,47 +4,81 @@ import datetime
 import faulthandler
 import os
 import pathlib
-import subprocess
+import select
+import shutil
+import signal
 import sys
 import tempfile
+import time
 import unittest
 
+# Where there is an accelerator, the tests' tensors can be on it: "cuda".
+DEVICE = os.environ.get("GRADWIRE_TEST_DEVICE")
 LIMIT = int(os.environ.get("GRADWIRE_TEST_LIMIT", 240))  # Seconds, after which all are killed.
 
 
-def main(count, backend="gradwire", least=1):
-    """Main function of a test program: starts itself `count` times, or runs as one of these ranks.
-    Fails if fewer than `least` tests have run and passed; skipped tests do not count."""
+def main(count, backend="gradwire", least=1, fresh=DEVICE is not None):
+    """Main function of a test program: forks `count` ranks that run its tests, and exits. Fails if
+    fewer than `least` tests have run and passed; skipped tests do not count. `fresh`: each rank
+    imports the program again, because a forked process cannot use accelerators."""
+    os.environ["OMP_NUM_THREADS"] = "1"
     if "RANK" in os.environ:
         _be_a_rank(backend, least)
-    sys.exit(_start(count))
+    shared = tempfile.mkdtemp()  # Not by a `with`, which the ranks would leave too.
+    statuses = fork(count, shared)
+    if statuses is None:
+        if fresh:
+            os.execv(sys.executable, [sys.executable, *sys.argv])
+        _be_a_rank(backend, least)
+    for rank in range(count):
+        if any(statuses) or rank == 0:
+            print(f"--- rank {rank}\n{output_of(rank, shared)}", flush=True)
+    shutil.rmtree(shared)
+    sys.exit(1 if any(statuses) else 0)
 
 
-def _start(count):
-    with tempfile.TemporaryDirectory() as folder:
-        ranks = [_start_rank(rank, count, pathlib.Path(folder)) for rank in range(count)]
-        try:
-            codes = [rank.wait(timeout=LIMIT) for rank in ranks]
-        except subprocess.TimeoutExpired:
-            codes = ["still running"]
-        finally:
-            for rank in ranks:
-                rank.kill()
-                rank.wait()
-        for rank in range(count):
-            text = (pathlib.Path(folder) / f"rank{rank}").read_text()
-            if any(codes) or rank == 0:
-                print(f"--- rank {rank}\n{text}", flush=True)
-    return 1 if any(codes) else 0
+def fork(count, shared):
+    """Forks the ranks of a job from this process, which has imported what they need: a fork takes
+    milliseconds, importing PyTorch seconds. Returns their exit statuses after they have ended, and
+    None in the ranks themselves."""
+    sys.stdout.flush()
+    children = []
+    for rank in range(count):
+        child = os.fork()
+        if child == 0:
+            _become_rank(rank, count, shared)
+            return None
+        children.append(child)
+    return _wait(children)
 
 
-def _start_rank(rank, count, folder):
-    environment = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(count), LOCAL_RANK=str(rank),
-                       OMP_NUM_THREADS="1", GRADWIRE_TEST_FOLDER=str(folder),
-                       PYTHONDONTWRITEBYTECODE="1")
-    with open(folder / f"rank{rank}", "w") as output:
-        return subprocess.Popen([sys.executable, *sys.argv], env=environment, stdout=output,
-                                stderr=subprocess.STDOUT)
+def _become_rank(rank, count, shared):
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(count), LOCAL_RANK=str(rank),
+                      GRADWIRE_TEST_FOLDER=shared, STORE=os.path.join(shared, "store"))
+    output = os.open(_output_path(rank, shared), os.O_WRONLY | os.O_CREAT)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+
+
+def _wait(children):
+    deadline = time.monotonic() + LIMIT
+    statuses = []
+    for child in children:
+        ended = select.poll()
+        ended.register(os.pidfd_open(child), select.POLLIN)
+        if not ended.poll(1000 * max(0, deadline - time.monotonic())):
+            os.kill(child, signal.SIGKILL)
+        statuses.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    return statuses
+
+
+def _output_path(rank, shared):
+    return os.path.join(shared, f"rank{rank}")
+
+
+def output_of(rank, shared):
+    """Returns the output, so far, of a rank that fork() has started."""
+    return pathlib.Path(_output_path(rank, shared)).read_text()
 
 
 class _Result(unittest.TextTestResult):
@@ -68,9 +102,8 @@ def _be_a_rank(backend, least):
     import torch
     import torch.distributed as dist
 
-    # Where there is an accelerator, the tests' tensors can be on it: "cuda".
-    if "GRADWIRE_TEST_DEVICE" in os.environ:
-        torch.set_default_device(os.environ["GRADWIRE_TEST_DEVICE"])
+    if DEVICE:
+        torch.set_default_device(DEVICE)
     if backend:
         import gradwire  # noqa: F401: registers the backend
 

@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import threading
-import time
 import unittest
 
 import gradwire
@@ -137,10 +136,8 @@ class Failures(Case):
         group = new_group_of_all()
         group.set_timeout(SHORT)
         if self.rank == 0:
-            begin = time.monotonic()
-            with self.assertRaises(RuntimeError):
+            with self.assertRaisesRegex(RuntimeError, "its timeout of 0.5 s"):
                 dist.recv(torch.ones(1), 1, group=group)
-            self.assertLess(time.monotonic() - begin, 60)
 
     def test_abort_fails_the_others(self):
         group = new_group_of_all()
@@ -204,7 +201,7 @@ class Waiting(Case):
         self.assertEqual(work.result()[0].tolist(), [self.size] * 3)
 
     def test_callbacks_may_communicate_and_wait(self):
-        """As in PowerSGD's hook, for several buckets at once."""
+        """PowerSGD's hook does so, for several buckets at once."""
         groups = [dist.new_group() for _ in range(3)]
         futures = []
         for group in groups:

@@ -1,15 +1,10 @@
 """Programs whose ranks leave while others still need them, or read their tensors after a barrier.
-They are correct over Gloo and NCCL, and so over gradwire. Each runs in separate processes."""
+They are correct over Gloo and NCCL, and so over gradwire. Each runs as new processes."""
 
-import os
-import pathlib
-import subprocess
-import sys
-import tempfile
 import textwrap
 import unittest
 
-LIMIT = 120
+import fork_server
 
 START = """
 import datetime, os, sys
@@ -21,30 +16,17 @@ x = torch.full((1_000_000,), float(rank + 1))
 """
 
 
-def run(count, body):
-    """Returns exit status and output of each rank of a job of `count` ranks."""
-    with tempfile.TemporaryDirectory() as folder:
-        program = pathlib.Path(folder, "program.py")
-        program.write_text(START + textwrap.dedent(body))
-        ranks = []
-        for rank in range(count):
-            environment = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(count),
-                               STORE=os.path.join(folder, "store"), OMP_NUM_THREADS="1")
-            ranks.append(subprocess.Popen(
-                [sys.executable, str(program)], env=environment, text=True,
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT))
-        try:
-            outputs = [rank.communicate(timeout=LIMIT)[0] for rank in ranks]
-        finally:
-            for rank in ranks:
-                rank.kill()
-                rank.wait()
-        return [(rank.returncode, output) for rank, output in zip(ranks, outputs)]
-
-
 class Leaving(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = fork_server.ForkServer()
+        cls.addClassCleanup(cls.server.close)
+
+    def run_ranks(self, count, body):
+        return self.server.run(count, START + textwrap.dedent(body))
+
     def check(self, count, body):
-        for rank, (status, output) in enumerate(run(count, body)):
+        for rank, (status, output) in enumerate(self.run_ranks(count, body)):
             self.assertEqual(status, 0, f"rank {rank} of {count}:\n{output}")
 
     def test_only_the_root_waits(self):
@@ -177,7 +159,8 @@ class Leaving(unittest.TestCase):
         """
         for fails in (uncaught, caught):
             with self.subTest(fails=fails):
-                results = run(2, textwrap.dedent(alone) + textwrap.dedent(body.format(fails=fails)))
+                results = self.run_ranks(
+                    2, textwrap.dedent(alone) + textwrap.dedent(body.format(fails=fails)))
                 self.assertEqual(results[0][0], 1, results[0][1])
                 self.assertIn("the loss is not a number", results[0][1])
                 self.assertEqual(results[1][0], 3, results[1][1])
