@@ -9,4 +9,7 @@ void begin_input();
 /// often. Requires -fsanitize-coverage=trace-pc; otherwise always false.
 bool reached_anything_new();
 
+/// Forgets what earlier inputs have reached.
+void forget_coverage();
+
 }  // namespace gradwire::fuzz

@@ -1,9 +1,11 @@
 // Replaces libFuzzer if clang is not available: runs a target's seeds and then mutations of them,
-// deterministically for a seed. Inputs that reach new code are kept and mutated in turn.
+// deterministically for a seed. Inputs that reach new code are kept and mutated in turn. A corpus
+// file has such inputs of earlier runs, which run first.
 //
 // A child process runs the inputs; each is in shared memory before it runs. So if the child dies
 // for any reason, the parent has the input: it prints it, and writes it to a file for --replay.
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -25,6 +27,7 @@
 
 #include "gradwire/base/clock.h"
 #include "gradwire/base/random.h"
+#include "tests/fuzz/corpus.h"
 #include "tests/fuzz/coverage.h"
 #include "tests/fuzz/mutate.h"
 #include "tests/fuzz/target.h"
@@ -48,6 +51,8 @@ constexpr std::size_t kMaxShown = 1024;  // Maximum bytes of an input that are p
 
 struct Options {
   std::uint64_t seed = 1;
+  std::string corpus;        ///< A file of inputs that run first; it need not exist.
+  std::string write_corpus;  ///< Written at the end: the shortest that reach all code.
   std::optional<std::uint64_t> executions;
   double seconds = 10;
   int max_seconds = 10;  ///< Maximum processor time for one input.
@@ -86,7 +91,9 @@ void run(const std::string& input) {
 class Session {
  public:
   Session(const Options& options, Shared& shared)
-      : options_(options), shared_(shared), random_(options.seed), kept_(seeds()) {}
+      : options_(options), shared_(shared), random_(options.seed), kept_(seeds()) {
+    for (std::string& input : read_corpus(options.corpus)) kept_.push_back(std::move(input));
+  }
 
   void run_all() {
     const Time begin = clock_.now();
@@ -97,6 +104,7 @@ class Session {
     };
     const std::vector<std::string> first = kept_;
     for (const std::string& seed : first) execute(seed);
+    shared_.kept = kept_.size();
     while (goes_on()) {
       std::string input = mutate(kept_[random_.below(kept_.size())], kept_, random_);
       if (!random_.one_in(8)) repair(input);
@@ -104,9 +112,21 @@ class Session {
       if (execute(input) && kept_.size() < kMaxKept) kept_.push_back(std::move(input));
       shared_.kept = kept_.size();
     }
+    if (!options_.write_corpus.empty())
+      gradwire::fuzz::write_corpus(options_.write_corpus, least());
   }
 
  private:
+  /// Returns the shortest inputs that reach, besides the seeds, all code that was reached.
+  std::vector<std::string> least() {
+    std::vector<std::string> inputs = kept_;
+    std::ranges::stable_sort(inputs, {}, &std::string::size);
+    forget_coverage();
+    for (const std::string& seed : seeds()) execute(seed);
+    std::erase_if(inputs, [&](const std::string& input) { return !execute(input); });
+    return inputs;
+  }
+
   bool execute(const std::string& input) {
     expect(input.size() <= kMaxInput, "seeds are no longer than inputs");
     shared_.size = input.size();
@@ -177,15 +197,24 @@ int replay(const Options& options) {
   return 0;
 }
 
-/// Writes the seeds as a corpus for libFuzzer.
-int write_seeds(const std::filesystem::path& folder) {
+/// Writes the seeds and the corpus as files of a corpus folder of libFuzzer.
+int write_seeds(const std::filesystem::path& folder, const std::string& corpus) {
   std::filesystem::create_directories(folder);
+  std::vector<std::string> inputs = seeds();
+  for (std::string& input : read_corpus(corpus)) inputs.push_back(std::move(input));
   int number = 0;
-  for (const std::string& seed : seeds()) {
+  for (const std::string& seed : inputs) {
     std::ofstream(folder / fmt::format("seed-{}", number++), std::ios::binary) << seed;
   }
   fmt::print("{} seeds are in {}\n", number, folder.string());
   return 0;
+}
+
+/// A run with this seed tries other inputs every day.
+std::uint64_t today() {
+  const auto now = std::chrono::system_clock::now();
+  return static_cast<std::uint64_t>(
+      std::chrono::floor<std::chrono::days>(now).time_since_epoch().count());
 }
 
 std::optional<Options> options_of(const std::vector<std::string>& arguments) {
@@ -195,7 +224,11 @@ std::optional<Options> options_of(const std::vector<std::string>& arguments) {
     const std::string& name = arguments[i];
     const std::string& value = arguments[i + 1];
     if (name == "--seed") {
-      options.seed = std::stoull(value);
+      options.seed = value == "today" ? today() : std::stoull(value);
+    } else if (name == "--corpus") {
+      options.corpus = value;
+    } else if (name == "--write-corpus") {
+      options.write_corpus = value;
     } else if (name == "--executions") {
       options.executions = std::stoull(value);
     } else if (name == "--seconds") {
@@ -217,13 +250,14 @@ int start(const std::string& name, const std::vector<std::string>& arguments) {
   const auto options = options_of(arguments);
   if (!options) {
     fmt::print(stderr,
-               "usage: {} [--seed N] [--executions N | --seconds S] [--most-seconds S]\n"
-               "       {} --replay FILE | --write-seeds FOLDER\n",
+               "usage: {} [--seed N | --seed today] [--executions N | --seconds S]\n"
+               "          [--most-seconds S] [--corpus FILE] [--write-corpus FILE]\n"
+               "       {} --replay FILE | --write-seeds FOLDER [--corpus FILE]\n",
                name, name);
     return 2;
   }
   if (!options->replay.empty()) return replay(*options);
-  if (!options->write_seeds.empty()) return write_seeds(options->write_seeds);
+  if (!options->write_seeds.empty()) return write_seeds(options->write_seeds, options->corpus);
   return fuzz(name, *options);
 }
 
