@@ -145,10 +145,10 @@ class Costs:
 
 @dataclasses.dataclass(frozen=True)
 class Simulation:
-    """What `Schedule.simulate` predicts."""
+    """The prediction of `Schedule.simulate`."""
 
     step_seconds: float
-    """Of a step; of several simulated steps, the mean of the second half."""
+    """Time of a step; of several simulated steps, the mean of the second half."""
     bubble: float
     """Share of the ranks' time in which they compute nothing, 0 to 1."""
     kept: tuple[int, ...]
@@ -260,7 +260,7 @@ class Schedule:
 
     @property
     def name(self) -> str:
-        """What made it: "1f1b"; a schedule that search() found names its origin."""
+        """The generator that made it: "1f1b"; a schedule that search() found names its origin."""
         return self._core.name
 
     @property

@@ -43,7 +43,7 @@ def output_of(arguments: Sequence[str], given: str | None = None) -> str:
 
 
 def json_of(arguments: Sequence[str], given: str | None = None) -> Any:
-    """As output_of(), parsed as JSON."""
+    """Returns output_of(), parsed as JSON."""
     return json.loads(output_of(arguments, given))
 
 

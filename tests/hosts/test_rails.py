@@ -42,7 +42,7 @@ def counters_of(hosts, host):
 
 
 def rates_at_once(counters, interfaces, seconds):
-    """As rate(), for several interfaces, and for times too short to start a process."""
+    """Returns rate() of several interfaces, also for times too short to start a process."""
     def sent():
         text = counters.read_text()
         return [int(re.search(name + r":(?:\s+\d+){8}\s+(\d+)", text).group(1))

@@ -15,6 +15,7 @@
 namespace gradwire::net {
 namespace {
 
+using std::chrono::hours;
 using std::chrono::seconds;
 using test::await_bytes;
 using test::Data;
@@ -71,18 +72,17 @@ TEST(RingSleep, NoWakeUpIsLostWhileFallingAsleep) {
     }
   });
   const Data ball(1);
-  const Time begin = SteadyClock().now();
+  const Deadline deadline = soon_enough();
   for (int i = 0; i < kRounds && !HasFailure(); ++i) {
     EXPECT_EQ(write(pair->of(0), 0, ball), 1u);
     EXPECT_EQ(await_bytes(pair->of(0), 0).size(), 1u);
     pair->of(0).consume(to_peer_of(0), 1);
   }
   answering.join();
-  // A poll() that was not woken would have taken 20 s.
-  EXPECT_LT(SteadyClock().now() - begin, seconds(19));
+  EXPECT_FALSE(deadline.passed());  // A poll() that was not woken would take an hour.
 }
 
-/// Runs poll() on a thread until something is readable, and measures the time.
+/// Runs poll() on a thread until something is readable.
 class Sleeper {
  public:
   explicit Sleeper(PollingTransport& transport) : thread_([this, &transport] { run(transport); }) {}
@@ -98,18 +98,13 @@ class Sleeper {
 
   bool done() const { return done_; }
 
-  Duration join() {
-    thread_.join();
-    return took_;
-  }
+  void join() { thread_.join(); }
 
  private:
   void run(PollingTransport& transport) {
     thread_id_ = ::gettid();
-    const Time begin = SteadyClock().now();
     std::vector<ReadyEvent> events;
-    while (std::ranges::none_of(events, &ReadyEvent::readable)) transport.poll(seconds(20), events);
-    took_ = SteadyClock().now() - begin;
+    while (std::ranges::none_of(events, &ReadyEvent::readable)) transport.poll(hours(1), events);
     done_ = true;
   }
 
@@ -123,7 +118,6 @@ class Sleeper {
 
   std::atomic<pid_t> thread_id_ = 0;
   std::atomic<bool> done_ = false;
-  Duration took_{};
   std::thread thread_;
 };
 
@@ -146,7 +140,7 @@ TEST(RingSleep, LittleMoreThanFitsWakesTheReader) {
   Sleeper sleeper(pair->of(1));
   ASSERT_NO_FATAL_FAILURE(sleeper.await_asleep());
   EXPECT_EQ(write(pair->of(0), 0, ConstBytes(data).first(2000)), 1000u);
-  EXPECT_LT(sleeper.join(), seconds(15));
+  sleeper.join();
 }
 
 /// Two threads may sleep in poll(); the woken one may take long to return.
@@ -161,8 +155,8 @@ TEST(RingSleep, EachSleeperIsWoken) {
   // Either one may wake; the other sleeps on.
   ASSERT_NO_FATAL_FAILURE(await_one_awake(first, second));
   ASSERT_EQ(write(pair->of(1), 1, ball), 1u);
-  EXPECT_LT(first.join(), seconds(15));
-  EXPECT_LT(second.join(), seconds(15));
+  first.join();
+  second.join();
 }
 
 /// Writer and reader sleep in turn, at every filling of the ring.
@@ -222,13 +216,13 @@ TEST(RingSleep, SleeperIsWokenAlthoughAnotherThreadSleptToo) {
 TEST(RingSleep, WakeEndsASleep) {
   const auto pair = open_pair(1, true);
   std::vector<ReadyEvent> events;
-  const Time start = SteadyClock().now();
+  const Deadline deadline = soon_enough();
   pair->of(0).wake();
-  pair->of(0).poll(seconds(60), events);
+  pair->of(0).poll(hours(1), events);
   std::thread waker([&] { pair->of(0).wake(); });
-  pair->of(0).poll(seconds(60), events);
+  pair->of(0).poll(hours(1), events);
   waker.join();
-  EXPECT_LT(SteadyClock().now() - start, seconds(50));
+  EXPECT_FALSE(deadline.passed());
 }
 
 }  // namespace

@@ -51,6 +51,28 @@ class TextRules(unittest.TestCase):
         self.assertEqual(found(text_rules.include_paths, '#include "example.h"\n'), [1])
         self.assertEqual(found(text_rules.include_paths, '#include "gradwire/comm/a.h"\n'), [])
 
+    def test_comment_beginnings(self):
+        text = "// Of a\n// What b\nint a;  ///< That c\n// Often\nint b;  // As d\n"
+        self.assertEqual(found(text_rules.comment_beginnings, text), [1, 3, 5])
+        script = pathlib.PurePath("tests/a.py")
+        self.assertEqual(found(text_rules.comment_beginnings, '# Of\n\n# As a\n"""Of b"""\n',
+                               script), [3])
+        self.assertEqual(found(text_rules.comment_beginnings, 'x = 1  # What\n\n"""As b"""\n',
+                               script), [3])
+
+    def test_heavy_headers(self):
+        text = "#include <nlohmann/json.hpp>\n#include <nlohmann/json_fwd.hpp>\n#include <regex>\n"
+        self.assertEqual(found(text_rules.heavy_headers, text, HEADER), [1, 3])
+        self.assertEqual(found(text_rules.heavy_headers, text, LIBRARY), [])
+
+    def test_timed_assertions(self):
+        test = pathlib.PurePath("tests/net/a_test.cpp")
+        text = "EXPECT_LT(SteadyClock().now() - a, seconds(1));\nEXPECT_LT(clock.now(), b);\n"
+        self.assertEqual(found(text_rules.timed_assertions, text, test), [1])
+        text = "self.assertLess(time.monotonic() - a, 1)\n"
+        self.assertEqual(found(text_rules.timed_assertions, text,
+                               pathlib.PurePath("tests/python/test_a.py")), [1])
+
     def test_own_header_first(self):
         root = pathlib.Path(text_rules.__file__).parent.parent.parent
         path = pathlib.PurePath("src/gradwire/base/clock.cpp")

@@ -9,6 +9,9 @@ MAX_FUNCTION_LINES = 70
 MAX_COLUMNS = 100
 
 _LEFT_OVER = re.compile(r"\b(TODO|FIXME|XXX)\b")
+_HEAVY = {"CLI/CLI.hpp", "nlohmann/json.hpp", "regex", "iostream", "fmt/ranges.h", "fmt/chrono.h"}
+_TIMED = re.compile(r"(EXPECT|ASSERT)_(LT|LE|NEAR)\(.*(Steady|steady_)(C|c)lock"
+                    r"|assertLess(Equal)?\(.*\btime\.(monotonic|perf_counter|time)\(\)")
 _NO_FUNCTION = re.compile(r"\s*(namespace|class|struct|enum|union|extern|template|if|for|while"
                           r"|switch|else|do|try|case|default|public|private|protected|#|\})")
 
@@ -67,6 +70,41 @@ def header_of(path):
     return None
 
 
+def comment_beginnings(path, text):
+    """In a comment that begins with such a word the reader has to look for the subject."""
+    mark = {".h": "///?<?", ".cpp": "///?<?"}.get(path.suffix, "#")
+    if path.suffix not in CODE and path.name != "CMakeLists.txt":
+        return
+    begins = True
+    for number, line in enumerate(text.splitlines(), 1):
+        comment = re.search(rf'(?:^|\s){mark} (.*)|^\s*"""(.*)', line)
+        words = (comment.group(1) or comment.group(2) or "") if comment else ""
+        begins = begins or bool(comment and line[:comment.start()].strip())
+        if begins and re.match("(Of|What|That|As) ", words):
+            yield number, f"a comment that begins with {words.split()[0]!r}: begin with the subject"
+        begins = comment is None
+
+
+def heavy_headers(path, text):
+    """An include of a header is parsed once for each file that includes it."""
+    if path.suffix != ".h" or path.parts[0] != "src":
+        return
+    allowed = {"CLI/CLI.hpp", "nlohmann/json.hpp"} if "cli" in path.parts else set()
+    for number, line in enumerate(text.splitlines(), 1):
+        found = re.match(r"#include <(.*)>", line)
+        if found and found.group(1) in _HEAVY - allowed:
+            yield number, f"<{found.group(1)}> in a header: include it in sources"
+
+
+def timed_assertions(path, text):
+    """A slow machine fails them. bench measures; hosts/ asserts what the documents promise."""
+    if path.parts[0] != "tests" or path.parts[1] in ("hosts", "style"):
+        return
+    for number, line in enumerate(text.splitlines(), 1):
+        if _TIMED.search(line):
+            yield number, "an assertion on the time that something took: measure it in bench"
+
+
 def function_length(path, text):
     functions = {".py": _python_functions, ".h": _cpp_functions, ".cpp": _cpp_functions}
     for first, last in functions.get(path.suffix, lambda _: [])(text):
@@ -98,5 +136,5 @@ def _cpp_functions(text):
                 break
 
 
-RULES = [whitespace, left_overs, line_length, pragma_once, include_paths,
-         own_header_first, function_length]
+RULES = [whitespace, left_overs, line_length, pragma_once, include_paths, own_header_first,
+         comment_beginnings, heavy_headers, timed_assertions, function_length]

@@ -39,7 +39,7 @@ class SaveLock {
 /// Returns true if no process will complete the attempt whose files are `stem` + ".partial" and
 /// ".lock".
 ///
-/// That is certain if the lock is not held and all ranks that held it ran on this host since it
+/// It is certain if the lock is not held and all ranks that held it ran on this host since it
 /// booted. Locks of other hosts may be invisible here, or not exist. In that case an attempt is
 /// abandoned if it has not changed for 15 minutes by the file system's clock (`now`).
 bool is_abandoned(const std::filesystem::path& stem, std::filesystem::file_time_type now);

@@ -114,7 +114,7 @@ class DataParallelCore : public SyncControl {
 /// completes the pending step. forward, `model->` and `model.module()` call it where necessary;
 /// call it before reading parameters in any other way.
 ///
-/// As with DistributedDataParallel: every rank must run the same sequence of forward and backward.
+/// Every rank must run the same sequence of forward and backward, as with DistributedDataParallel.
 /// Do not add, remove or freeze parameters afterwards. Construct it before the optimizer reads the
 /// parameters.
 ///
