@@ -14,10 +14,14 @@ function(gradwire_search_path target)
   set_property(TARGET ${target} APPEND PROPERTY INSTALL_RPATH ${ARGN})
 endfunction()
 
-# gradwire_layer(NAME [TORCH [FROM TORCH_TARGET]] [FOLDER FOLDER] [USES layer...]): a static library
-# gradwire_NAME of all of src/gradwire/FOLDER (default: NAME).
+# gradwire_layer(NAME [TORCH [FROM TORCH_TARGET]] [FOLDER FOLDER] [QUICKLY] [USES layer...]
+# [SEPARATE | ALONE file...]): a static library gradwire_NAME of all of src/gradwire/FOLDER
+# (default: NAME).
+# QUICKLY: by gradwire_compile_quickly, as all layers with TORCH are.
+# SEPARATE: not by gradwire_compile_together. ALONE: without these files, which have names of
+# another file or include headers that exclude another's.
 function(gradwire_layer name)
-  cmake_parse_arguments(arg "TORCH" "FROM;FOLDER" "USES" ${ARGN})
+  cmake_parse_arguments(arg "TORCH;QUICKLY;SEPARATE" "FROM;FOLDER" "USES;ALONE" ${ARGN})
   set(folder ${name})
   if(arg_FOLDER)
     set(folder ${arg_FOLDER})
@@ -41,12 +45,18 @@ function(gradwire_layer name)
   endforeach()
   if(arg_TORCH)
     gradwire_use_torch(gradwire_${name} ${arg_FROM})
-    gradwire_compile_together(gradwire_${name})
-    gradwire_compile_quickly(gradwire_${name})  # libtorch does the computing.
   else()
     set_property(GLOBAL APPEND PROPERTY GRADWIRE_LAYERS gradwire_${name})
     gradwire_use_common_headers(gradwire_${name})
   endif()
+  if(arg_QUICKLY OR arg_TORCH)  # There, libtorch does the computing.
+    gradwire_compile_quickly(gradwire_${name})
+  endif()
+  if(NOT arg_SEPARATE)
+    gradwire_compile_together(gradwire_${name})
+  endif()
+  list(TRANSFORM arg_ALONE PREPEND ${PROJECT_SOURCE_DIR}/src/gradwire/${folder}/)
+  set_source_files_properties(${arg_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
 # gradwire_precompile(TARGET HEADER...): an object library of precompiled headers; targets use them

@@ -256,9 +256,9 @@ class Runs {
   void run_all(const TemporaryFolder& folder) {
     write_file(folder / "runs.json", configs_.dump());
     const auto programs = own_program().parent_path();
-    const auto finished = run(
-        {programs / "gradwire", "run", "-n", "4", "--", programs / "option_rank", folder.path()},
-        {{"GRADWIRE_ALGORITHM", "all_reduce=ring"}});
+    const auto finished = run({programs / "gradwire", "run", "-n", "4", "--",
+                               programs / "train_rank", "option", folder.path()},
+                              {{"GRADWIRE_ALGORITHM", "all_reduce=ring"}});
     ASSERT_EQ(finished.status, 0) << finished.output;
     std::ifstream stream(folder / "results.json");
     results_ = ordered_json::parse(stream);

@@ -18,8 +18,8 @@ inline NamedValues train_in_processes(int ranks, const std::string& schedule,
   const TemporaryFolder folder;
   const auto programs = own_program().parent_path();
   std::vector<std::string> command{
-      programs / "gradwire",      "run",    "-n",         std::to_string(ranks), "--",
-      programs / "pipeline_rank", schedule, folder.path()};
+      programs / "gradwire",   "run",      "-n",     std::to_string(ranks), "--",
+      programs / "train_rank", "pipeline", schedule, folder.path()};
   command.insert(command.end(), options.begin(), options.end());
   const auto finished = run(command);
   EXPECT_EQ(finished.status, 0) << finished.output;

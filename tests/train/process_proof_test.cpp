@@ -14,8 +14,8 @@ struct ProcessProof : ::testing::TestWithParam<Rule> {};
 TEST_P(ProcessProof, FourProcessesWithPartsOfABatchEqualOneWithAll) {
   const TemporaryFolder folder;
   const auto programs = own_program().parent_path();
-  const auto finished = run({programs / "gradwire", "run", "-n", "4", "--", programs / "proof_rank",
-                             GetParam() == Rule::adam ? "adam" : "sgd", folder.path()});
+  const auto finished = run({programs / "gradwire", "run", "-n", "4", "--", programs / "train_rank",
+                             "proof", GetParam() == Rule::adam ? "adam" : "sgd", folder.path()});
   ASSERT_EQ(finished.status, 0) << finished.output;
   Parameters alone;
   run_on_threads(1, [&](const auto& group) { alone = train_proof_net(group, GetParam(), 50); });

@@ -1,6 +1,8 @@
 #include "tests/train/subprocess.h"
 
 #include <array>
+#include <cstdio>
+#include <iostream>
 #include <stdexcept>
 
 #include <fcntl.h>
@@ -62,6 +64,26 @@ void Subprocesses::start(const std::vector<std::string>& command,
     throw std::runtime_error("cannot start " + command[0]);
   }
   running_.push_back(running);
+}
+
+void Subprocesses::fork(const std::function<int()>& body) {
+  std::array<int, 2> pipe{};
+  if (::pipe2(pipe.data(), O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::dup2(pipe[1], STDOUT_FILENO);
+    ::dup2(pipe[1], STDERR_FILENO);
+    const int status = body();
+    std::fflush(nullptr);
+    std::cout.flush();
+    ::_exit(status);
+  }
+  ::close(pipe[1]);
+  if (child < 0) {
+    ::close(pipe[0]);
+    throw std::runtime_error("cannot fork");
+  }
+  running_.push_back({.pid = child, .output = pipe[0]});
 }
 
 std::vector<Finished> Subprocesses::wait() {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -24,6 +25,10 @@ class Subprocesses {
   /// Starts a program with our environment plus `variables`.
   void start(const std::vector<std::string>& command,
              const std::map<std::string, std::string>& variables = {});
+
+  /// Forks a process that runs the function and exits with its result. Without the time that
+  /// libtorch takes to load; for a process that has no other thread.
+  void fork(const std::function<int()>& body);
 
   /// Waits for all programs; returns results in the order of start().
   std::vector<Finished> wait();

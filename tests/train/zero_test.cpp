@@ -402,7 +402,7 @@ TEST_P(ZeroEachStage, PiecesHoldEveryElementAndCarryOverToAnyOtherStage) {
 /// Runs a program that may run out of memory.
 Finished train_within(int stage, int mebibytes) {
   const auto programs = own_program().parent_path();
-  return run({programs / "gradwire", "run", "-n", "4", "--", programs / "limited_rank",
+  return run({programs / "gradwire", "run", "-n", "4", "--", programs / "train_rank", "limited",
               std::to_string(stage), std::to_string(mebibytes)},
              {{"MALLOC_ARENA_MAX", "1"}});
 }

@@ -4,12 +4,22 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <string>
+#include <string_view>
 #include <type_traits>
 
 namespace gradwire {
 
 using Bytes = std::span<std::byte>;
 using ConstBytes = std::span<const std::byte>;
+
+inline std::byte* bytes_of(std::string& text) {
+  return reinterpret_cast<std::byte*>(text.data());
+}
+
+inline const std::byte* bytes_of(std::string_view text) {
+  return reinterpret_cast<const std::byte*>(text.data());
+}
 
 /// Stores an integer in little-endian order on every machine; compiles to a single move.
 template <class T>

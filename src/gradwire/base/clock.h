@@ -1,5 +1,7 @@
 #pragma once
 
+#include <chrono>
+
 #include "gradwire/base/types.h"
 
 namespace gradwire {
@@ -17,6 +19,14 @@ class SteadyClock final : public Clock {
  public:
   Time now() const override;
 };
+
+inline double seconds(Duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+inline Duration duration_of(double seconds) {
+  return std::chrono::round<Duration>(std::chrono::duration<double>(seconds));
+}
 
 /// Returns this host's wall-clock time since 1970-01-01 (UTC). For comparing the clocks of hosts,
 /// not for measuring durations.

@@ -9,10 +9,6 @@ constexpr std::size_t kWaitAt = 1;
 constexpr std::size_t kSizesAt = 5;
 constexpr std::size_t kRequestHead = kSizesAt + 3 * 4;
 
-std::byte* bytes_of(std::string& text) {
-  return reinterpret_cast<std::byte*>(text.data());
-}
-
 /// Returns the size in field `which` (0: key, 1: value, 2: expected).
 std::size_t size_in(std::string_view request, std::size_t which) {
   return load_little_endian<std::uint32_t>(reinterpret_cast<const std::byte*>(request.data()) +

@@ -8,6 +8,7 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 
+#include "gradwire/base/bytes.h"
 #include "gradwire/base/check.h"
 
 namespace gradwire::bootstrap {
@@ -15,10 +16,6 @@ namespace {
 
 constexpr std::size_t kHead = 4;
 constexpr std::size_t kCode = 16;
-
-std::byte* bytes_of(std::string& text) {
-  return reinterpret_cast<std::byte*>(text.data());
-}
 
 tl::unexpected<Error> lost(int cause) {
   return failure(ErrorKind::disconnected, cause == 0 ? std::string("the peer closed the connection")

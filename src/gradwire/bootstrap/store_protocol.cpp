@@ -15,14 +15,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-std::byte* bytes_of(std::string& text) {
-  return reinterpret_cast<std::byte*>(text.data());
-}
-
-const std::byte* bytes_of(std::string_view text) {
-  return reinterpret_cast<const std::byte*>(text.data());
-}
-
 std::string body_with_code(std::string body, StoreCodes& codes) {
   return body.empty() ? body : codes.with_code(body);
 }

@@ -4,33 +4,27 @@
 
 #include <fmt/format.h>
 
-#include "gradwire/base/error.h"
+#include "gradwire/base/refuse.h"
 #include "gradwire/checkpoint/checkpoint_folder.h"
 #include "gradwire/checkpoint/safetensors_header.h"
 
 namespace gradwire::checkpoint {
-namespace {
-
-[[noreturn]] void refuse(const std::filesystem::path& path, const std::string& reason) {
-  throw Exception(ErrorKind::invalid_argument, fmt::format("{}: {}", path.string(), reason));
-}
-
-}  // namespace
+namespace {}  // namespace
 
 InputFile open_shard(const std::filesystem::path& checkpoint, const ManifestFile& file) {
   InputFile opened(checkpoint / file.name);
   if (opened.size() == file.bytes) return opened;
-  refuse(opened.path(), fmt::format("is damaged: {} bytes where {} were written; use another "
-                                    "checkpoint",
-                                    opened.size(), file.bytes));
+  refuse("{}: is damaged: {} bytes where {} were written; use another checkpoint",
+         opened.path().string(), opened.size(), file.bytes);
 }
 
 void verify_shard(const InputFile& file, const ManifestFile& expected) {
   const auto crc = file.checksum();
   if (crc == expected.crc) return;
-  refuse(file.path(), fmt::format("is damaged: its CRC-32C is {:08x} and was {:08x} when it was "
-                                  "written; use another checkpoint",
-                                  crc, expected.crc));
+  refuse(
+      "{}: is damaged: its CRC-32C is {:08x} and was {:08x} when it was written; use another "
+      "checkpoint",
+      file.path().string(), crc, expected.crc);
 }
 
 std::vector<PieceOverlap> overlaps(const ManifestTensor& tensor, const BoxRange& wanted) {

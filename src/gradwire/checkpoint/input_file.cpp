@@ -11,26 +11,18 @@
 #include <sys/stat.h>
 
 #include "gradwire/base/crc32c.h"
-#include "gradwire/base/error.h"
+#include "gradwire/base/refuse.h"
 
 namespace gradwire::checkpoint {
-namespace {
-
-[[noreturn]] void refuse(const std::filesystem::path& path, const std::string& reason) {
-  throw Exception(ErrorKind::invalid_argument, fmt::format("{}: {}", path.string(), reason));
-}
-
-}  // namespace
-
 InputFile::InputFile(std::filesystem::path path)
     : path_(std::move(path)),
       // O_NONBLOCK: do not wait for the writer of a pipe in place of a file.
       fd_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)) {
   struct stat status {};
   if (!fd_.valid() || ::fstat(fd_.get(), &status) != 0) {
-    refuse(path_, fmt::format("cannot be opened: {}", std::strerror(errno)));
+    refuse("{}: cannot be opened: {}", path_.string(), std::strerror(errno));
   }
-  if (!S_ISREG(status.st_mode)) refuse(path_, "cannot be opened: it is not a file");
+  if (!S_ISREG(status.st_mode)) refuse("{}: cannot be opened: it is not a file", path_.string());
   size_ = static_cast<std::uint64_t>(status.st_size);
 }
 
@@ -38,8 +30,8 @@ void InputFile::read(std::uint64_t offset, Bytes into) const {
   while (!into.empty()) {
     const auto got = ::pread(fd_.get(), into.data(), into.size(), static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) refuse(path_, fmt::format("cannot be read: {}", std::strerror(errno)));
-    if (got == 0) refuse(path_, "is truncated");
+    if (got < 0) refuse("{}: cannot be read: {}", path_.string(), std::strerror(errno));
+    if (got == 0) refuse("{}: is truncated", path_.string());
     into = into.subspan(static_cast<std::size_t>(got));
     offset += static_cast<std::uint64_t>(got);
   }

@@ -83,10 +83,10 @@ StoredTensor tensor_of(const std::string& name, const StrictJson& entry, std::ui
 SafetensorsHeader header_of(std::string_view bytes, std::uint64_t file_bytes) {
   SafetensorsHeader header{.data_begin = header_bytes(bytes, file_bytes)};
   if (header.data_begin > bytes.size()) refuse("its header is truncated");
-  const auto json = parse_bounded_json(bytes.substr(8, header.data_begin - 8));
-  if (!json) refuse("the header is damaged: {}", json.error().message);
-  if (!json->is_object()) refuse("the header is not a JSON object");
-  for (const auto& [name, value] : json->items()) {
+  const auto parsed = parse_bounded_json(bytes.substr(8, header.data_begin - 8));
+  if (!parsed) refuse("the header is damaged: {}", parsed.error().message);
+  if (!parsed->is_object()) refuse("the header is not a JSON object");
+  for (const auto& [name, value] : parsed->items()) {
     const StrictJson entry(value, name);
     if (name != "__metadata__") {
       header.tensors.push_back(tensor_of(name, entry, file_bytes - header.data_begin));

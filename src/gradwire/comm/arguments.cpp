@@ -5,17 +5,12 @@
 
 #include <fmt/format.h>
 
-#include "gradwire/base/error.h"
+#include "gradwire/base/refuse.h"
 
 namespace gradwire {
 namespace {
 
 constexpr int kMaxTag = (1 << 30) - 1;
-
-template <class... Args>
-[[noreturn]] void refuse(fmt::format_string<Args...> text, Args&&... args) {
-  throw Exception(ErrorKind::invalid_argument, fmt::format(text, std::forward<Args>(args)...));
-}
 
 }  // namespace
 

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "gradwire/base/clock.h"
 #include "gradwire/base/error.h"
 #include "gradwire/base/statistics.h"
 #include "gradwire/step/bucket_plan.h"
@@ -14,14 +15,6 @@ namespace {
 
 using pipeline::Compute;
 using pipeline::Message;
-
-double seconds(Duration duration) {
-  return std::chrono::duration<double>(duration).count();
-}
-
-Duration duration_of(double seconds) {
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
-}
 
 std::int64_t stamp_of(const pipeline::PipelineSchedule& schedule, const Message& message,
                       std::int64_t step) {

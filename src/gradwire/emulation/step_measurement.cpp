@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "gradwire/base/clock.h"
 #include "gradwire/base/cpu.h"
 #include "gradwire/emulation/emulated_training.h"
 #include "gradwire/exchange/auto_exchange.h"
@@ -11,14 +12,6 @@
 
 namespace gradwire::emulation {
 namespace {
-
-double seconds(Duration duration) {
-  return std::chrono::duration<double>(duration).count();
-}
-
-Duration duration_of(double seconds) {
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
-}
 
 /// Smaller layers are root units of ZeRO stage 3 (ZeroOptions::min_block_elements).
 constexpr std::size_t kMinBlockElements = 10'000;

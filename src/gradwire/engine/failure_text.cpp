@@ -5,12 +5,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "gradwire/base/clock.h"
+
 namespace gradwire::engine {
 namespace {
-
-double seconds(Duration duration) {
-  return std::chrono::duration<double>(duration).count();
-}
 
 const char* state_of_buffer(const OperationRequest& request) {
   return request.input_survives ? "the input is intact"

@@ -138,7 +138,7 @@ std::optional<LocalMessage> receive_local(const Socket& connection) {
   do {
     got = ::recvmsg(connection.descriptor(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   } while (got < 0 && errno == EINTR);
-  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return std::nullopt;
+  if (got < 0 && is_not_now(errno)) return std::nullopt;
   message.text.resize(static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
   message.ended = got <= 0;  // Empty messages are never sent.
   if (got > 0) message.passed = detach(header);

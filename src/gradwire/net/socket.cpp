@@ -83,7 +83,7 @@ Transfer transfer(Call call) {
     const ssize_t count = call();
     if (count > 0) return {.bytes = static_cast<std::size_t>(count)};
     if (count == 0) return {.ended = true};
-    if (errno == EAGAIN || errno == EWOULDBLOCK) return {};
+    if (is_not_now(errno)) return {};
     if (errno != EINTR) return {.ended = true, .cause = errno};
   }
 }
@@ -176,7 +176,7 @@ Result<std::optional<Accepted>> accept_one(const Socket& listener) {
     auto* at = reinterpret_cast<sockaddr*>(&storage);
     Socket socket(::accept4(listener.descriptor(), at, &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (socket.valid()) return Accepted{std::move(socket), SocketAddress(at, size)};
-    if (errno == EAGAIN || errno == EWOULDBLOCK) return std::nullopt;
+    if (is_not_now(errno)) return std::nullopt;
     if (!is_of_one_connection(errno)) return system_failure("cannot accept a connection");
   }
 }
@@ -299,7 +299,7 @@ bool discard_input(int descriptor) {
     const ssize_t count = ::recv(descriptor, nullptr, kMaxDiscard, MSG_TRUNC | MSG_DONTWAIT);
     if (count > 0) continue;
     if (count < 0 && errno == EINTR) continue;
-    return count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+    return count < 0 && is_not_now(errno);
   }
 }
 

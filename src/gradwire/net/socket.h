@@ -32,6 +32,11 @@ inline tl::unexpected<Error> system_failure(const std::string& what, int error_n
   return failure(kind, what + ": " + errno_text(error_number));
 }
 
+/// Returns true for the error of a non-blocking call that would have to wait.
+inline bool is_not_now(int error_number) {
+  return error_number == EAGAIN || error_number == EWOULDBLOCK;
+}
+
 class SimulatedSocket;
 
 /// Owns the file descriptor of a socket, or of another object that is polled with sockets, or a

@@ -59,10 +59,6 @@ struct Batch {
   }
 };
 
-bool is_not_now(int cause) {
-  return cause == EAGAIN || cause == EWOULDBLOCK;
-}
-
 std::vector<std::size_t> first_of_each(const std::vector<std::vector<Socket>>& sockets) {
   std::vector<std::size_t> first = {0};
   for (const auto& rails : sockets) first.push_back(first.back() + rails.size());

@@ -22,10 +22,6 @@ constexpr unsigned char kAes128GcmSha256[] = {0x13, 0x01};
 /// There is only one key, so its identity carries no information.
 constexpr std::string_view kIdentity = "gradwire";
 
-bool is_not_now(int cause) {
-  return cause == EAGAIN || cause == EWOULDBLOCK;
-}
-
 /// Returns the first of OpenSSL's queued errors.
 std::string words_of_openssl() {
   const unsigned long error = ERR_get_error();

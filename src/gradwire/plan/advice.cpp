@@ -172,10 +172,6 @@ class CandidateChanges {
   std::vector<Change> changes_;
 };
 
-bool fits(const PlanInput& input) {
-  return memory_use(input).total() <= input.device.memory_bytes;
-}
-
 std::optional<Advice> evaluate(Change change, const StepTime& before, bool fits_now) {
   check_strategy(change.input.strategy);
   const StepTime after = step_time(change.input);

@@ -8,16 +8,11 @@
 
 #include <fmt/format.h>
 
+#include "gradwire/base/clock.h"
 #include "gradwire/base/units.h"
 
 namespace gradwire::plan {
 namespace {
-
-constexpr int kMaxNodes = 1 << 20;
-
-bool fits(const PlanInput& input) {
-  return memory_use(input).total() <= input.device.memory_bytes;
-}
 
 /// Returns the input with the least memory use that keeps nodes and degrees.
 PlanInput frugal(PlanInput input, int stage) {
@@ -51,15 +46,12 @@ double percent(double part, double whole) {
   return whole > 0 ? 100 * part / whole : 0;
 }
 
-std::string time_text(double seconds) {
-  return format_duration(Duration(std::llround(1e9 * seconds)));
-}
-
 std::string of_gradients(const Plan& plan, const char* what) {
   const StepTime& t = plan.time;
   return fmt::format(
       "{}: {} of the {} of gradient communication are exposed, {:.0f} % of the step.", what,
-      time_text(t.exposed), time_text(t.t_c), percent(t.exposed, t.step));
+      format_duration(duration_of(t.exposed)), format_duration(duration_of(t.t_c)),
+      percent(t.exposed, t.step));
 }
 
 }  // namespace
@@ -115,7 +107,8 @@ std::string bottleneck_sentence(const Plan& plan) {
       return fmt::format(
           "Storage: it takes {} to read a step's samples, and the rest of the step "
           "only {}.",
-          time_text(t.phases.storage), time_text(t.step - t.waiting_for_data));
+          format_duration(duration_of(t.phases.storage)),
+          format_duration(duration_of(t.step - t.waiting_for_data)));
     case PlanBottleneck::update:
       return fmt::format(
           "The update: the optimizer takes {:.0f} % of the step; a larger batch "

@@ -22,7 +22,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kMaxNodes = 4096;
+constexpr int kMaxPageNodes = 4096;
 constexpr std::array<const char*, 7> kUsual{"1gbe",   "2.5gbe", "10gbe", "25gbe",
                                             "100gbe", "ib_hdr", "ib_ndr"};
 
@@ -146,7 +146,7 @@ PlanGrid default_grid(const PlanInput& input) {
   const Strategy& s = input.strategy;
   // A replica needs at least this many devices.
   const int replica = s.tensor * s.pipeline;
-  for (int nodes = 1; nodes <= kMaxNodes; nodes *= 2) {
+  for (int nodes = 1; nodes <= kMaxPageNodes; nodes *= 2) {
     if (nodes * s.devices_per_node % replica == 0) grid.nodes.push_back(nodes);
   }
   bool own = false;

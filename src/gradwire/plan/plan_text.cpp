@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "gradwire/base/clock.h"
 #include "gradwire/base/units.h"
 #include "gradwire/plan/plan.h"
 
@@ -10,10 +11,6 @@ namespace gradwire::plan {
 namespace {
 
 constexpr std::size_t kMaxAdvice = 12;
-
-std::string time_text(double seconds) {
-  return format_duration(Duration(std::llround(1e9 * seconds)));
-}
 
 /// Formats gigabytes: "120", "31.4", "1.9"; below 1 with three digits.
 std::string gigabytes(double bytes) {
@@ -23,7 +20,7 @@ std::string gigabytes(double bytes) {
 
 std::string row(const char* name, double seconds, double step, const std::string& what) {
   if (seconds <= 0) return {};
-  return fmt::format("  {:<34}{:>10} {:>6.1f} %  {}\n", name, time_text(seconds),
+  return fmt::format("  {:<34}{:>10} {:>6.1f} %  {}\n", name, format_duration(duration_of(seconds)),
                      100 * seconds / step, what);
 }
 
@@ -63,11 +60,12 @@ std::string phases(const StepTime& t) {
   text += row("3 averaging gradients, bandwidth", p.bandwidth, t.step, t.algorithm);
   text += row("3 averaging gradients, latency", p.latency, t.step, "");
   text += row("4 update", p.update, t.step, "");
-  text += fmt::format("  step {} = T_s {} + exposed {}", time_text(t.step), time_text(t.t_s),
-                      time_text(t.exposed));
+  text += fmt::format("  step {} = T_s {} + exposed {}", format_duration(duration_of(t.step)),
+                      format_duration(duration_of(t.t_s)), format_duration(duration_of(t.exposed)));
   const double other = t.step - t.t_s - t.exposed;
-  if (other > 1e-9) text += fmt::format(" + other waiting {}", time_text(other));
-  text += fmt::format("; T_c {}, hidden {}\n", time_text(t.t_c), time_text(t.hidden));
+  if (other > 1e-9) text += fmt::format(" + other waiting {}", format_duration(duration_of(other)));
+  text += fmt::format("; T_c {}, hidden {}\n", format_duration(duration_of(t.t_c)),
+                      format_duration(duration_of(t.hidden)));
   return text + fmt::format("\nefficiency {:.1f} %, {:.4g} samples/s\n", 100 * t.eta,
                             t.samples_per_second);
 }

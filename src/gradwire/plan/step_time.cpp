@@ -192,6 +192,10 @@ MemoryUse memory_use(const PlanInput& input) {
   return memory_use(input.model, input.strategy, pipeline_time(input).kept);
 }
 
+bool fits(const PlanInput& input) {
+  return memory_use(input).total() <= input.device.memory_bytes;
+}
+
 double needed_network(const PlanInput& input, bool many) {
   const StepTime time = step_time(input);
   const int nodes = input.strategy.nodes;

@@ -86,6 +86,9 @@ StepTime step_time_with(const PlanInput& input, const PhaseTimes& computing);
 /// its schedule says.
 MemoryUse memory_use(const PlanInput& input);
 
+/// Returns true if that is no more than a device's memory.
+bool fits(const PlanInput& input);
+
 /// Returns the line rate, in bytes per second, at which gradients take as long as computation:
 /// "communication per step <= compute per step". `many`: counts 2G bytes each way, as for many
 /// ranks, in place of 2G (P-1)/P. For mixed precision and 6 P D = 4.8e15 operations per step (10 B

@@ -15,8 +15,6 @@
 namespace gradwire::plan {
 namespace {
 
-constexpr int kMaxNodes = 1 << 20;
-
 /// Values of a long tensor, whose encoded size per value is that of all long ones.
 constexpr std::size_t kManyValues = std::size_t{1} << 22;
 

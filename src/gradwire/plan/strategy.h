@@ -10,6 +10,8 @@
 
 namespace gradwire::plan {
 
+inline constexpr int kMaxNodes = 1 << 20;
+
 /// State that the optimizer keeps, besides parameters and gradients.
 enum class OptimizerKind : std::uint8_t { sgd, momentum, adam };
 

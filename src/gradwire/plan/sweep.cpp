@@ -11,8 +11,6 @@
 namespace gradwire::plan {
 namespace {
 
-constexpr int kMaxNodes = 1 << 20;
-
 [[noreturn]] void refuse_range(const std::string& text) {
   refuse("--sweep {}: expected nodes=FROM..TO, 1 to {}, as in nodes=2..4096", text, kMaxNodes);
 }

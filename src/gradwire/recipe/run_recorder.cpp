@@ -6,16 +6,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "gradwire/base/clock.h"
 #include "gradwire/base/statistics.h"
 
 namespace gradwire::recipe {
-namespace {
-
-double seconds(Duration duration) {
-  return std::chrono::duration<double>(duration).count();
-}
-
-}  // namespace
+namespace {}  // namespace
 
 void StepMeter::begin(Time now, const step::StepStats& stats, double sent) {
   begin_ = data_end_ = now;

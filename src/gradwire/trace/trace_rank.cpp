@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "gradwire/base/clock.h"
+
 namespace gradwire {
 namespace {
 
@@ -54,10 +56,6 @@ TraceSpan span_of(const json& value, std::size_t names) {
     throw Exception(ErrorKind::corrupted, "a span is out of range");
   }
   return span;
-}
-
-Duration duration_of(double seconds) {
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
 }
 
 json to_json(const MemorySample& sample) {

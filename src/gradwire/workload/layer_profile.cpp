@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "gradwire/base/error.h"
 #include "gradwire/base/file.h"
+#include "gradwire/base/refuse.h"
 
 namespace gradwire::workload {
 namespace {
@@ -16,17 +16,13 @@ using Json = nlohmann::ordered_json;
 /// More elements exceed any memory: an error in the file.
 constexpr double kMaxElements = 1e12;
 
-[[noreturn]] void refuse(const std::string& source, const std::string& what) {
-  throw Exception(ErrorKind::invalid_argument, fmt::format("{}: {}", source, what));
-}
-
 /// A position in a profile, and errors at it.
 struct Place {
   const std::string& source;
   std::string path;
 
   [[noreturn]] void refuse_here(std::string_view key, const std::string& expected) const {
-    refuse(source, fmt::format("{}{}: expected {}", path, key, expected));
+    refuse("{}: {}{}: expected {}", source, path, key, expected);
   }
   Place inside(std::string_view key, std::size_t index) const {
     return {source, fmt::format("{}{}[{}].", path, key, index)};
@@ -111,12 +107,12 @@ void normalize_shares(LayerProfile& profile) {
   double total = 0;
   for (const ProfileLayer& layer : profile.layers) {
     if (!(layer.forward >= 0) || !(layer.backward >= 0))
-      refuse(profile.name, fmt::format("layer {}: a share is negative", layer.name));
+      refuse("{}: layer {}: a share is negative", profile.name, layer.name);
     total += layer.forward + layer.backward;
   }
   if (!(total > 0) || !std::isfinite(total)) {
-    refuse(profile.name,
-           "the layers take no time; set their \"forward\" and \"backward\", in any unit");
+    refuse("{}: the layers take no time; set their \"forward\" and \"backward\", in any unit",
+           profile.name);
   }
   for (ProfileLayer& layer : profile.layers) {
     layer.forward /= total;
@@ -143,7 +139,7 @@ std::string to_json(const LayerProfile& profile) {
 
 LayerProfile parse_profile(std::string_view json, const std::string& source) {
   const Json parsed = Json::parse(json, nullptr, /*allow_exceptions=*/false);
-  if (parsed.is_discarded()) refuse(source, "not valid JSON");
+  if (parsed.is_discarded()) refuse("{}: not valid JSON", source);
   const Place top{source, ""};
   const Json& layers = array_of(parsed, "layers", top);
   LayerProfile profile{.name = text_of(parsed, "name", top)};

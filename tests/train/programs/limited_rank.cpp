@@ -10,6 +10,7 @@
 #include "gradwire/torch/init.h"
 #include "gradwire/train/data_parallel/data_parallel.h"
 #include "gradwire/train/zero/zero.h"
+#include "tests/train/programs/ranks.h"
 
 namespace {
 
@@ -58,7 +59,7 @@ void run(const gradwire::ProcessGroup& group, int stage) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int gradwire::test::limited_rank(int argc, char** argv) {
   if (argc != 3) return 2;
   at::set_num_threads(1);
   const auto group = gradwire::init();
@@ -70,4 +71,5 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "stage %s: %s\n", argv[1], error.what());
     return 3;
   }
+  return 0;
 }

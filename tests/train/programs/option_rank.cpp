@@ -14,6 +14,7 @@
 #include "gradwire/recipe/dry_run.h"
 #include "gradwire/recipe/trainer.h"
 #include "gradwire/torch/init.h"
+#include "tests/train/programs/ranks.h"
 
 namespace {
 
@@ -37,7 +38,7 @@ std::string order_of(const gradwire::TraceRecorder& trace) {
   return text;
 }
 
-std::string bytes_of(const std::filesystem::path& file) {
+std::string contents_of(const std::filesystem::path& file) {
   std::ifstream stream(file, std::ios::binary);
   return {std::istreambuf_iterator<char>(stream), {}};
 }
@@ -62,7 +63,7 @@ ordered_json observed(const recipe::TrainConfig& config, const gradwire::Process
   std::vector<double> tests;
   for (const auto& test : result.record.tests) tests.push_back(test.loss);
   if (group->getRank() > 0) return {};
-  const auto model = std::hash<std::string>()(bytes_of(output / config.checkpoint));
+  const auto model = std::hash<std::string>()(contents_of(output / config.checkpoint));
   return {{"model", model},
           {"losses", losses},
           {"tests", tests},
@@ -73,12 +74,12 @@ ordered_json observed(const recipe::TrainConfig& config, const gradwire::Process
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int gradwire::test::option_rank(int argc, char** argv) {
   if (argc != 2) return 2;
   at::set_num_threads(1);
   const std::filesystem::path folder = argv[1];
   const auto group = gradwire::init();
-  const auto runs = ordered_json::parse(bytes_of(folder / "runs.json"));
+  const auto runs = ordered_json::parse(contents_of(folder / "runs.json"));
   auto results = ordered_json::array();
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const auto output = folder / std::to_string(i);
@@ -100,4 +101,5 @@ int main(int argc, char** argv) {
   }
   if (group->getRank() == 0) std::ofstream(folder / "results.json") << results.dump(1);
   group->barrier()->wait();
+  return 0;
 }

@@ -14,8 +14,9 @@
 #include "gradwire/train/checkpoint/safetensors.h"
 #include "gradwire/train/parallel_mesh.h"
 #include "tests/train/pipeline_model.h"
+#include "tests/train/programs/ranks.h"
 
-int main(int argc, char** argv) {
+int gradwire::test::pipeline_rank(int argc, char** argv) {
   if (argc < 3) return 2;
   const auto has = [&](std::string_view option) {
     return std::find(argv + 3, argv + argc, option) != argv + argc;
@@ -52,4 +53,5 @@ int main(int argc, char** argv) {
   const auto file = std::to_string(group->getRank()) + ".safetensors";
   gradwire::save_safetensors(std::filesystem::path(argv[2]) / file, result);
   group->barrier()->wait();
+  return 0;
 }

@@ -4,9 +4,10 @@
 
 #include "gradwire/torch/init.h"
 #include "gradwire/train/checkpoint/safetensors.h"
+#include "tests/train/programs/ranks.h"
 #include "tests/train/proof_model.h"
 
-int main(int argc, char** argv) {
+int gradwire::test::proof_rank(int argc, char** argv) {
   if (argc != 3) return 2;
   at::set_num_threads(1);
   const auto group = gradwire::init();
@@ -19,4 +20,5 @@ int main(int argc, char** argv) {
   const auto file = std::to_string(group->getRank()) + ".safetensors";
   gradwire::save_safetensors(std::filesystem::path(argv[2]) / file, result);
   group->barrier()->wait();
+  return 0;
 }

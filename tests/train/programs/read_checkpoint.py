@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 
 def small_model():
-    """As in checkpoint_test.cpp."""
+    """The model of checkpoint_test.cpp."""
     frozen = torch.nn.Linear(4, 4)
     frozen.requires_grad_(False)
     return torch.nn.Sequential(

@@ -21,7 +21,7 @@ constexpr std::string_view kBlank = " \t\r";
 constexpr std::array<std::string_view, 4> kHostfileKeys{"slots", "address", "max_slots",
                                                         "max-slots"};
 
-[[noreturn]] void refuse(const std::string& where, const std::string& problem) {
+[[noreturn]] void refuse_hosts(const std::string& where, const std::string& problem) {
   throw Exception(ErrorKind::invalid_argument, where + ": " + problem);
 }
 
@@ -32,13 +32,14 @@ int parse_slots(std::string_view text, const std::string& where) {
       slots <= kMaxRanks) {
     return slots;
   }
-  refuse(where, fmt::format("\"{}\" is not a number of slots: expected 1 to {}", text, kMaxRanks));
+  refuse_hosts(where,
+               fmt::format("\"{}\" is not a number of slots: expected 1 to {}", text, kMaxRanks));
 }
 
 /// A name that begins with "-" would be parsed as an option of the remote shell.
 void check_name(std::string_view name, const std::string& where) {
-  if (name.empty()) refuse(where, "a host name is empty");
-  if (name.front() == '-') refuse(where, fmt::format("\"{}\" is not a host name", name));
+  if (name.empty()) refuse_hosts(where, "a host name is empty");
+  if (name.front() == '-') refuse_hosts(where, fmt::format("\"{}\" is not a host name", name));
 }
 
 struct HostText {
@@ -51,8 +52,8 @@ HostText split_bracketed(std::string_view text, std::size_t open, const std::str
   const std::size_t close = text.find(']', open);
   const std::string_view rest = close == std::string_view::npos ? "" : text.substr(close + 1);
   if (close == std::string_view::npos || (!rest.empty() && rest.front() != ':')) {
-    refuse(where,
-           fmt::format("\"{}\": expected an IPv6 address as [fd00::1] or [fd00::1]:2", text));
+    refuse_hosts(where,
+                 fmt::format("\"{}\": expected an IPv6 address as [fd00::1] or [fd00::1]:2", text));
   }
   HostText split{std::string(text.substr(0, open)), std::nullopt};
   split.name += text.substr(open + 1, close - open - 1);
@@ -110,7 +111,7 @@ void apply_setting(HostEntry& host, std::string_view setting, const std::string&
   std::string_view value = setting;
   const std::string_view key = take(value, "=");
   if (key.size() == setting.size()) {
-    refuse(where, fmt::format("\"{}\": expected key=value, such as slots=2", setting));
+    refuse_hosts(where, fmt::format("\"{}\": expected key=value, such as slots=2", setting));
   }
   if (key == "slots") {
     host.slots = parse_slots(value, where);
@@ -118,7 +119,7 @@ void apply_setting(HostEntry& host, std::string_view setting, const std::string&
     check_name(value, where);
     host.address = value;
   } else if (std::find(kHostfileKeys.begin(), kHostfileKeys.end(), key) == kHostfileKeys.end()) {
-    refuse(where, unknown_name("setting", key, kHostfileKeys));
+    refuse_hosts(where, unknown_name("setting", key, kHostfileKeys));
   }
 }
 
@@ -130,7 +131,7 @@ std::vector<HostEntry> parse_hosts(std::string_view list) {
   do {
     add(hosts, parse_host(take(rest, ","), fmt::format("--hosts {}", list)));
   } while (!rest.empty());
-  if (list.ends_with(',')) refuse(fmt::format("--hosts {}", list), "a host name is empty");
+  if (list.ends_with(',')) refuse_hosts(fmt::format("--hosts {}", list), "a host name is empty");
   return hosts;
 }
 
@@ -147,7 +148,7 @@ std::vector<HostEntry> parse_hostfile(std::string_view text, const std::string& 
     for (std::size_t i = 1; i < words.size(); ++i) apply_setting(host, words[i], where);
     add(hosts, std::move(host));
   }
-  if (hosts.empty()) refuse(path, "the hostfile names no host");
+  if (hosts.empty()) refuse_hosts(path, "the hostfile names no host");
   return hosts;
 }
 

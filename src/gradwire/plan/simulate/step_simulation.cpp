@@ -5,20 +5,13 @@
 #include <memory>
 #include <utility>
 
+#include "gradwire/base/clock.h"
 #include "gradwire/emulation/emulated_training.h"
 
 namespace gradwire::plan {
 namespace {
 
 constexpr int kWarmUp = 3;  ///< Rounds before the one that is measured.
-
-double seconds(Duration duration) {
-  return std::chrono::duration<double>(duration).count();
-}
-
-Duration duration_of(double seconds) {
-  return Duration(std::llround(1e9 * seconds));
-}
 
 /// Virtual time: it passes for the network's traffic when somebody waits.
 class TrafficAlarm final : public emulation::Alarm {

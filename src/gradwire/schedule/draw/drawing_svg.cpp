@@ -54,9 +54,9 @@ struct Message {
 
 /// Matches the k-th send of a to b with the k-th receive of b from a.
 std::vector<Message> messages_of(const Drawing& drawing) {
-  using Stream = std::pair<Rank, Rank>;
-  std::map<Stream, std::vector<const TimedEvent*>> sent;
-  std::map<Stream, std::vector<const TimedEvent*>> received;
+  using Pair = std::pair<Rank, Rank>;
+  std::map<Pair, std::vector<const TimedEvent*>> sent;
+  std::map<Pair, std::vector<const TimedEvent*>> received;
   for (const TimedEvent& event : drawing.events) {
     if (event.kind == OpKind::send) sent[{event.rank, event.peer}].push_back(&event);
     const bool receives = event.kind == OpKind::recv || event.kind == OpKind::recv_reduce;
