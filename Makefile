@@ -17,7 +17,7 @@ CONFIGURE = cmake -S . -B $(BUILD) -G Ninja $(CMAKE_ARGS)
 COMPILE = cmake --build $(BUILD) --parallel $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-setup test-bare pytorch-suite clients bench results \
+.PHONY: help setup build demo test check test-long test-setup test-bare pytorch-suite clients bench results \
         calibration learning zero install clean format tidy \
         sanitize fuzz releases wheel test-wheel
 
@@ -25,6 +25,8 @@ help:
 	@echo 'make demo     install missing requirements, build, train Fashion-MNIST on 4 processes,'
 	@echo '              write a report page'
 	@echo 'make test     install missing requirements, build, run every test'
+	@echo 'make check LAYER=engine  build and run the tests of one layer (less than a minute)'
+	@echo 'make test-long   make test, more simulations, and the training run of README.md'
 	@echo 'make test-setup  test the set-up in a minimal root of this distribution (as root)'
 	@echo 'make test-bare   the same, with make test as a user and as root, and make install (an hour)'
 	@echo 'make build    install missing requirements, build $(BUILD)/bin/gradwire'
@@ -68,13 +70,28 @@ demo:
 	  echo 'Open $(DEMO_OUTPUT)/report.html in a browser: charts of the training run.' || \
 	  echo 'Training succeeded, but its report page failed.'
 
+TEST_BUILD = cmake -S . -B $(BUILD) -G Ninja $$(scripts/host_tests.sh 2>/dev/null) \
+  -DGRADWIRE_TESTS=ON $(CMAKE_ARGS)
+CTEST = ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j4
+
 # ctest prints the number of passed tests last.
 test:
 	@scripts/host_tests.sh >/dev/null
 	@scripts/setup.sh build demo test
-	@cmake -S . -B $(BUILD) -G Ninja $$(scripts/host_tests.sh 2>/dev/null) -DGRADWIRE_TESTS=ON $(CMAKE_ARGS)
+	@$(TEST_BUILD)
 	@$(COMPILE)
-	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j2
+	@echo 'make test-long, make fuzz and make sanitize run more: CONTRIBUTING.md says what.'
+	@$(CTEST)
+
+test-long: test
+	@GRADWIRE_LONG=1 $(CTEST) -R 'Simulation|cli.readme'
+
+# One layer's library, test program and tests, and what stands below it.
+check:
+	@$(if $(filter undefined,$(origin LAYER)),$(error make check LAYER=engine))
+	@$(TEST_BUILD) >/dev/null
+	@$(COMPILE) --target test_$(LAYER)
+	@$(CTEST) -R '^$(LAYER)\.'
 
 test-setup:
 	@scripts/bare.sh setup
@@ -149,12 +166,15 @@ sanitize:
 # Inputs that fail are kept in $(BUILD)/fuzz. The tests run each target for ten seconds.
 fuzz: SEED ?= 1
 fuzz: EXECUTIONS ?= 1000000
+fuzz: CORPORA = $(CURDIR)/tests/fuzz/corpora
 fuzz:
 	@scripts/setup.sh build test
 	@$(CONFIGURE) -DGRADWIRE_TESTS=ON
 	@$(COMPILE) --target fuzzers
 	@cd $(BUILD)/fuzz && ls ../bin/fuzz_* | grep -v fuzz_planted | \
-	  xargs -P $(JOBS) -I '{}' '{}' --seed $(SEED) --executions $(EXECUTIONS)
+	  sed 's,.*/fuzz_,,' | xargs -P $(JOBS) -I '{}' ../bin/fuzz_'{}' --seed $(SEED) \
+	    --executions $(EXECUTIONS) --corpus $(CORPORA)/'{}'.corpus \
+	    --write-corpus $(CORPORA)/'{}'.corpus
 
 clean:
 	@rm -rf $(BUILD) $(DEMO_OUTPUT)

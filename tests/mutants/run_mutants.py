@@ -110,7 +110,7 @@ def survives(program, number, filters, simulations=SIMULATIONS):
     """Returns True if no test fails. A filter that selects no test is an error."""
     for tests in filters:
         environment = {**os.environ, "GRADWIRE_SIMULATIONS": str(simulations),
-                       "GRADWIRE_MUTANT": str(number)}
+                       "GRADWIRE_DAY": "1", "GRADWIRE_MUTANT": str(number)}
         try:
             run = subprocess.run([program, f"--gtest_filter={tests}"], env=environment,
                                  capture_output=True, text=True, timeout=TIME_LIMIT_S)

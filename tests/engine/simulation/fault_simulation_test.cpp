@@ -10,18 +10,20 @@
 namespace gradwire::test {
 namespace {
 
-/// Seeds are split into shards that run in parallel. GRADWIRE_SIMULATIONS: seeds per shard;
-/// GRADWIRE_SEED: run only this seed.
+/// The seeds of a day, in shards. GRADWIRE_SIMULATIONS: seeds per shard; GRADWIRE_SEED: run only
+/// this seed.
 constexpr int kShards = 4;
-constexpr std::uint64_t kPerShard = 26'000;
+constexpr std::uint64_t kPerShard = 5'000, kManyPerShard = 26'000;
 
 class FaultSimulation : public testing::TestWithParam<int> {};
 
 TEST_P(FaultSimulation, NothingHangsAndNothingIsWrong) {
-  const std::uint64_t count = from_environment("GRADWIRE_SIMULATIONS", kPerShard);
+  const std::uint64_t count =
+      from_environment("GRADWIRE_SIMULATIONS", usual_or(kPerShard, kManyPerShard));
   const std::uint64_t only = from_environment("GRADWIRE_SEED", 0);
   const std::uint64_t first =
-      only != 0 ? only : static_cast<std::uint64_t>(GetParam()) * 1'000'000'000 + 1;
+      only != 0 ? only
+                : (today() * kShards + static_cast<std::uint64_t>(GetParam())) * 1'000'000 + 1;
   const std::uint64_t last = only != 0 ? only : first + count - 1;
   std::map<std::string_view, int> drawn;
   for (std::uint64_t seed = first; seed <= last; ++seed) {
