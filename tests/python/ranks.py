@@ -55,6 +55,9 @@ def fork(count, shared):
 def _become_rank(rank, count, shared):
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(count), LOCAL_RANK=str(rank),
                       GRADWIRE_TEST_FOLDER=shared, STORE=os.path.join(shared, "store"))
+    # One core for each rank. The variable is read when PyTorch is imported, which may be before.
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
     output = os.open(_output_path(rank, shared), os.O_WRONLY | os.O_CREAT)
     os.dup2(output, 1)
     os.dup2(output, 2)

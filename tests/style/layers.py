@@ -6,7 +6,7 @@ import re
 from tree import CPP, files, read
 
 _ROW = re.compile(r"^\| `(\w+)` \|.*\| *([^|]*)\|$", re.MULTILINE)
-_CMAKE = re.compile(r"^\s*gradwire_layer\((\w+)( TORCH)?(?: USES ([\w ]+))?\)", re.MULTILINE)
+_CMAKE = re.compile(r"^\s*gradwire_layer\((\w+)(?:[A-Z\s]*? USES ([a-z ]+))?[^)]*\)", re.MULTILINE)
 _OURS = re.compile(r'^#include "gradwire/(\w+)/', re.MULTILINE)
 _LIBTORCH = re.compile(r"^#include <(torch|ATen|c10|caffe2|pybind11)/", re.MULTILINE)
 _NAMESPACE = re.compile(r"^namespace (gradwire[\w:]*) \{(?!(\n *[^\n{}]*;)+\n\})", re.MULTILINE)
@@ -65,7 +65,7 @@ def wrong_namespaces(path, text):
 
 def wrong_in_cmake(cmake, uses):
     """Yields differences between CMakeLists.txt and the table."""
-    said = {layer: set(names.split()) for layer, _, names in _CMAKE.findall(cmake)}
+    said = {layer: set(names.split()) for layer, names in _CMAKE.findall(cmake)}
     for layer in sorted((set(uses) - {"cli"}) | set(said)):
         if said.get(layer) != uses.get(layer):
             yield (f"{layer} uses {said.get(layer, 'nothing: it is missing')} in CMakeLists.txt, "

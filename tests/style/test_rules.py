@@ -173,7 +173,7 @@ class Layers(unittest.TestCase):
         self.assertEqual(wrong("src/gradwire/net/a.h", "gradwire"), [5])
 
     def test_cmake_that_says_otherwise(self):
-        right = ("gradwire_layer(base)\ngradwire_layer(net USES base)\n"
+        right = ("gradwire_layer(base)\ngradwire_layer(net QUICKLY USES base\n  ALONE a.cpp)\n"
                  "gradwire_layer(comm USES net)\n  gradwire_layer(torch TORCH USES comm)\n")
         self.assertEqual(list(layers.wrong_in_cmake(right, self.uses)), [])
         for wrong in (right.replace("comm USES net", "comm USES base net"),
