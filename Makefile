@@ -172,7 +172,7 @@ fuzz:
 	@$(CONFIGURE) -DGRADWIRE_TESTS=ON
 	@$(COMPILE) --target fuzzers
 	@cd $(BUILD)/fuzz && ls ../bin/fuzz_* | grep -v fuzz_planted | \
-	  sed 's,.*/fuzz_,,' | xargs -P $(JOBS) -I '{}' ../bin/fuzz_'{}' --seed $(SEED) \
+	  sed 's,.*/fuzz_,,' | xargs -P $(JOBS) -I '{}' env ../bin/fuzz_'{}' --seed $(SEED) \
 	    --executions $(EXECUTIONS) --corpus $(CORPORA)/'{}'.corpus \
 	    --write-corpus $(CORPORA)/'{}'.corpus
 
