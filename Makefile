@@ -17,8 +17,8 @@ CONFIGURE = cmake -S . -B $(BUILD) -G Ninja $(CMAKE_ARGS)
 COMPILE = cmake --build $(BUILD) --parallel $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test check test-long test-setup test-bare pytorch-suite clients bench results \
-        calibration learning zero install clean format tidy \
+.PHONY: help setup build demo test check test-long test-setup test-bare pytorch-suite clients \
+        bench results calibration learning zero install clean format tidy \
         sanitize fuzz releases wheel test-wheel
 
 help:
@@ -80,7 +80,8 @@ test:
 	@scripts/setup.sh build demo test
 	@$(TEST_BUILD)
 	@$(COMPILE)
-	@echo 'make test-long, make fuzz and make sanitize run more: CONTRIBUTING.md says what.'
+	@echo 'Less than everything: make test-long runs more simulations and the training of README.md,'
+	@echo 'make fuzz more inputs, make sanitize the tests with sanitizers (CONTRIBUTING.md).'
 	@$(CTEST)
 
 test-long: test
@@ -146,8 +147,8 @@ format:
 
 tidy:
 	@scripts/setup.sh build test tidy
-	@$(CONFIGURE) -DGRADWIRE_TESTS=ON
-	@scripts/tidy.sh $(BUILD) $(JOBS)
+	@cmake -S . -B $(BUILD)/tidy -G Ninja -DGRADWIRE_TORCH=OFF -DGRADWIRE_UNITY=OFF
+	@scripts/tidy.sh $(BUILD)/tidy $(JOBS)
 
 # Excludes simulations, which are single-threaded and take ten times as long under ThreadSanitizer.
 # setarch -R: ThreadSanitizer needs an address space without randomization.
@@ -163,7 +164,7 @@ sanitize:
 	@setarch -R ctest --test-dir $(FOLDER) --output-on-failure --no-tests=error -j2 \
 	  -R '^($(subst $(space),|,$(strip $(LAYERS))))\.' -E 'Sim|Conformance|report.page|plan.page'
 
-# Inputs that fail are kept in $(BUILD)/fuzz. The tests run each target for ten seconds.
+# Inputs that fail are kept in $(BUILD)/fuzz. The tests run each target for two seconds.
 fuzz: SEED ?= 1
 fuzz: EXECUTIONS ?= 1000000
 fuzz: CORPORA = $(CURDIR)/tests/fuzz/corpora

@@ -1,6 +1,7 @@
 #!/bin/bash
 # usage: scripts/tidy.sh [BUILD] [JOBS]: runs clang-tidy on the sources that do not need libtorch
-# (the others take half a minute each), with the commands of a configured build folder.
+# (the others take half a minute each), with the commands of a folder that is configured with
+# -DGRADWIRE_UNITY=OFF.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 build=${1:-build} jobs=${2:-$(nproc)}

@@ -27,6 +27,7 @@
 
 #include "gradwire/base/clock.h"
 #include "gradwire/base/random.h"
+#include "tests/base/seeds.h"
 #include "tests/fuzz/corpus.h"
 #include "tests/fuzz/coverage.h"
 #include "tests/fuzz/mutate.h"
@@ -210,13 +211,6 @@ int write_seeds(const std::filesystem::path& folder, const std::string& corpus) 
   return 0;
 }
 
-/// A run with this seed tries other inputs every day.
-std::uint64_t today() {
-  const auto now = std::chrono::system_clock::now();
-  return static_cast<std::uint64_t>(
-      std::chrono::floor<std::chrono::days>(now).time_since_epoch().count());
-}
-
 std::optional<Options> options_of(const std::vector<std::string>& arguments) {
   Options options;
   for (std::size_t i = 0; i < arguments.size(); i += 2) {
@@ -224,7 +218,7 @@ std::optional<Options> options_of(const std::vector<std::string>& arguments) {
     const std::string& name = arguments[i];
     const std::string& value = arguments[i + 1];
     if (name == "--seed") {
-      options.seed = value == "today" ? today() : std::stoull(value);
+      options.seed = value == "today" ? test::today() : std::stoull(value);
     } else if (name == "--corpus") {
       options.corpus = value;
     } else if (name == "--write-corpus") {

@@ -85,7 +85,7 @@ TEST(PipelineVerifier, FollowsSkipConnections) {
   EXPECT_EQ(kind_of(schedule), Fault::deadlock);
 }
 
-/// The part of a schedule that one rank may observe: its tasks in their order.
+/// A schedule with one change, in the tasks of a rank or in their order.
 using Mutant = PipelineSchedule;
 
 /// Changes one thing. Returns false if nothing changed.

@@ -38,9 +38,9 @@ def main(count, backend="gradwire", least=1, fresh=DEVICE is not None):
 
 
 def fork(count, shared):
-    """Forks the ranks of a job from this process, which has imported what they need: a fork takes
-    milliseconds, importing PyTorch seconds. Returns their exit statuses after they have ended, and
-    None in the ranks themselves."""
+    """Forks the ranks of a job. This process must have imported what they need: a fork takes
+    milliseconds, the import of PyTorch seconds. Returns their exit statuses after they have ended,
+    and None in the ranks themselves."""
     sys.stdout.flush()
     children = []
     for rank in range(count):

@@ -1,6 +1,5 @@
 // A rank that is lost in any phase of a pipeline ends all others, which say where they were.
 #include <csignal>
-#include <iostream>
 #include <map>
 #include <memory>
 #include <string>
@@ -134,7 +133,7 @@ void train(const LostRank& what, const ProcessGroup& world) {
   model.finish();
 }
 
-/// One process of the pipeline. Prints the error that ends it, and returns its exit status.
+/// One process of the pipeline. Throws the error that ends it.
 int run_rank(const LostRank& what, int rank, const std::filesystem::path& folder) {
   at::set_num_threads(1);
   torch::manual_seed(11);
@@ -146,12 +145,7 @@ int run_rank(const LostRank& what, int rank, const std::filesystem::path& folder
       c10::make_intrusive<c10d::FileStore>((folder / "store").string(), job.world_size);
   const auto world =
       make_process_group(Communicator::connect(job, {}, std::make_shared<C10dStore>(store)), store);
-  try {
-    train(what, world);
-  } catch (const std::exception& e) {
-    std::cout << e.what() << std::endl;
-    return 1;
-  }
+  train(what, world);
   return 0;
 }
 

@@ -73,9 +73,14 @@ void Subprocesses::fork(const std::function<int()>& body) {
   if (child == 0) {
     ::dup2(pipe[1], STDOUT_FILENO);
     ::dup2(pipe[1], STDERR_FILENO);
-    const int status = body();
-    std::fflush(nullptr);
+    int status = 1;
+    try {
+      status = body();
+    } catch (const std::exception& e) {
+      std::cout << e.what() << std::endl;
+    }
     std::cout.flush();
+    std::fflush(nullptr);
     ::_exit(status);
   }
   ::close(pipe[1]);

@@ -26,8 +26,9 @@ class Subprocesses {
   void start(const std::vector<std::string>& command,
              const std::map<std::string, std::string>& variables = {});
 
-  /// Forks a process that runs the function and exits with its result. Without the time that
-  /// libtorch takes to load; for a process that has no other thread.
+  /// Forks a process that runs the function and exits with its result; after an exception it prints
+  /// its message and exits with status 1. Saves the time that libtorch takes to load. This process
+  /// must have no other thread.
   void fork(const std::function<int()>& body);
 
   /// Waits for all programs; returns results in the order of start().

@@ -21,7 +21,7 @@ const nlohmann::ordered_json kEmptyObject = nlohmann::ordered_json::object();
 std::string shown(const nlohmann::ordered_json& value) {
   constexpr std::size_t kMaxShown = 60;
   std::string text = value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
-  if (text.size() > kMaxShown) text = text.substr(0, kMaxShown) + "...";
+  if (text.size() > kMaxShown) text.replace(kMaxShown, std::string::npos, "...");
   return text;
 }
 

@@ -9,7 +9,6 @@
 #include "gradwire/checkpoint/safetensors_header.h"
 
 namespace gradwire::checkpoint {
-namespace {}  // namespace
 
 InputFile open_shard(const std::filesystem::path& checkpoint, const ManifestFile& file) {
   InputFile opened(checkpoint / file.name);

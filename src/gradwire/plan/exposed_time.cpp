@@ -7,7 +7,7 @@
 namespace gradwire::plan {
 namespace {
 
-/// The number of buckets of 4 MiB that ResNet-50 has, few enough to compute quickly.
+/// The maximum, so that the time is computed quickly. ResNet-50 has half as many of 4 MiB.
 constexpr std::size_t kMaxBuckets = 48;
 
 /// The engine's optimizer step of a replicated unit is not exchanged, so one more rank changes

@@ -10,7 +10,6 @@
 #include "gradwire/base/statistics.h"
 
 namespace gradwire::recipe {
-namespace {}  // namespace
 
 void StepMeter::begin(Time now, const step::StepStats& stats, double sent) {
   begin_ = data_end_ = now;

@@ -11,8 +11,6 @@
 namespace gradwire::test {
 namespace {
 
-/// The seeds of a day, in shards. GRADWIRE_SIMULATIONS: seeds per shard; GRADWIRE_SEED: run only
-/// this seed.
 constexpr int kShards = 4;
 constexpr std::uint64_t kPerShard = 300, kManyPerShard = 1'000;
 
@@ -26,15 +24,9 @@ class StartSimulation : public testing::TestWithParam<int> {
 };
 
 TEST_P(StartSimulation, AllRanksJoinAlikeOrEachSaysWhyNot) {
-  const std::uint64_t count =
-      from_environment("GRADWIRE_SIMULATIONS", usual_or(kPerShard, kManyPerShard));
-  const std::uint64_t only = from_environment("GRADWIRE_SEED", 0);
-  const std::uint64_t first =
-      only != 0 ? only
-                : (today() * kShards + static_cast<std::uint64_t>(GetParam())) * 1'000'000 + 1;
-  const std::uint64_t last = only != 0 ? only : first + count - 1;
+  const SeedRange seeds = seeds_of_shard(GetParam(), kShards, kPerShard, kManyPerShard);
   std::map<std::string_view, int> happened, joined, divided;
-  for (std::uint64_t seed = first; seed <= last; ++seed) {
+  for (std::uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
     const StartScenario scenario = draw_start(seed);
     const StartOutcome outcome = simulate_start(scenario);
     ASSERT_FALSE(outcome.violation) << *outcome.violation << "replay with GRADWIRE_SEED=" << seed;
@@ -46,9 +38,9 @@ TEST_P(StartSimulation, AllRanksJoinAlikeOrEachSaysWhyNot) {
     RecordProperty(std::string(fault), times);
     RecordProperty(std::string(fault) + "_joined", joined[fault]);
     RecordProperty(std::string(fault) + "_divided", divided[fault]);
-    EXPECT_TRUE(times > 0 || only != 0 || count < kManyPerShard) << fault << " never happened";
+    EXPECT_TRUE(times > 0 || seeds.count < kManyPerShard) << fault << " never happened";
   }
-  EXPECT_TRUE(happened.size() == kStartFaults || only != 0 || count < kManyPerShard);
+  EXPECT_TRUE(happened.size() == kStartFaults || seeds.count < kManyPerShard);
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, StartSimulation, testing::Range(0, kShards));
