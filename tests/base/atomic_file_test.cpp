@@ -1,6 +1,3 @@
-#include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <thread>
 
 #include <fcntl.h>
@@ -10,22 +7,16 @@
 
 #include "gradwire/base/error.h"
 #include "gradwire/base/file.h"
+#include "tests/support/temporary_folder.h"
 
 namespace gradwire {
 namespace {
 
+using test::content_of;
+
 class AtomicFileTest : public testing::Test {
  protected:
-  AtomicFileTest() : folder_(::mkdtemp(name_.data())) {}
-  ~AtomicFileTest() override { std::filesystem::remove_all(folder_); }
-
-  static std::string content(const std::filesystem::path& path) {
-    std::ifstream file(path);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
-
-  std::string name_ = testing::TempDir() + "gradwire-XXXXXX";
-  const std::filesystem::path folder_;
+  const test::TemporaryFolder folder_;
 };
 
 TEST_F(AtomicFileTest, AppearsWhenCommitted) {
@@ -34,15 +25,15 @@ TEST_F(AtomicFileTest, AppearsWhenCommitted) {
   file.write("whole", 5);
   EXPECT_FALSE(std::filesystem::exists(path));
   file.commit();
-  EXPECT_EQ(content(path), "whole");
+  EXPECT_EQ(content_of(path), "whole");
 }
 
 TEST_F(AtomicFileTest, KeepsTheOldFileUnlessCommitted) {
   const auto path = folder_ / "file";
   write_file(path, "before");
   { AtomicFile(path).write("half", 4); }
-  EXPECT_EQ(content(path), "before");
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
+  EXPECT_EQ(content_of(path), "before");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_.path()), {}), 1);
 }
 
 TEST_F(AtomicFileTest, AFolderThatCannotBeMadeIsTheReason) {
@@ -58,7 +49,7 @@ TEST_F(AtomicFileTest, AFolderThatCannotBeMadeIsTheReason) {
 }
 
 TEST_F(AtomicFileTest, AFolderIsRefusedBeforeAnythingIsWritten) {
-  for (const auto& path : {folder_, folder_ / "not/there/"}) {
+  for (const auto& path : {folder_.path(), folder_ / "not/there/"}) {
     try {
       AtomicFile file(path);
       FAIL() << path;
@@ -73,8 +64,8 @@ TEST_F(AtomicFileTest, CheckingKeepsTheOldFile) {
   const auto path = folder_ / "file";
   write_file(path, "before");
   check_writable(path);
-  EXPECT_EQ(content(path), "before");
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
+  EXPECT_EQ(content_of(path), "before");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_.path()), {}), 1);
   EXPECT_THROW(check_writable("/dev/null/x"), Exception);
   const auto pipe = folder_ / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
@@ -85,7 +76,7 @@ TEST_F(AtomicFileTest, WritesToAPipeWithoutTakingItsPlace) {
   const auto path = folder_ / "pipe";
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
   std::string read;
-  std::thread reader([&] { read = content(path); });
+  std::thread reader([&] { read = content_of(path); });
   write_file(path, "through");
   reader.join();
   EXPECT_EQ(read, "through");
@@ -97,7 +88,7 @@ TEST_F(AtomicFileTest, SymbolicLinksAreFollowed) {
   std::filesystem::create_symlink(folder_ / "file", folder_ / "link");
   write_file(folder_ / "link", "after");
   EXPECT_TRUE(std::filesystem::is_symlink(folder_ / "link"));
-  EXPECT_EQ(content(folder_ / "file"), "after");
+  EXPECT_EQ(content_of(folder_ / "file"), "after");
 }
 
 TEST_F(AtomicFileTest, WritesToStandardOutputThatIsAFile) {
@@ -108,7 +99,7 @@ TEST_F(AtomicFileTest, WritesToStandardOutputThatIsAFile) {
   ::dup2(before, STDOUT_FILENO);
   ::close(before);
   EXPECT_TRUE(std::filesystem::is_symlink("/dev/stdout"));
-  EXPECT_EQ(content(folder_ / "out"), "said");
+  EXPECT_EQ(content_of(folder_ / "out"), "said");
 }
 
 TEST_F(AtomicFileTest, ErrorsNameTheReason) {

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "gradwire/base/file.h"
-#include "tests/data/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace gradwire {
 namespace {

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cstdlib>
-#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
@@ -34,19 +32,5 @@ inline Variables without(Variables variables, const std::string& name) {
 inline bootstrap::Job job_of(const Variables& variables) {
   return bootstrap::Job::from_environment(environment_of(variables));
 }
-
-/// A folder that is removed at the end.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    char path[] = "/tmp/gradwire-job-test-XXXXXX";
-    path_ = ::mkdtemp(path);
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 }  // namespace gradwire::test

@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/net/host.h"
-#include "tests/net/loopback.h"
+#include "tests/support/host.h"
+#include "tests/support/loopback.h"
 
 namespace gradwire::bootstrap {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "gradwire/base/random.h"
 #include "gradwire/bootstrap/handshake.h"
-#include "tests/net/loopback.h"
+#include "tests/support/loopback.h"
 
 namespace gradwire::bootstrap {
 namespace {

@@ -3,9 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/bootstrap/rendezvous_jobs.h"
 #include "tests/bootstrap/warnings.h"
-#include "tests/net/host.h"
+#include "tests/support/host.h"
+#include "tests/support/rendezvous_jobs.h"
 
 namespace gradwire::bootstrap {
 namespace {

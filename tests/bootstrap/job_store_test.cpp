@@ -8,8 +8,8 @@
 #include <sys/wait.h>
 
 #include "gradwire/bootstrap/handshake.h"
-#include "tests/bootstrap/rendezvous_jobs.h"
-#include "tests/net/host.h"
+#include "tests/support/host.h"
+#include "tests/support/rendezvous_jobs.h"
 
 namespace gradwire::bootstrap {
 namespace {

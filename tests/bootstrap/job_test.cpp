@@ -14,7 +14,6 @@ namespace gradwire::bootstrap {
 namespace {
 
 using test::job_of;
-using test::TemporaryFolder;
 using test::Variables;
 using test::with;
 using test::without;

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/bootstrap/warnings.h"
-#include "tests/net/host.h"
+#include "tests/support/host.h"
 
 namespace gradwire::bootstrap {
 namespace {

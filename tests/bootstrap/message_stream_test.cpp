@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/net/loopback.h"
+#include "tests/support/loopback.h"
 
 namespace gradwire::bootstrap {
 namespace {

@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "gradwire/net/socket.h"
-#include "tests/bootstrap/rendezvous_jobs.h"
-#include "tests/net/host.h"
+#include "tests/support/host.h"
+#include "tests/support/rendezvous_jobs.h"
 
 namespace gradwire::test {
 

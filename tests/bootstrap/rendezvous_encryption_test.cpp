@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/bootstrap/rendezvous.h"
-#include "tests/bootstrap/rendezvous_jobs.h"
+#include "tests/support/rendezvous_jobs.h"
 
 namespace gradwire::bootstrap {
 namespace {

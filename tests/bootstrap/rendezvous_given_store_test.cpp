@@ -14,8 +14,8 @@
 #include "gradwire/bootstrap/rendezvous.h"
 #include "gradwire/bootstrap/store_rendezvous.h"
 #include "gradwire/bootstrap/store_start_watch.h"
-#include "tests/bootstrap/rendezvous_jobs.h"
-#include "tests/net/host.h"
+#include "tests/support/host.h"
+#include "tests/support/rendezvous_jobs.h"
 
 namespace gradwire::bootstrap {
 namespace {

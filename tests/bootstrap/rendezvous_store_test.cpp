@@ -13,7 +13,7 @@
 #include "gradwire/bootstrap/rendezvous_server.h"
 #include "gradwire/bootstrap/store_protocol.h"
 #include "gradwire/bootstrap/store_rendezvous.h"
-#include "tests/net/host.h"
+#include "tests/support/host.h"
 
 namespace gradwire::bootstrap {
 namespace {

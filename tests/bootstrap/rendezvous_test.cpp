@@ -18,9 +18,9 @@
 
 #include "gradwire/bootstrap/rendezvous_store.h"
 #include "gradwire/net/socket.h"
-#include "tests/bootstrap/rendezvous_jobs.h"
 #include "tests/bootstrap/usual_descriptors.h"
-#include "tests/net/host.h"
+#include "tests/support/host.h"
+#include "tests/support/rendezvous_jobs.h"
 
 namespace gradwire::bootstrap {
 namespace {

@@ -7,8 +7,8 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/bootstrap/handshake_server.h"
-#include "tests/net/host.h"
-#include "tests/net/loopback.h"
+#include "tests/support/host.h"
+#include "tests/support/loopback.h"
 
 namespace gradwire::bootstrap {
 namespace {

@@ -14,7 +14,7 @@
 #include "gradwire/bootstrap/rendezvous_store.h"
 #include "gradwire/bootstrap/store_rendezvous.h"
 #include "tests/bootstrap/rank_child.h"
-#include "tests/net/host.h"
+#include "tests/support/host.h"
 
 namespace gradwire::bootstrap {
 namespace {

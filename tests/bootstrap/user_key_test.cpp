@@ -11,6 +11,7 @@
 #include "gradwire/base/error.h"
 #include "gradwire/bootstrap/job_secret.h"
 #include "tests/bootstrap/environments.h"
+#include "tests/support/temporary_folder.h"
 
 namespace gradwire::bootstrap {
 namespace {
@@ -37,7 +38,7 @@ TEST(UserKeyTest, RanksOnOneHostShareAKeyFileThatOnlyTheUserReads) {
   EXPECT_EQ(secret.size(), 64u);
   EXPECT_EQ(job_of(local_job(folder.path())).secret, secret);
   struct stat info {};
-  ASSERT_EQ(::stat((folder.path() + "/gradwire/key").c_str(), &info), 0);
+  ASSERT_EQ(::stat((folder / "gradwire/key").c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 07777, 0600u);
 }
 
@@ -49,17 +50,17 @@ TEST(UserKeyTest, AGivenSecretNeedsNoFile) {
 
 TEST(UserKeyTest, LiesInTheCacheIfThereIsNoRuntimeFolder) {
   const TemporaryFolder folder;
-  const std::string gone = folder.path() + "/gone";
+  const std::string gone = folder / "gone";
   user_key(environment_of({{"XDG_RUNTIME_DIR", gone}, {"HOME", folder.path()}}));
-  EXPECT_TRUE(std::filesystem::exists(folder.path() + "/.cache/gradwire/key"));
-  user_key(environment_of({{"XDG_CACHE_HOME", folder.path() + "/c"}, {"HOME", folder.path()}}));
-  EXPECT_TRUE(std::filesystem::exists(folder.path() + "/c/gradwire/key"));
+  EXPECT_TRUE(std::filesystem::exists(folder / ".cache/gradwire/key"));
+  user_key(environment_of({{"XDG_CACHE_HOME", folder / "c"}, {"HOME", folder.path()}}));
+  EXPECT_TRUE(std::filesystem::exists(folder / "c/gradwire/key"));
   EXPECT_THROW(user_key(environment_of({})), Exception);
 }
 
 TEST(UserKeyTest, RanksThatStartTogetherAgree) {
   const TemporaryFolder folder;
-  const std::string path = folder.path() + "/key";
+  const std::string path = folder / "key";
   std::vector<std::string> keys(16);
   std::vector<std::thread> ranks;
   for (std::string& key : keys) ranks.emplace_back([&key, &path] { key = user_key_in(path); });
@@ -80,7 +81,7 @@ std::string refusal_of(const std::string& path) {
 
 TEST(UserKeyTest, RefusesAFileThatOthersMayRead) {
   const TemporaryFolder folder;
-  const std::string path = folder.path() + "/key";
+  const std::string path = folder / "key";
   user_key_in(path);
   ASSERT_EQ(::chmod(path.c_str(), 0640), 0);
   EXPECT_THAT(refusal_of(path), AllOf(HasSubstr(path), HasSubstr("640"), HasSubstr("remove it")));
@@ -88,7 +89,7 @@ TEST(UserKeyTest, RefusesAFileThatOthersMayRead) {
 
 TEST(UserKeyTest, RefusesLinksFoldersAndStumps) {
   const TemporaryFolder folder;
-  const std::string path = folder.path() + "/key";
+  const std::string path = folder / "key";
   std::filesystem::create_symlink("/etc/hostname", path);
   EXPECT_THAT(refusal_of(path), AllOf(HasSubstr("symbolic link"), HasSubstr("GRADWIRE_SECRET")));
   std::filesystem::remove(path);

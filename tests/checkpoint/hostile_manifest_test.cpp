@@ -13,9 +13,9 @@
 #include "gradwire/base/error.h"
 #include "gradwire/checkpoint/checkpoint_folder.h"
 #include "gradwire/checkpoint/checkpoint_reader.h"
-#include "tests/checkpoint/mortal_disk.h"
-#include "tests/checkpoint/written_checkpoint.h"
-#include "tests/data/temporary_folder.h"
+#include "tests/support/mortal_disk.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/written_checkpoint.h"
 
 /// Malformed manifests with valid checksums.
 namespace gradwire::test {

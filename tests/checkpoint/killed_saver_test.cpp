@@ -8,9 +8,9 @@
 
 #include "gradwire/base/random.h"
 #include "gradwire/checkpoint/checkpoint_folder.h"
-#include "tests/checkpoint/mortal_disk.h"
-#include "tests/checkpoint/written_checkpoint.h"
-#include "tests/data/temporary_folder.h"
+#include "tests/support/mortal_disk.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/written_checkpoint.h"
 
 namespace gradwire::test {
 namespace {

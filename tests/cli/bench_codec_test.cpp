@@ -10,7 +10,7 @@
 #include "tests/cli/launched.h"
 
 /// `gradwire bench codec`, as the real program.
-namespace gradwire::testing {
+namespace gradwire::test {
 namespace {
 
 using ::testing::AllOf;
@@ -72,7 +72,7 @@ TEST(BenchCodec, PowerSgdIsMeasuredOnMatrices) {
 
 TEST(BenchCodec, PrintsALineOnEachAndWritesTheSameRows) {
   const TemporaryFolder folder;
-  const std::string json = folder.path() + "/rows.json";
+  const std::string json = folder / "rows.json";
   const Outcome outcome = bench_codec({"int4", "rotation:2", "--json", json});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.out, AllOf(HasSubstr("64 KiB of Gaussian"), HasSubstr("\nint4  "),
@@ -91,4 +91,4 @@ TEST(BenchCodec, RefusesWhatItCannotMeasure) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::test

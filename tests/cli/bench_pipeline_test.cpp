@@ -24,9 +24,9 @@ struct BenchOutcome {
 };
 
 BenchOutcome bench_pipeline(const std::vector<std::string>& arguments) {
-  std::vector<std::string> command{gradwire::testing::gradwire_program(), "bench", "pipeline"};
+  std::vector<std::string> command{gradwire::test::gradwire_program(), "bench", "pipeline"};
   command.insert(command.end(), arguments.begin(), arguments.end());
-  gradwire::testing::Launched launched(command);
+  gradwire::test::Launched launched(command);
   const int status = launched.wait();
   return {status, launched.out(), launched.err()};
 }

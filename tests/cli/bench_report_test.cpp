@@ -11,7 +11,7 @@
 #include "gradwire/cli/bench/collective_bench.h"
 #include "gradwire/cli/bench/peers.h"
 
-namespace gradwire::testing {
+namespace gradwire::test {
 namespace {
 
 using ::testing::AllOf;
@@ -184,4 +184,4 @@ TEST(Peers, MpiAlgorithms) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::test

@@ -14,7 +14,7 @@
 #include "tests/cli/launched.h"
 
 /// `gradwire bench step`, as the real program, and its figures.
-namespace gradwire::testing {
+namespace gradwire::test {
 namespace {
 
 using ::testing::AllOf;
@@ -39,7 +39,7 @@ constexpr const char* kSmall = R"({"name": "small", "compute_ms": 6, "layers": [
 TEST(BenchStep, MeasuresEveryCombination) {
   const TemporaryFolder folder;
   const std::string profile = folder.write("small.json", kSmall);
-  const std::string plot = folder.path() + "/plot.svg";
+  const std::string plot = folder / "plot.svg";
   const Outcome outcome = step({"-n", "2", "--profile", profile, "--codec", "none,int8",
                                 "--accumulate", "1,2", "--overlap", "none,full", "--steps", "3",
                                 "--json", "-", "--limit", "1Gb/s", "--plot", plot});
@@ -199,7 +199,7 @@ TEST(BenchStep, OneRankAloneHasNothingToWaitFor) {
 
 TEST(BenchStep, WritesATrace) {
   const TemporaryFolder folder;
-  const std::string trace = folder.path() + "/trace.json";
+  const std::string trace = folder / "trace.json";
   const Outcome outcome = step({"-n", "2", "--profile", folder.write("small.json", kSmall),
                                 "--steps", "2", "--trace", trace});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
@@ -319,4 +319,4 @@ TEST(StepCompare, PassesOptionsOn) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::test

@@ -13,7 +13,7 @@
 #include "tests/cli/launched.h"
 
 /// `gradwire bench`, as the real program.
-namespace gradwire::testing {
+namespace gradwire::test {
 namespace {
 
 using ::testing::AllOf;
@@ -76,7 +76,7 @@ TEST(Bench, PartsAreWholeAndNotEmpty) {
 
 TEST(Bench, WritesATableRowsAndAPlot) {
   const TemporaryFolder folder;
-  const std::string json = folder.path() + "/rows.json", plot = folder.path() + "/plot.svg";
+  const std::string json = folder / "rows.json", plot = folder / "plot.svg";
   const Outcome outcome = bench({"-n", "2", "--sizes", "64,4K", "--iterations", "5", "--algorithm",
                                  "ring", "--json", json, "--plot", plot, "--limit", "10Gb/s"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
@@ -142,7 +142,7 @@ TEST(Bench, TheEnvironmentsAlgorithmIsUsedAndNamed) {
 
 TEST(Bench, MeasuresEveryAlgorithmInTurn) {
   const TemporaryFolder folder;
-  const std::string plot = folder.path() + "/plot.svg";
+  const std::string plot = folder / "plot.svg";
   const Outcome outcome = bench({"broadcast", "-n", "3", "--sizes", "4,4K", "--iterations", "2",
                                  "--algorithm", "all", "--json", "-", "--plot", plot});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
@@ -215,9 +215,9 @@ TEST(BenchCompare, TakesOpenMpisFastestAlgorithmAtEachSize) {
   folder.write("mpicc", "#!/bin/sh\ntouch \"$4\"\n", 0755);
   const Outcome outcome = bench({"-n", "2", "--sizes", "64,128", "--iterations", "2", "--rounds",
                                  "2", "--compare", "mpi", "--mpirun", mpirun, "--json", "-"},
-                                {{"PATH", folder.path() + ":/usr/bin:/bin"},
-                                 {"XDG_CACHE_HOME", folder.path() + "/cache"},
-                                 {"CALLS", folder.path() + "/calls"}});
+                                {{"PATH", folder.path().string() + ":/usr/bin:/bin"},
+                                 {"XDG_CACHE_HOME", folder / "cache"},
+                                 {"CALLS", folder / "calls"}});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   const auto rows = rows_in(outcome.out);
   ASSERT_EQ(rows.size(), 4u);
@@ -229,7 +229,7 @@ TEST(BenchCompare, TakesOpenMpisFastestAlgorithmAtEachSize) {
   EXPECT_EQ(rows[3]["algorithm"], "ring");
   EXPECT_EQ(rows[3]["median_us"], 20e6);
   // Seven trials, then two rounds of two algorithms.
-  EXPECT_EQ(sorted_lines(content_of(folder.path() + "/calls")).size(), 7u + 4u);
+  EXPECT_EQ(sorted_lines(content_of(folder / "calls")).size(), 7u + 4u);
 }
 
 TEST(BenchCompare, AFailingPeerIsAnErrorWithItsWords) {
@@ -241,14 +241,14 @@ TEST(BenchCompare, AFailingPeerIsAnErrorWithItsWords) {
   folder.write("mpicc", "#!/bin/sh\ntouch \"$4\"\n", 0755);
   const Outcome outcome = bench(
       {"-n", "2", "--sizes", "64", "--iterations", "2", "--compare", "mpi", "--mpirun", mpirun},
-      {{"PATH", folder.path() + ":/usr/bin:/bin"}, {"XDG_CACHE_HOME", folder.path() + "/cache"}});
+      {{"PATH", folder.path().string() + ":/usr/bin:/bin"}, {"XDG_CACHE_HOME", folder / "cache"}});
   EXPECT_EQ(outcome.status, 1);
   EXPECT_THAT(outcome.err, AllOf(HasSubstr("exit status 3"), HasSubstr("no slots here")));
 }
 
 TEST(BenchCompare, NothingOfAPeerIsLeftWhenItIsKilled) {
   const TemporaryFolder folder;
-  const std::string fifo = folder.path() + "/fifo";
+  const std::string fifo = folder / "fifo";
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
   const std::string mpirun = folder.write("mpirun",
                                           "#!/bin/sh\n[ $1 = --version ] && echo Open MPI && exit\n"
@@ -259,7 +259,7 @@ TEST(BenchCompare, NothingOfAPeerIsLeftWhenItIsKilled) {
   Launched bench(
       {gradwire_program(), "bench", "-n", "2", "--sizes", "64", "--iterations", "2", "--compare",
        "mpi", "--mpirun", mpirun},
-      {{"PATH", folder.path() + ":/usr/bin:/bin"}, {"XDG_CACHE_HOME", folder.path() + "/cache"}});
+      {{"PATH", folder.path().string() + ":/usr/bin:/bin"}, {"XDG_CACHE_HOME", folder / "cache"}});
   std::ifstream(fifo).get();  // It is running.
   bench.send_signal(SIGKILL);
   EXPECT_EQ(bench.wait(), 137);
@@ -298,4 +298,4 @@ TEST(BenchCompare, MeasuresTheRealGloo) {
 #endif
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::test

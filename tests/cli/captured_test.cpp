@@ -5,7 +5,7 @@
 
 #include "gradwire/cli/bench/peers.h"
 
-namespace gradwire::testing {
+namespace gradwire::test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -42,4 +42,4 @@ TEST(RunCaptured, NamesWhatCannotBeStarted) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::test

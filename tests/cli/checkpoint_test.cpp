@@ -7,10 +7,10 @@
 
 #include "gradwire/checkpoint/manifest.h"
 #include "gradwire/checkpoint/safetensors_header.h"
-#include "tests/checkpoint/mortal_disk.h"
-#include "tests/checkpoint/written_checkpoint.h"
 #include "tests/cli/launched.h"
-#include "tests/data/temporary_folder.h"
+#include "tests/support/mortal_disk.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/written_checkpoint.h"
 
 /// `gradwire checkpoint`, as the real program.
 namespace gradwire::cli {
@@ -27,8 +27,8 @@ struct CheckpointCommand : ::testing::Test {
   }
 
   int checkpoint(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), {gradwire::testing::gradwire_program(), "checkpoint"});
-    gradwire::testing::Launched launched(arguments);
+    arguments.insert(arguments.begin(), {gradwire::test::gradwire_program(), "checkpoint"});
+    gradwire::test::Launched launched(arguments);
     const int status = launched.wait();
     out = launched.out();
     err = launched.err();

@@ -9,7 +9,7 @@
 
 /// Behavior common to all commands: wrong command lines, output that cannot be written, jobs in
 /// jobs.
-namespace gradwire::testing {
+namespace gradwire::test {
 namespace {
 
 using ::testing::AllOf;
@@ -169,10 +169,10 @@ TEST(CommandLine, AVariableSetToNothingIsNotSet) {
 
 TEST(CommandLine, ThePythonBesideTheBuildFolderIsFound) {
   const TemporaryFolder folder;
-  const std::string python = folder.path() + "/.venv/bin/python";
-  std::filesystem::create_directories(folder.path() + "/.venv/bin");
+  const std::string python = folder / ".venv/bin/python";
+  std::filesystem::create_directories(folder / ".venv/bin");
   folder.write(".venv/bin/python", "#!/bin/sh\nexit 1\n", 0755);
-  const std::string program = copy_program(folder.path() + "/build");
+  const std::string program = copy_program(folder / "build");
   Launched bench({"env", "-u", "GRADWIRE_PYTHON", program, "bench", "barrier", "-n", "2",
                   "--iterations", "2", "--rounds", "1", "--compare", "gloo"});
   EXPECT_EQ(bench.wait(), 0) << bench.err();
@@ -180,4 +180,4 @@ TEST(CommandLine, ThePythonBesideTheBuildFolderIsFound) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::test

@@ -2,7 +2,7 @@
 
 #include "gradwire/cli/doctor/pipe_store.h"
 #include "gradwire/cli/doctor/reach.h"
-#include "tests/net/host.h"
+#include "tests/support/host.h"
 
 /// Parts of the doctor's process on a host.
 namespace gradwire::cli {

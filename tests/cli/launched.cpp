@@ -5,7 +5,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <sstream>
 
 #include <fmt/format.h>
@@ -17,7 +16,7 @@
 
 #include "gradwire/cli/launch/launch.h"
 
-namespace gradwire::testing {
+namespace gradwire::test {
 namespace {
 
 void append_from(UniqueFd& fd, std::string& text) {
@@ -102,13 +101,13 @@ std::string gradwire_program() {
   return GRADWIRE_PROGRAM;
 }
 
-std::string copy_program(const std::string& folder) {
+std::string copy_program(const std::filesystem::path& folder) {
   namespace fs = std::filesystem;
   const fs::path program = gradwire_program();
-  const fs::path copy = fs::path(folder) / "bin" / program.filename();
+  const fs::path copy = folder / "bin" / program.filename();
   fs::create_directories(copy.parent_path());
   fs::copy_file(program, copy);
-  fs::create_symlink(program.parent_path().parent_path() / "lib", fs::path(folder) / "lib");
+  fs::create_symlink(program.parent_path().parent_path() / "lib", folder / "lib");
   return copy;
 }
 
@@ -121,11 +120,6 @@ Outcome run_gradwire(const std::vector<std::string>& arguments,
   return {status, launched.out(), launched.err()};
 }
 
-std::string content_of(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 std::vector<std::string> run_script(std::vector<std::string> options, const std::string& script) {
   std::vector<std::string> arguments{gradwire_program(), "run"};
   arguments.insert(arguments.end(), options.begin(), options.end());
@@ -133,21 +127,4 @@ std::vector<std::string> run_script(std::vector<std::string> options, const std:
   return arguments;
 }
 
-TemporaryFolder::TemporaryFolder() {
-  char path[] = "/tmp/gradwire-cli-test-XXXXXX";
-  path_ = ::mkdtemp(path);
-}
-
-TemporaryFolder::~TemporaryFolder() {
-  std::filesystem::remove_all(path_);
-}
-
-std::string TemporaryFolder::write(const std::string& name, const std::string& text,
-                                   int mode) const {
-  const std::string path = path_ + "/" + name;
-  std::ofstream(path) << text;
-  ::chmod(path.c_str(), static_cast<mode_t>(mode));
-  return path;
-}
-
-}  // namespace gradwire::testing
+}  // namespace gradwire::test

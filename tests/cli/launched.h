@@ -1,13 +1,15 @@
 #pragma once
 
+#include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "gradwire/base/unique_fd.h"
 #include "gradwire/cli/launch/process.h"
+#include "tests/support/temporary_folder.h"
 
-namespace gradwire::testing {
+namespace gradwire::test {
 
 /// A running command whose output is collected. It can tell when the command and all its
 /// descendants have exited, because all of them inherit one end of a pipe.
@@ -57,7 +59,7 @@ std::vector<std::string> sorted_lines(const std::string& text);
 std::string gradwire_program();
 
 /// Copies the program to FOLDER/bin, with its library in FOLDER/lib; returns the copy's path.
-std::string copy_program(const std::string& folder);
+std::string copy_program(const std::filesystem::path& folder);
 
 /// A command's exit status and output.
 struct Outcome {
@@ -70,30 +72,10 @@ struct Outcome {
 Outcome run_gradwire(const std::vector<std::string>& arguments,
                      const std::map<std::string, std::string>& variables = {});
 
-/// Returns a file's content.
-std::string content_of(const std::string& path);
-
 /// A script that ends only when it is killed.
 inline constexpr const char* kForEver = "while :; do sleep 1000 & wait; done";
 
 /// Returns "gradwire run", these options, and a shell that runs `script`.
 std::vector<std::string> run_script(std::vector<std::string> options, const std::string& script);
 
-/// A folder that is removed at the end.
-class TemporaryFolder {
- public:
-  TemporaryFolder();
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  const std::string& path() const { return path_; }
-
-  /// Writes a file and returns its path.
-  std::string write(const std::string& name, const std::string& text, int mode = 0644) const;
-
- private:
-  std::string path_;
-};
-
-}  // namespace gradwire::testing
+}  // namespace gradwire::test

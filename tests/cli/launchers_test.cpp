@@ -2,7 +2,7 @@
 
 #include "tests/cli/launched.h"
 
-namespace gradwire::testing {
+namespace gradwire::test {
 namespace {
 
 using ::testing::AllOf;
@@ -110,7 +110,7 @@ TEST(MainTest, CommandsForLibtorchSayHowToGetThem) {
   const std::string alone = copy_program(folder.path());
   Launched train({alone, "train", "x.json"});
   EXPECT_EQ(train.wait(), 1);
-  EXPECT_THAT(train.err(), AllOf(HasSubstr("gradwire-torch is not in " + folder.path() + "/bin"),
+  EXPECT_THAT(train.err(), AllOf(HasSubstr("gradwire-torch is not in " + (folder / "bin").string()),
                                  HasSubstr("make build")));
 }
 
@@ -134,4 +134,4 @@ TEST(MainTest, AProgramForAnotherPyTorchIsRefused) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::test

@@ -23,9 +23,9 @@ struct PipelineOutcome {
 };
 
 PipelineOutcome pipeline_of(const std::vector<std::string>& arguments) {
-  std::vector<std::string> command{gradwire::testing::gradwire_program(), "schedule"};
+  std::vector<std::string> command{gradwire::test::gradwire_program(), "schedule"};
   command.insert(command.end(), arguments.begin(), arguments.end());
-  gradwire::testing::Launched launched(command);
+  gradwire::test::Launched launched(command);
   const int status = launched.wait();
   return {status, launched.out(), launched.err()};
 }
@@ -74,8 +74,8 @@ TEST(PipelineCommand, ShowsTheWeightsOfAsynchronousSchedules) {
 }
 
 TEST(PipelineCommand, ReadsAndWritesPyTorchsFormat) {
-  const testing::TemporaryFolder folder;
-  const std::string file = folder.path() + "/1f1b.csv";
+  const test::TemporaryFolder folder;
+  const std::string file = folder / "1f1b.csv";
   EXPECT_EQ(pipeline_of({"1f1b", "--draw", "csv", "-o", file}).status, 0);
   const auto read = pipeline_of({"--from", file});
   EXPECT_EQ(read.status, 0) << read.err;

@@ -17,7 +17,7 @@
 #include "tests/cli/launched.h"
 
 /// `gradwire plan`, as the real program.
-namespace gradwire::testing {
+namespace gradwire::test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -70,7 +70,7 @@ TEST(Plan, PlacesAPipelineOverHostsThatDiffer) {
 
 TEST(Plan, ExplainsAndKeepsItsNumbers) {
   const TemporaryFolder folder;
-  const std::string json = folder.path() + "/plan.json";
+  const std::string json = folder / "plan.json";
   const Outcome outcome = plan({"--explain", "--json", json});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("Bottleneck: "));
@@ -174,7 +174,7 @@ TEST(Plan, RefusesWhatCannotBe) {
 
 TEST(Plan, SweepsAndDraws) {
   const TemporaryFolder folder;
-  const std::string plot = folder.path() + "/sweep.svg";
+  const std::string plot = folder / "sweep.svg";
   const Outcome outcome = plan({"--sweep", "nodes=2..4096", "--plot", plot});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("   4096"));
@@ -224,4 +224,4 @@ TEST(Plan, AsksThreeQuestions) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::test

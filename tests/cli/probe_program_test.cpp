@@ -12,7 +12,7 @@
 #include "tests/cli/launched.h"
 
 /// `gradwire probe` and `gradwire doctor`, as the real program, on this machine only.
-namespace gradwire::testing {
+namespace gradwire::test {
 namespace {
 
 using ::testing::AllOf;
@@ -145,4 +145,4 @@ TEST(DoctorProgramTest, ADoctorThatIsEndedLeavesNothingBehind) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::test

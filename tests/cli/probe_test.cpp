@@ -10,8 +10,8 @@
 #include "gradwire/cli/probe/echo.h"
 #include "gradwire/cli/probe/roster.h"
 #include "gradwire/cli/probe/stream_probe.h"
-#include "tests/net/host.h"
-#include "tests/net/transport_pair.h"
+#include "tests/support/host.h"
+#include "tests/support/transport_pair.h"
 
 namespace gradwire::cli {
 namespace {

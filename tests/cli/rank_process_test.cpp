@@ -12,7 +12,7 @@
 #include "gradwire/cli/launch/launch.h"
 #include "gradwire/cli/launch/remote_script.h"
 
-namespace gradwire::testing {
+namespace gradwire::test {
 namespace {
 
 /// A rank's process that has exited before its output is read.
@@ -103,4 +103,4 @@ TEST_F(RankProcessTest, WhoseOutputNobodyReadsMayHaveRun) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::test

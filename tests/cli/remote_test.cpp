@@ -8,7 +8,7 @@
 #include "gradwire/cli/launch/remote_script.h"
 #include "tests/cli/launched.h"
 
-namespace gradwire::testing {
+namespace gradwire::test {
 namespace {
 
 using ::testing::AllOf;
@@ -167,7 +167,7 @@ TEST_P(RemoteTest, AProgramThatIsNotInThePathThereNamesTheRemedy) {
 
 TEST_P(RemoteTest, AFolderThatIsNotThereNamesTheRemedy) {
   const TemporaryFolder gone;
-  const std::string folder = gone.path() + "/gone";
+  const std::string folder = gone / "gone";
   Launched hidden(
       {"sh", "-c",
        "mkdir " + folder + " && cd " + folder + " && exec " + gradwire_program() +
@@ -239,7 +239,7 @@ TEST(RemoteHostsTest, SaysWhatMendsSsh) {
   const TemporaryFolder folder;
   folder.write("ssh", "#!/bin/sh\necho Host key verification failed. >&2\nexit 255\n", 0755);
   Launched run(run_script({"--hosts", "a,b"}, "echo started"),
-               {{"PATH", folder.path() + ":" + std::getenv("PATH")}});
+               {{"PATH", folder.path().string() + ":" + std::getenv("PATH")}});
   EXPECT_EQ(run.wait(), 255);
   EXPECT_THAT(run.err(), AllOf(HasSubstr("Host key verification failed.\n"),
                                ContainsRegex("\"ssh (a|b) true\" must work without a question"),
@@ -268,7 +268,7 @@ TEST(RemoteHostsTest, ARemoteShellThatIsNotThere) {
 /// a.
 class HangingShell {
  public:
-  HangingShell() : fifo_(folder_.path() + "/fifo") {
+  HangingShell() : fifo_(folder_ / "fifo") {
     EXPECT_EQ(::mkfifo(fifo_.c_str(), 0600), 0);
     path_ = folder_.write("rsh",
                           "#!/bin/sh\n[ $1 = a ] && shift && exec \"$@\"\n"
@@ -330,4 +330,4 @@ TEST(RemoteScriptTest, HasNoSecretInTheMarkOrReadyLine) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::test

@@ -2,7 +2,7 @@
 
 #include "tests/cli/launched.h"
 
-namespace gradwire::testing {
+namespace gradwire::test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -17,4 +17,4 @@ TEST(RunSelfTest, RankZeroWritesAsIfAlone) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::test

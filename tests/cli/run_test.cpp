@@ -9,7 +9,7 @@
 
 #include "tests/cli/launched.h"
 
-namespace gradwire::testing {
+namespace gradwire::test {
 namespace {
 
 using ::testing::AllOf;
@@ -197,7 +197,7 @@ TEST(RunTest, AProgramThatIsNotThere) {
 
 TEST(RunTest, RanksThatIgnoreSigtermAreKilledAfterTheGracePeriod) {
   const TemporaryFolder folder;
-  const std::string fifo = folder.path() + "/fifo";
+  const std::string fifo = folder / "fifo";
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
   Launched run(
       run_script({"-n", "2", "--grace", "0.2"},
@@ -334,7 +334,7 @@ TEST(RunTest, AReaderThatGoesAwayBeforeTheLastOutputIsNotWaitedFor) {
   // launcher's buffer.
   constexpr int kRanks = 30;
   const TemporaryFolder folder;
-  const std::string fifo = folder.path() + "/fifo";
+  const std::string fifo = folder / "fifo";
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
   UniqueFd held(::open(fifo.c_str(), O_RDWR | O_CLOEXEC));
   const UniqueFd ends(::open(fifo.c_str(), O_RDONLY | O_CLOEXEC));
@@ -371,9 +371,9 @@ TEST(RunTest, WrongValues) {
   const std::string open = folder.write("open", "a secret of some length", 0644);
   const std::string shared = folder.write("shared", "a secret of some length", 0640);
   const std::string empty = folder.write("empty", "\n", 0600);
-  const std::string linked = folder.path() + "/linked";
+  const std::string linked = folder / "linked";
   std::filesystem::create_symlink(folder.write("own", "a secret of some length", 0600), linked);
-  const std::string fifo = folder.path() + "/fifo";
+  const std::string fifo = folder / "fifo";
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
   const std::string hosts = folder.write("hosts", "a\nb slots=x\n");
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
@@ -385,7 +385,7 @@ TEST(RunTest, WrongValues) {
       {{"--secret-file", linked}, "symbolic link"},
       {{"--secret-file", fifo}, "is not a regular file"},
       {{"--secret-file", empty}, "the file is empty"},
-      {{"--secret-file", folder.path() + "/none"}, "no such file"},
+      {{"--secret-file", folder / "none"}, "no such file"},
       {{"--env", "NOT_SET_ANYWHERE"}, "NOT_SET_ANYWHERE"},
       {{"--env", "1x=2"}, "not a variable name"},
       {{"--hosts", "a:1,b:1", "-n", "3"}, "3 ranks do not fit"},
@@ -418,4 +418,4 @@ TEST(RunTest, ShortSecretsAreForTheLoopbackAlone) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::test

@@ -28,9 +28,9 @@ struct Outcome {
 };
 
 Outcome schedule(const std::vector<std::string>& arguments) {
-  std::vector<std::string> command{gradwire::testing::gradwire_program(), "schedule"};
+  std::vector<std::string> command{gradwire::test::gradwire_program(), "schedule"};
   command.insert(command.end(), arguments.begin(), arguments.end());
-  gradwire::testing::Launched launched(command);
+  gradwire::test::Launched launched(command);
   const int status = launched.wait();
   return {status, launched.out(), launched.err()};
 }
@@ -84,8 +84,8 @@ TEST(ScheduleCommand, ComparesTheAlgorithmsOfACollective) {
 }
 
 TEST(ScheduleCommand, ReadsWhatProbeFound) {
-  const gradwire::testing::TemporaryFolder folder;
-  const std::string path = folder.path() + "/topology.json";
+  const gradwire::test::TemporaryFolder folder;
+  const std::string path = folder / "topology.json";
   topology::Cluster cluster;
   for (const char* name : {"a", "b"}) {
     cluster.hosts.push_back({.name = name,
@@ -105,8 +105,8 @@ TEST(ScheduleCommand, ReadsWhatProbeFound) {
 }
 
 TEST(ScheduleCommand, DrawsIntoAFile) {
-  const gradwire::testing::TemporaryFolder folder;
-  const std::string path = folder.path() + "/ring.svg";
+  const gradwire::test::TemporaryFolder folder;
+  const std::string path = folder / "ring.svg";
   const Outcome outcome = schedule({"ring", "--draw", "svg", "--output", path});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   std::stringstream svg;

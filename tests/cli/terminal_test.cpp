@@ -11,7 +11,7 @@
 #include "gradwire/cli/launch/launch.h"
 #include "tests/cli/launched.h"
 
-namespace gradwire::testing {
+namespace gradwire::test {
 namespace {
 
 using ::testing::AllOf;
@@ -89,4 +89,4 @@ TEST(SpawnTest, ASessionOfItsOwnIsOneGroupToKill) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::test

@@ -10,7 +10,7 @@
 #include "tests/codec/values.h"
 
 /// Errors of single steps must not accumulate over many steps.
-namespace gradwire::testing {
+namespace gradwire::test {
 namespace {
 
 class Encoder {
@@ -138,4 +138,4 @@ INSTANTIATE_TEST_SUITE_P(Codecs, Feedback,
                                            "top_k:0.002", "random_mask:0.1", "random_mask:0.005"));
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::test

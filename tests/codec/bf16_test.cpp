@@ -6,7 +6,7 @@
 
 #include "gradwire/codec/float16.h"
 
-namespace gradwire::testing {
+namespace gradwire::test {
 namespace {
 
 double relative_error(float value) {
@@ -25,4 +25,4 @@ TEST(Bf16, LosesTwoToTheMinusEightOfAValueAtMost) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::test

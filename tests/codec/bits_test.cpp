@@ -11,7 +11,7 @@
 #include "gradwire/base/random.h"
 #include "gradwire/codec/catalogue.h"
 
-namespace gradwire::testing {
+namespace gradwire::test {
 namespace {
 
 struct Expected {
@@ -68,4 +68,4 @@ INSTANTIATE_TEST_SUITE_P(
         Expected{"random_mask:0.1", 0x3f1fc0a3, 0x52dd5c2b}));
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::test

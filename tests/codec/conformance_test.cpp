@@ -14,7 +14,7 @@
 #include "tests/codec/values.h"
 
 /// Every codec on every kind and number of values.
-namespace gradwire::testing {
+namespace gradwire::test {
 namespace {
 
 constexpr std::uint64_t kSeed = 7;
@@ -263,4 +263,4 @@ INSTANTIATE_TEST_SUITE_P(Codecs, EveryCodec, ::testing::ValuesIn(codec_specs()),
                          });
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::test

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <map>
 
-namespace gradwire::testing {
+namespace gradwire::test {
 namespace {
 
 /// Sums and quotients of float32 are not exact.
@@ -87,4 +87,4 @@ std::optional<double> allowed_square(const std::string& spec, std::span<const fl
   return std::nullopt;
 }
 
-}  // namespace gradwire::testing
+}  // namespace gradwire::test

@@ -7,7 +7,7 @@
 
 /// Maximum error of decoded values, by an independent implementation of the formulas in the codecs'
 /// sources.
-namespace gradwire::testing {
+namespace gradwire::test {
 
 /// Number of values that a codec encodes together.
 std::size_t block_size_of(const std::string& spec);
@@ -19,4 +19,4 @@ std::optional<double> allowed_error(const std::string& spec, std::span<const flo
 /// Maximum squared norm of a block's errors, if the codec bounds that.
 std::optional<double> allowed_square(const std::string& spec, std::span<const float> block);
 
-}  // namespace gradwire::testing
+}  // namespace gradwire::test

@@ -10,7 +10,7 @@
 #include "gradwire/codec/selection.h"
 #include "tests/codec/values.h"
 
-namespace gradwire::testing {
+namespace gradwire::test {
 namespace {
 
 std::vector<std::uint16_t> by_sorting(const std::vector<float>& x, std::size_t k) {
@@ -125,4 +125,4 @@ TEST(TopK, RefusesIndexesThatAreNotAscending) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::test

@@ -6,7 +6,7 @@
 
 #include "gradwire/base/random.h"
 
-namespace gradwire::testing {
+namespace gradwire::test {
 namespace {
 
 double gaussian(Random& random) {
@@ -102,4 +102,4 @@ double square(const std::vector<float>& x) {
   return sum;
 }
 
-}  // namespace gradwire::testing
+}  // namespace gradwire::test

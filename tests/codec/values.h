@@ -6,7 +6,7 @@
 #include <vector>
 
 /// Test data for codecs.
-namespace gradwire::testing {
+namespace gradwire::test {
 
 /// Every codec of the catalogue (without none), with some parameters.
 std::vector<std::string> codec_specs();
@@ -26,4 +26,4 @@ std::vector<float> make_values(Kind kind, std::size_t count, std::uint64_t seed)
 /// |x|^2.
 double square(const std::vector<float>& x);
 
-}  // namespace gradwire::testing
+}  // namespace gradwire::test

@@ -9,7 +9,7 @@
 
 #include "gradwire/base/error.h"
 #include "gradwire/net/frame.h"
-#include "tests/comm/local_job.h"
+#include "tests/support/local_job.h"
 
 /// Which setting decides the algorithm of an operation: its own options, otherwise the
 /// communicator's, otherwise GRADWIRE_ALGORITHM, otherwise the tuner.

@@ -7,7 +7,7 @@
 #include "gradwire/base/error.h"
 #include "gradwire/comm/communicator.h"
 #include "gradwire/schedule/catalogue.h"
-#include "tests/comm/local_job.h"
+#include "tests/support/local_job.h"
 
 /// Reduce, gather, scatter, all_to_all, receives from any rank, and operations that start together,
 /// over real sockets.

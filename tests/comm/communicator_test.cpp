@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/comm/local_job.h"
+#include "tests/support/local_job.h"
 
 namespace gradwire::test {
 namespace {

@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/base/random.h"
-#include "tests/bootstrap/rendezvous_jobs.h"
-#include "tests/comm/local_job.h"
-#include "tests/engine/simulation/sim_collective.h"
-#include "tests/engine/simulation/topologies.h"
+#include "tests/support/local_job.h"
+#include "tests/support/rendezvous_jobs.h"
+#include "tests/support/sim_collective.h"
+#include "tests/support/topologies.h"
 
 /// Runs every algorithm over TCP, TLS and shared memory, on every topology. Ranks are threads with
 /// real sockets. Each case runs twice: with exact sums, whose results must be true; and with sums

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/base/cpu.h"
-#include "tests/comm/local_job.h"
+#include "tests/support/local_job.h"
 
 /// Idle ranks leave the processors to ranks that compute.
 namespace gradwire::test {

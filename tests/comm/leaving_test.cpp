@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "gradwire/comm/communicator.h"
-#include "tests/comm/local_job.h"
+#include "tests/support/local_job.h"
 
 /// Ranks that leave, fork or read after a barrier while operations are in flight.
 namespace gradwire::test {

@@ -9,7 +9,7 @@
 #include "gradwire/comm/planner.h"
 #include "gradwire/comm/scheduled_communicator.h"
 #include "gradwire/comm/tuner.h"
-#include "tests/net/transport_pair.h"
+#include "tests/support/transport_pair.h"
 
 /// Two threads that sleep in one transport's poll.
 namespace gradwire::test {

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/base/error.h"
-#include "tests/comm/local_job.h"
+#include "tests/support/local_job.h"
 
 namespace gradwire::test {
 namespace {

@@ -5,8 +5,8 @@
 #include <zlib.h>
 
 #include "gradwire/base/error.h"
-#include "tests/data/idx_files.h"
-#include "tests/data/temporary_folder.h"
+#include "tests/support/idx_files.h"
+#include "tests/support/temporary_folder.h"
 
 namespace gradwire::test {
 namespace {

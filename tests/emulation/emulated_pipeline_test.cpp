@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/pipeline/catalogue.h"
-#include "tests/comm/local_job.h"
+#include "tests/support/local_job.h"
 
 namespace gradwire::emulation {
 namespace {

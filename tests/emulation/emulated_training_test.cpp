@@ -13,8 +13,8 @@
 #include "gradwire/base/error.h"
 #include "gradwire/exchange/communicator_exchange.h"
 #include "gradwire/workload/profiles.h"
-#include "tests/exchange/exchanging.h"
-#include "tests/step/ideal_exchange.h"
+#include "tests/support/exchanging.h"
+#include "tests/support/ideal_exchange.h"
 
 namespace gradwire::emulation {
 namespace {

@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/engine/rail_sender.h"
-#include "tests/engine/simulation/sim_collective.h"
 #include "tests/engine/wrapped_transport.h"
+#include "tests/support/sim_collective.h"
 
 namespace gradwire::test {
 namespace {

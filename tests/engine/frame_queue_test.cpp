@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/engine/simulation/sim_collective.h"
+#include "tests/support/sim_collective.h"
 
 namespace gradwire::test {
 namespace {

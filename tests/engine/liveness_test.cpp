@@ -4,7 +4,7 @@
 
 #include "gradwire/engine/executor.h"
 #include "gradwire/net/sim/sim_network.h"
-#include "tests/engine/simulation/sim_collective.h"
+#include "tests/support/sim_collective.h"
 
 namespace gradwire::test {
 namespace {

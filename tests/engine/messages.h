@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "gradwire/engine/executor.h"
-#include "tests/engine/simulation/sim_collective.h"
+#include "tests/support/sim_collective.h"
 
 namespace gradwire::test {
 

@@ -2,7 +2,7 @@
 
 #include "gradwire/base/random.h"
 #include "gradwire/engine/outbox.h"
-#include "tests/engine/simulation/sim_collective.h"
+#include "tests/support/sim_collective.h"
 
 namespace gradwire::test {
 namespace {

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
-#include "tests/engine/simulation/sim_collective.h"
-#include "tests/engine/simulation/topologies.h"
+#include "tests/support/sim_collective.h"
+#include "tests/support/topologies.h"
 
 namespace gradwire::test {
 namespace {

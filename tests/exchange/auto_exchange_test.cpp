@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/exchange/exchanging.h"
+#include "tests/support/exchanging.h"
 
 namespace gradwire::test {
 namespace {

@@ -13,7 +13,7 @@
 #include "gradwire/base/random.h"
 #include "gradwire/exchange/coded_piece.h"
 #include "gradwire/exchange/communicator_exchange.h"
-#include "tests/exchange/exchanging.h"
+#include "tests/support/exchanging.h"
 
 namespace gradwire::test {
 namespace {

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/base/random.h"
-#include "tests/exchange/exchanging.h"
+#include "tests/support/exchanging.h"
 
 namespace gradwire::test {
 namespace {

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/codec/catalogue.h"
-#include "tests/exchange/exchanging.h"
+#include "tests/support/exchanging.h"
 
 // Properties of every codec in the catalogue, and of none.
 namespace gradwire::test {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/exchange/power_sgd_matrix.h"
-#include "tests/exchange/exchanging.h"
+#include "tests/support/exchanging.h"
 
 namespace gradwire::test {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "gradwire/codec/catalogue.h"
 #include "gradwire/exchange/coded_layout.h"
-#include "tests/exchange/exchanging.h"
+#include "tests/support/exchanging.h"
 
 namespace gradwire::test {
 namespace {

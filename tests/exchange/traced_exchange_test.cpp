@@ -9,7 +9,7 @@
 
 #include "gradwire/base/error.h"
 #include "gradwire/exchange/make_exchange.h"
-#include "tests/exchange/exchanging.h"
+#include "tests/support/exchanging.h"
 
 namespace gradwire::exchange {
 namespace {

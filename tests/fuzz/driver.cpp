@@ -27,11 +27,11 @@
 
 #include "gradwire/base/clock.h"
 #include "gradwire/base/random.h"
-#include "tests/base/seeds.h"
 #include "tests/fuzz/corpus.h"
 #include "tests/fuzz/coverage.h"
 #include "tests/fuzz/mutate.h"
 #include "tests/fuzz/target.h"
+#include "tests/support/seeds.h"
 
 /// Lengths claimed by a peer must not be trusted: no input needs an allocation beyond this.
 extern "C" const char* __asan_default_options();

@@ -12,6 +12,8 @@ from harness import RSH, Hosts
 
 GRADWIRE = pathlib.Path(os.environ["GRADWIRE_BIN"]) / "gradwire"
 PACKAGE = GRADWIRE.parents[1] / "python"
+PARAMETERS = 16 * 800_000
+MODEL = "--profile", "uniform:16x800000"
 
 
 class Step(unittest.TestCase):
@@ -27,7 +29,7 @@ class Step(unittest.TestCase):
 
     def test_hides_what_is_sent(self):
         with Hosts(4, "1gbit") as hosts:
-            rows, output = self.bench(hosts, "--compute-ms", "500", "--steps", "3", "--limit",
+            rows, output = self.bench(hosts, *MODEL, "--compute-ms", "250", "--steps", "3", "--limit",
                                       "956Mb/s", "--codec", "int8", "--overlap", "none,full")
         none, full = rows
         self.assertEqual((none["overlap"], full["overlap"]), ("none", "full"))
@@ -35,29 +37,30 @@ class Step(unittest.TestCase):
             self.assertEqual((row["codec"], row["accumulate"], row["ranks"], row["steps"]),
                              ("int8", 1, 4, 3))
             self.assertAlmostEqual(row["eta"], min(row["single_ms"] / row["step_ms"], 1), places=6)
-            # 25.6 million bytes and a scale for each block, to and from their owners.
-            self.assertAlmostEqual(row["bytes_per_step"] / (1.5 * 25557032), 1, delta=0.05)
+            # A byte for each parameter and a scale for each block, to and from their owners.
+            self.assertAlmostEqual(row["bytes_per_step"] / (1.5 * PARAMETERS), 1, delta=0.05)
             # Compute is a sleep, which never ends early, but may end late on a busy machine.
-            self.assertGreater(row["single_ms"], 499)
-            self.assertLess(row["single_ms"], 650)
-        # 38 MB take 320 ms of 1 Gb/s: exposed in full, or almost hidden.
-        self.assertGreater(none["exposed_ms"], 300)
+            self.assertGreater(row["single_ms"], 249)
+            self.assertLess(row["single_ms"], 325)
+        # 19 MB take 160 ms of 1 Gb/s: exposed in full, or almost hidden.
+        self.assertGreater(none["exposed_ms"], 150)
         self.assertLess(full["exposed_ms"], none["exposed_ms"] / 2)
         self.assertIn("bound", output)
 
     def test_local_steps_send_a_share_and_hide_it_behind_the_overlap(self):
         with Hosts(2, "1gbit") as hosts:
-            rows, _ = self.bench(hosts, "--compute-ms", "600", "--steps", "4", "--local-steps", "4")
-            more, _ = self.bench(hosts, "--compute-ms", "600", "--steps", "4", "--local-steps", "4",
-                                 "--fragments", "2", "--overlap-steps", "1")
+            rows, _ = self.bench(hosts, *MODEL, "--compute-ms", "300", "--steps", "4",
+                                 "--local-steps", "4")
+            more, _ = self.bench(hosts, *MODEL, "--compute-ms", "300", "--steps", "4",
+                                 "--local-steps", "4", "--fragments", "2", "--overlap-steps", "1")
         rows += more
         self.assertEqual([(row["local_steps"], row["fragments"], row["overlap_steps"],
                            row["steps"]) for row in rows], [(4, 1, 0, 4), (4, 2, 1, 4)])
         for row in rows:
-            self.assertAlmostEqual(row["bytes_per_step"] / 25557032, 1, delta=0.02)
-        # 102 MB take 860 ms of 1 Gb/s, once in four steps; half of them less than a step.
-        self.assertGreater(rows[0]["exposed_ms"], 200)
-        self.assertLess(rows[1]["exposed_ms"], 100)
+            self.assertAlmostEqual(row["bytes_per_step"] / PARAMETERS, 1, delta=0.02)
+        # 51 MB take 430 ms of 1 Gb/s, once in four steps; half of them less than a step.
+        self.assertGreater(rows[0]["exposed_ms"], 100)
+        self.assertLess(rows[1]["exposed_ms"], 50)
 
     def test_sharded_states_send_what_theory_says(self):
         with Hosts(4, "1gbit") as hosts:

@@ -3,9 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/net/host.h"
-#include "tests/net/transport_pair.h"
 #include "tests/net/wire.h"
+#include "tests/support/host.h"
+#include "tests/support/transport_pair.h"
 
 namespace gradwire::net {
 namespace {

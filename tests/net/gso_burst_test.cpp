@@ -3,8 +3,8 @@
 #include <netinet/tcp.h>
 
 #include "gradwire/net/tcp_transport.h"
-#include "tests/net/host.h"
-#include "tests/net/loopback.h"
+#include "tests/support/host.h"
+#include "tests/support/loopback.h"
 
 namespace gradwire::net {
 namespace {

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "gradwire/base/random.h"
-#include "tests/net/loopback.h"
+#include "tests/support/loopback.h"
 
 namespace gradwire::net {
 namespace {

@@ -7,7 +7,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include "tests/net/loopback.h"
+#include "tests/support/loopback.h"
 
 namespace gradwire::net {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "tests/net/transport_pair.h"
+#include "tests/support/transport_pair.h"
 
 /// Helpers of the shared-memory tests: the streams between ranks 0 and 1.
 namespace gradwire::test {

@@ -1,8 +1,6 @@
 // Threads that sleep in poll() of a RingTransport are woken, whatever happens concurrently.
 
 #include <atomic>
-#include <fstream>
-#include <iterator>
 #include <thread>
 
 #include <fmt/format.h>
@@ -11,6 +9,7 @@
 
 #include "gradwire/net/shm/neighbors.h"
 #include "tests/net/ring_pair.h"
+#include "tests/support/temporary_folder.h"
 
 namespace gradwire::net {
 namespace {
@@ -110,8 +109,8 @@ class Sleeper {
 
   /// The letter of proc(5): R is running, S is sleeping.
   char state() const {
-    std::ifstream file(fmt::format("/proc/self/task/{}/stat", thread_id_.load()));
-    const std::string line((std::istreambuf_iterator<char>(file)), {});
+    const std::string line =
+        test::content_of(fmt::format("/proc/self/task/{}/stat", thread_id_.load()));
     const std::size_t end_of_name = line.rfind(')');
     return end_of_name + 2 < line.size() ? line[end_of_name + 2] : '?';
   }

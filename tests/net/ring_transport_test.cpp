@@ -11,8 +11,8 @@
 
 #include "gradwire/net/local_socket.h"
 #include "gradwire/net/shm/neighbors.h"
-#include "tests/net/host.h"
 #include "tests/net/ring_pair.h"
+#include "tests/support/host.h"
 
 namespace gradwire::net {
 namespace {

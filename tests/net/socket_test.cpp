@@ -6,8 +6,8 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 
-#include "tests/net/host.h"
-#include "tests/net/loopback.h"
+#include "tests/support/host.h"
+#include "tests/support/loopback.h"
 
 namespace gradwire::net {
 namespace {

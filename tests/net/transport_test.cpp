@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/net/transport_pair.h"
+#include "tests/support/transport_pair.h"
 
 namespace gradwire::net {
 namespace {

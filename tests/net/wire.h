@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "gradwire/net/poll_set.h"
-#include "tests/net/host.h"
-#include "tests/net/loopback.h"
+#include "tests/support/host.h"
+#include "tests/support/loopback.h"
 
 namespace gradwire::test {
 

@@ -14,8 +14,8 @@
 #include "gradwire/pipeline/catalogue.h"
 #include "gradwire/pipeline/verifier.h"
 #include "gradwire/pipeline/weight_rules.h"
-#include "tests/comm/local_job.h"
 #include "tests/pipeline/schedules.h"
+#include "tests/support/local_job.h"
 
 namespace gradwire::pipeline {
 namespace {

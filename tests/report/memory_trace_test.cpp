@@ -6,7 +6,7 @@
 
 #include "gradwire/report/training_summary.h"
 #include "gradwire/trace/chrome_trace.h"
-#include "tests/trace/manual_trace.h"
+#include "tests/support/manual_trace.h"
 
 namespace gradwire::report {
 namespace {

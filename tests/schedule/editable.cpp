@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-namespace gradwire::testing_support {
+namespace gradwire::test {
 namespace {
 
 void add_unless_there(std::vector<schedule::OpIndex>& indices, schedule::OpIndex index) {
@@ -80,4 +80,4 @@ schedule::Schedule EditableSchedule::build() const {
   return schedule;
 }
 
-}  // namespace gradwire::testing_support
+}  // namespace gradwire::test

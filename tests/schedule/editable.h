@@ -4,7 +4,7 @@
 
 #include "gradwire/schedule/schedule.h"
 
-namespace gradwire::testing_support {
+namespace gradwire::test {
 
 /// A program as a list of ops with their dependencies, which is easier to change than Program.
 struct EditableOp {
@@ -36,4 +36,4 @@ struct EditableSchedule {
   std::vector<EditableProgram> programs;
 };
 
-}  // namespace gradwire::testing_support
+}  // namespace gradwire::test

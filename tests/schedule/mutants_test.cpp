@@ -16,11 +16,11 @@
 namespace gradwire::schedule {
 namespace {
 
-using testing_support::change_something;
-using testing_support::EditableSchedule;
-using testing_support::execute_at_random;
-using testing_support::harmful_mutations;
-using testing_support::Mutation;
+using test::change_something;
+using test::EditableSchedule;
+using test::execute_at_random;
+using test::harmful_mutations;
+using test::Mutation;
 
 Schedule make(const Algorithm& algorithm, int ranks, Random& random) {
   const auto any_rank = [&] {

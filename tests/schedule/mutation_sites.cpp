@@ -5,7 +5,7 @@
 
 #include "gradwire/schedule/program_set.h"
 
-namespace gradwire::testing_support {
+namespace gradwire::test {
 
 std::optional<Site> pick(EditableSchedule& schedule, Random& random, const SitePredicate& fits) {
   std::vector<std::pair<Rank, schedule::OpIndex>> sites;
@@ -78,4 +78,4 @@ bool change_one(EditableSchedule& schedule, Random& random, const SitePredicate&
   return site.has_value();
 }
 
-}  // namespace gradwire::testing_support
+}  // namespace gradwire::test

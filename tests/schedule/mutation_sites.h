@@ -7,7 +7,7 @@
 #include "tests/schedule/editable.h"
 
 /// Places in a schedule, for mutations to choose from.
-namespace gradwire::testing_support {
+namespace gradwire::test {
 
 /// An op of the schedule that is being changed.
 struct Site {
@@ -54,4 +54,4 @@ bool has_other_chunk(const Site& site);
 /// Changes its slice to the next chunk.
 void next_chunk(const Site& site);
 
-}  // namespace gradwire::testing_support
+}  // namespace gradwire::test

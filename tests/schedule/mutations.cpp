@@ -1,6 +1,6 @@
 #include "tests/schedule/mutations.h"
 
-namespace gradwire::testing_support {
+namespace gradwire::test {
 
 std::vector<Mutation> harmful_mutations() {
   std::vector<Mutation> all;
@@ -10,4 +10,4 @@ std::vector<Mutation> harmful_mutations() {
   return all;
 }
 
-}  // namespace gradwire::testing_support
+}  // namespace gradwire::test

@@ -7,7 +7,7 @@
 #include "gradwire/schedule/verify/verifier.h"
 #include "tests/schedule/editable.h"
 
-namespace gradwire::testing_support {
+namespace gradwire::test {
 
 /// One way to break a schedule. `apply` changes it at a random place, and returns false without a
 /// change if it has none. The result always has one of `faults`.
@@ -29,4 +29,4 @@ std::vector<Mutation> harmful_mutations();
 /// of two ops, a finish flag.
 void change_something(EditableSchedule& schedule, Random& random);
 
-}  // namespace gradwire::testing_support
+}  // namespace gradwire::test

@@ -5,7 +5,7 @@
 #include "tests/schedule/mutations.h"
 
 /// One op is changed.
-namespace gradwire::testing_support {
+namespace gradwire::test {
 namespace {
 
 using enum schedule::Fault;
@@ -254,4 +254,4 @@ std::vector<Mutation> op_mutations() {
   };
 }
 
-}  // namespace gradwire::testing_support
+}  // namespace gradwire::test

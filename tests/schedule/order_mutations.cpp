@@ -6,7 +6,7 @@
 #include "tests/schedule/mutations.h"
 
 /// Ops wait for too little or too much.
-namespace gradwire::testing_support {
+namespace gradwire::test {
 namespace {
 
 using enum schedule::Fault;
@@ -110,4 +110,4 @@ std::vector<Mutation> order_mutations() {
   };
 }
 
-}  // namespace gradwire::testing_support
+}  // namespace gradwire::test

@@ -19,10 +19,10 @@ inline void PrintTo(const Algorithm& algorithm, std::ostream* out) {
 
 }  // namespace gradwire::schedule
 
-namespace gradwire::testing_support {
+namespace gradwire::test {
 
 inline void PrintTo(const Mutation& mutation, std::ostream* out) {
   *out << mutation.name;
 }
 
-}  // namespace gradwire::testing_support
+}  // namespace gradwire::test

@@ -4,7 +4,7 @@
 #include "tests/schedule/mutation_sites.h"
 #include "tests/schedule/mutations.h"
 
-namespace gradwire::testing_support {
+namespace gradwire::test {
 namespace {
 
 void flip(const Site& site, Random&) {
@@ -54,4 +54,4 @@ void change_something(EditableSchedule& schedule, Random& random) {
   if (site) changes[random.below(changes.size())](*site, random);
 }
 
-}  // namespace gradwire::testing_support
+}  // namespace gradwire::test

@@ -11,7 +11,7 @@
 
 #include "gradwire/schedule/program_set.h"
 
-namespace gradwire::testing_support {
+namespace gradwire::test {
 namespace {
 
 constexpr std::size_t kBytes = 2;  // Size of every chunk.
@@ -275,4 +275,4 @@ std::string execute_at_random(const schedule::Schedule& schedule, bool in_place,
   return Execution(schedule, in_place, random).run();
 }
 
-}  // namespace gradwire::testing_support
+}  // namespace gradwire::test

@@ -5,7 +5,7 @@
 #include "gradwire/base/random.h"
 #include "gradwire/schedule/schedule.h"
 
-namespace gradwire::testing_support {
+namespace gradwire::test {
 
 /// Runs a schedule on strings in place of numbers, one action at a time in an order drawn from
 /// `random`: a rank starts, an op processes its next byte (each chunk has two), a byte arrives. It
@@ -17,4 +17,4 @@ namespace gradwire::testing_support {
 /// The schedule must be well formed, with matching messages.
 std::string execute_at_random(const schedule::Schedule& schedule, bool in_place, Random& random);
 
-}  // namespace gradwire::testing_support
+}  // namespace gradwire::test

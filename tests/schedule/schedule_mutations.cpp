@@ -6,7 +6,7 @@
 #include "tests/schedule/mutations.h"
 
 /// A whole program, or the frame around all programs, is replaced.
-namespace gradwire::testing_support {
+namespace gradwire::test {
 namespace {
 
 using enum schedule::Fault;
@@ -102,4 +102,4 @@ std::vector<Mutation> schedule_mutations() {
   };
 }
 
-}  // namespace gradwire::testing_support
+}  // namespace gradwire::test

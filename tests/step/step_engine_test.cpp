@@ -9,7 +9,7 @@
 
 #include "gradwire/base/random.h"
 #include "gradwire/emulation/emulated_training.h"
-#include "tests/step/ideal_exchange.h"
+#include "tests/support/ideal_exchange.h"
 
 namespace gradwire::step {
 namespace {

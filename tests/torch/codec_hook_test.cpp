@@ -6,9 +6,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/torch/error_of.h"
-#include "tests/torch/loopback.h"
-#include "tests/torch/queue_device.h"
+#include "tests/support/error_of.h"
+#include "tests/support/torch/loopback.h"
+#include "tests/support/torch/queue_device.h"
 
 namespace gradwire::test {
 namespace {

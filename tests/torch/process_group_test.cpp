@@ -10,8 +10,8 @@
 
 #include "gradwire/base/error.h"
 #include "gradwire/torch/init.h"
-#include "tests/torch/error_of.h"
-#include "tests/torch/loopback.h"
+#include "tests/support/error_of.h"
+#include "tests/support/torch/loopback.h"
 
 namespace gradwire::test {
 namespace {

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "gradwire/torch/staged_process_group.h"
-#include "tests/torch/loopback.h"
-#include "tests/torch/queue_device.h"
+#include "tests/support/torch/loopback.h"
+#include "tests/support/torch/queue_device.h"
 
 namespace gradwire::test {
 

@@ -8,7 +8,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "gradwire/base/clock.h"
-#include "tests/torch/error_of.h"
+#include "tests/support/error_of.h"
 #include "tests/torch/staged_group.h"
 
 namespace gradwire::test {

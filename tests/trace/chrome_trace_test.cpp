@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gradwire/base/random.h"
-#include "tests/trace/manual_trace.h"
+#include "tests/support/manual_trace.h"
 
 namespace gradwire {
 namespace {

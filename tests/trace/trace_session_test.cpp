@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "gradwire/trace/trace_collection.h"
-#include "tests/comm/local_job.h"
+#include "tests/support/local_job.h"
 
 namespace gradwire {
 namespace {

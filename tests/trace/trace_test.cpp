@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "tests/trace/manual_trace.h"
+#include "tests/support/manual_trace.h"
 
 namespace gradwire {
 namespace {

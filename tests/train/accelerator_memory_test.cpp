@@ -8,8 +8,8 @@
 #include "gradwire/base/clock.h"
 #include "gradwire/base/error.h"
 #include "gradwire/train/memory/memory_tracker.h"
-#include "tests/torch/loopback.h"
-#include "tests/torch/queue_device.h"
+#include "tests/support/torch/loopback.h"
+#include "tests/support/torch/queue_device.h"
 #include "tests/train/small_models.h"
 #include "tests/train/zero_model.h"
 

@@ -8,8 +8,8 @@
 #include "gradwire/recipe/models.h"
 #include "gradwire/train/memory/memory_tracker.h"
 #include "gradwire/train/optim/amp.h"
+#include "tests/support/torch/thread_group.h"
 #include "tests/train/small_models.h"
-#include "tests/train/thread_group.h"
 
 namespace gradwire::test {
 namespace {

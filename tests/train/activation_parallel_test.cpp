@@ -10,8 +10,8 @@
 #include "gradwire/train/data_parallel/data_parallel.h"
 #include "gradwire/train/memory/memory_tracker.h"
 #include "gradwire/train/zero/zero.h"
+#include "tests/support/torch/thread_group.h"
 #include "tests/train/small_models.h"
-#include "tests/train/thread_group.h"
 
 namespace gradwire::test {
 namespace {

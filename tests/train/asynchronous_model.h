@@ -17,7 +17,7 @@
 #include "gradwire/train/named_tensor.h"
 #include "gradwire/train/parallel_mesh.h"
 #include "gradwire/train/pipeline/pipeline.h"
-#include "tests/torch/loopback.h"
+#include "tests/support/torch/loopback.h"
 #include "tests/train/pipeline_model.h"
 
 /// Asynchronous pipelines, and one process that trains as they must.

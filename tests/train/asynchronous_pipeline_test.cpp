@@ -12,7 +12,7 @@
 #include "gradwire/train/checkpoint/load.h"
 #include "gradwire/train/pipeline/pipeline.h"
 #include "gradwire/train/pipeline/weight_prediction.h"
-#include "tests/data/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/train/asynchronous_model.h"
 
 namespace gradwire::test {

@@ -8,7 +8,7 @@
 #include "gradwire/base/random.h"
 #include "gradwire/checkpoint/checkpoint_folder.h"
 #include "gradwire/checkpoint/checkpoint_reader.h"
-#include "tests/checkpoint/mortal_disk.h"
+#include "tests/support/mortal_disk.h"
 #include "tests/train/checkpoint_fixture.h"
 
 /// Checkpoints that are damaged, or cannot be written.

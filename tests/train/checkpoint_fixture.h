@@ -15,8 +15,8 @@
 #include "gradwire/train/checkpoint/checkpoint.h"
 #include "gradwire/train/checkpoint/replicated.h"
 #include "gradwire/train/data_parallel/data_parallel.h"
-#include "tests/data/temporary_folder.h"
-#include "tests/train/thread_group.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/torch/thread_group.h"
 
 namespace gradwire::test {
 

@@ -12,8 +12,8 @@
 #include "gradwire/train/checkpoint/checkpoint.h"
 #include "gradwire/train/checkpoint/replicated.h"
 #include "gradwire/train/zero/zero.h"
-#include "tests/data/temporary_folder.h"
-#include "tests/torch/loopback.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/torch/loopback.h"
 #include "tests/train/small_models.h"
 
 /// Checkpoints between DataParallel and all stages of ZeRO, on different numbers of ranks.

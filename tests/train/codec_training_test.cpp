@@ -6,8 +6,8 @@
 #include "gradwire/base/error.h"
 #include "gradwire/train/checkpoint/local_state.h"
 #include "gradwire/train/data_parallel/data_parallel.h"
-#include "tests/torch/loopback.h"
-#include "tests/train/thread_group.h"
+#include "tests/support/torch/loopback.h"
+#include "tests/support/torch/thread_group.h"
 
 namespace gradwire::test {
 namespace {

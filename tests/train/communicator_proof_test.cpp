@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
-#include "tests/torch/loopback.h"
+#include "tests/support/torch/loopback.h"
+#include "tests/support/torch/thread_group.h"
 #include "tests/train/proof_model.h"
-#include "tests/train/thread_group.h"
 
 namespace gradwire::test {
 namespace {

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/data/sampler.h"
-#include "tests/train/thread_group.h"
+#include "tests/support/torch/thread_group.h"
 
 namespace gradwire::test {
 namespace {

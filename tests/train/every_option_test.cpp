@@ -12,8 +12,8 @@
 
 #include "gradwire/base/error.h"
 #include "gradwire/recipe/train_config.h"
-#include "tests/data/idx_files.h"
-#include "tests/data/temporary_folder.h"
+#include "tests/support/idx_files.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/train/subprocess.h"
 
 /// Every key of a configuration, with every strategy: another value changes what the key is for, or

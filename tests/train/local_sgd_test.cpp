@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/base/error.h"
-#include "tests/torch/loopback.h"
-#include "tests/train/thread_group.h"
+#include "tests/support/torch/loopback.h"
+#include "tests/support/torch/thread_group.h"
 
 namespace gradwire::step {
 

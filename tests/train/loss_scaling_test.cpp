@@ -11,7 +11,7 @@
 #include "gradwire/recipe/train_config.h"
 #include "gradwire/recipe/trainer.h"
 #include "gradwire/train/optim/mixed_precision.h"
-#include "tests/train/thread_group.h"
+#include "tests/support/torch/thread_group.h"
 
 namespace gradwire::test {
 namespace {

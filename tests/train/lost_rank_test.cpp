@@ -14,7 +14,7 @@
 #include "gradwire/torch/process_group.h"
 #include "gradwire/torch/store.h"
 #include "gradwire/train/parallel_mesh.h"
-#include "tests/data/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/train/pipeline_model.h"
 #include "tests/train/subprocess.h"
 

@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "gradwire/train/checkpoint/safetensors.h"
-#include "tests/data/idx_files.h"
-#include "tests/data/temporary_folder.h"
+#include "tests/support/idx_files.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/train/subprocess.h"
 
 /// `gradwire train` with every kind of mesh, in processes.

@@ -10,7 +10,7 @@
 #include "gradwire/recipe/models.h"
 #include "gradwire/recipe/trainer.h"
 #include "gradwire/train/data_parallel/accumulate.h"
-#include "tests/train/thread_group.h"
+#include "tests/support/torch/thread_group.h"
 
 namespace gradwire::test {
 namespace {

@@ -3,10 +3,10 @@
 
 #include "gradwire/base/error.h"
 #include "gradwire/train/data_parallel/data_parallel.h"
-#include "tests/torch/loopback.h"
+#include "tests/support/torch/loopback.h"
+#include "tests/support/torch/thread_group.h"
 #include "tests/train/mirror_group.h"
 #include "tests/train/proof_model.h"
-#include "tests/train/thread_group.h"
 
 namespace gradwire::test {
 namespace {

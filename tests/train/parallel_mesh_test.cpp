@@ -9,11 +9,11 @@
 #include "gradwire/base/error.h"
 #include "gradwire/train/checkpoint/checkpoint.h"
 #include "gradwire/train/data_parallel/data_parallel.h"
-#include "tests/data/temporary_folder.h"
-#include "tests/torch/error_of.h"
+#include "tests/support/error_of.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/torch/thread_group.h"
 #include "tests/train/pipeline_model.h"
 #include "tests/train/pipeline_processes.h"
-#include "tests/train/thread_group.h"
 
 namespace gradwire::test {
 namespace {

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/train/parallel_mesh.h"
-#include "tests/torch/queue_device.h"
+#include "tests/support/torch/queue_device.h"
 #include "tests/train/pipeline_model.h"
 
 /// Stages on an accelerator.

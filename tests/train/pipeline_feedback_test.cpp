@@ -6,7 +6,7 @@
 
 #include "gradwire/train/checkpoint/checkpoint.h"
 #include "gradwire/train/parallel_mesh.h"
-#include "tests/data/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/train/pipeline_model.h"
 
 /// Codecs of gradients in pipelines with replicas: their options, and their state in checkpoints.

@@ -14,7 +14,7 @@
 #include "gradwire/torch/process_group.h"
 #include "gradwire/train/named_tensor.h"
 #include "gradwire/train/pipeline/pipeline.h"
-#include "tests/torch/loopback.h"
+#include "tests/support/torch/loopback.h"
 
 namespace gradwire::test {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "gradwire/train/checkpoint/safetensors.h"
-#include "tests/data/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/train/pipeline_model.h"
 #include "tests/train/subprocess.h"
 

@@ -6,7 +6,7 @@
 #include "gradwire/base/error.h"
 #include "gradwire/torch/process_group.h"
 #include "gradwire/train/parallel_mesh.h"
-#include "tests/torch/error_of.h"
+#include "tests/support/error_of.h"
 #include "tests/train/pipeline_model.h"
 
 /// Pipelines with skip connections, whose values pass directly between stages that are not

@@ -7,10 +7,10 @@
 #include "gradwire/train/checkpoint/save.h"
 #include "gradwire/train/parallel_mesh.h"
 #include "gradwire/train/pipeline/pipeline.h"
-#include "tests/data/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/torch/thread_group.h"
 #include "tests/train/pipeline_model.h"
 #include "tests/train/pipeline_processes.h"
-#include "tests/train/thread_group.h"
 
 namespace gradwire::test {
 namespace {

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "gradwire/recipe/train_config.h"
-#include "tests/data/idx_files.h"
-#include "tests/data/temporary_folder.h"
+#include "tests/support/idx_files.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/train/subprocess.h"
 
 /// `gradwire train` must accept the output of `gradwire plan --search` and `gradwire plan place`.

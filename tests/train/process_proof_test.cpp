@@ -1,10 +1,10 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/train/checkpoint/safetensors.h"
-#include "tests/data/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/torch/thread_group.h"
 #include "tests/train/proof_model.h"
 #include "tests/train/subprocess.h"
-#include "tests/train/thread_group.h"
 
 namespace gradwire::test {
 namespace {

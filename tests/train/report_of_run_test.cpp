@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "tests/data/idx_files.h"
-#include "tests/data/temporary_folder.h"
+#include "tests/support/idx_files.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/train/subprocess.h"
 
 namespace gradwire::test {
@@ -13,8 +13,7 @@ namespace {
 
 /// Returns the data that `gradwire report` has embedded into this page for its scripts.
 nlohmann::json data_of_page(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  const std::string page(std::istreambuf_iterator<char>(file), {});
+  const std::string page = content_of(path);
   const std::string element = "id=\"data\">";
   const auto begin = page.find(element) + element.size();
   return nlohmann::json::parse(page.substr(begin, page.find("</script>", begin) - begin));

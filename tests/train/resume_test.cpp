@@ -12,9 +12,9 @@
 #include "gradwire/checkpoint/consolidate.h"
 #include "gradwire/recipe/trainer.h"
 #include "gradwire/train/checkpoint/safetensors.h"
-#include "tests/data/idx_files.h"
-#include "tests/data/temporary_folder.h"
-#include "tests/torch/loopback.h"
+#include "tests/support/idx_files.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/torch/loopback.h"
 
 namespace gradwire::test {
 namespace {

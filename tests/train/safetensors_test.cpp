@@ -2,15 +2,13 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
-#include <sstream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "gradwire/base/error.h"
-#include "tests/data/idx_files.h"
-#include "tests/data/temporary_folder.h"
+#include "tests/support/idx_files.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/train/subprocess.h"
 
 namespace gradwire::test {
@@ -30,12 +28,6 @@ std::vector<NamedTensor> some_of_each_type() {
           {"transposed", torch::arange(6, torch::kFloat32).view({2, 3}).t()},
           {"nothing", torch::empty({0, 3})},
           {"scalar", torch::tensor(2.5)}};
-}
-
-std::string file_content(const std::filesystem::path& path) {
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  return text.str();
 }
 
 TEST(Safetensors, RoundTrips) {
@@ -68,7 +60,7 @@ TEST(Safetensors, TheHeaderIsPaddedSoThatDataIsAligned) {
   const TemporaryFolder folder;
   for (const std::string name : {"a", "ab", "abc", "abcdefgh"}) {
     save_safetensors(folder / name, {{name, torch::ones({1})}});
-    const auto bytes = file_content(folder / name);
+    const auto bytes = content_of(folder / name);
     EXPECT_EQ(static_cast<unsigned char>(bytes[0]) % 8, 0);
     EXPECT_EQ(bytes.size() % 8, 4u);
   }

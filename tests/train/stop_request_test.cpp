@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/train/thread_group.h"
+#include "tests/support/torch/thread_group.h"
 
 namespace gradwire::test {
 namespace {

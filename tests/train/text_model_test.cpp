@@ -2,9 +2,9 @@
 
 #include "gradwire/recipe/models.h"
 #include "gradwire/recipe/trainer.h"
-#include "tests/data/idx_files.h"
-#include "tests/data/temporary_folder.h"
-#include "tests/train/thread_group.h"
+#include "tests/support/idx_files.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/torch/thread_group.h"
 
 namespace gradwire::test {
 namespace {

@@ -6,8 +6,8 @@
 #include "gradwire/train/optim/layerwise.h"
 #include "gradwire/train/parallel_mesh.h"
 #include "gradwire/train/pipeline/pipeline.h"
-#include "tests/data/temporary_folder.h"
-#include "tests/torch/error_of.h"
+#include "tests/support/error_of.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/train/pipeline_model.h"
 
 /// Tied parameters of pipelines whose replicas shard them.

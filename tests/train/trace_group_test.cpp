@@ -4,8 +4,8 @@
 
 #include "gradwire/trace/trace_session.h"
 #include "gradwire/train/group.h"
-#include "tests/data/temporary_folder.h"
-#include "tests/torch/loopback.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/torch/loopback.h"
 
 namespace gradwire::test {
 namespace {

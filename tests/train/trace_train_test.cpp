@@ -9,8 +9,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "tests/data/idx_files.h"
-#include "tests/data/temporary_folder.h"
+#include "tests/support/idx_files.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/train/subprocess.h"
 
 namespace gradwire::test {
@@ -203,8 +203,7 @@ TEST_F(TrainTrace, DoesNotChangeWhatIsLearnt) {
   ASSERT_EQ(plain.status, 0) << plain.output;
   EXPECT_THAT(plain.output, Not(HasSubstr("Trace of")));
   const auto read = [this](const char* out) {
-    std::ifstream stream(folder / out / "model.safetensors", std::ios::binary);
-    return std::string(std::istreambuf_iterator<char>(stream), {});
+    return content_of(folder / out / "model.safetensors");
   };
   EXPECT_FALSE(read("a").empty());
   EXPECT_EQ(read("a"), read("b"));

@@ -10,8 +10,8 @@
 
 #include "gradwire/train/checkpoint/safetensors.h"
 #include "gradwire/workload/layer_profile.h"
-#include "tests/data/idx_files.h"
-#include "tests/data/temporary_folder.h"
+#include "tests/support/idx_files.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/train/subprocess.h"
 
 namespace gradwire::test {
@@ -64,10 +64,7 @@ struct TrainCommand : ::testing::Test {
         first, [&](const auto& item) { return item.second.equal(second.at(item.first)); });
   }
 
-  std::string content(const std::string& name) {
-    std::ifstream stream(folder / name);
-    return {std::istreambuf_iterator<char>(stream), {}};
-  }
+  std::string content(const std::string& name) { return content_of(folder / name); }
 
   double last_loss(const std::string& run) {
     return nlohmann::json::parse(content(run + "/run.json"))["steps"]["loss"].back().get<double>();

@@ -6,8 +6,8 @@
 
 #include "gradwire/base/error.h"
 #include "gradwire/step/step_plan.h"
-#include "tests/data/idx_files.h"
-#include "tests/data/temporary_folder.h"
+#include "tests/support/idx_files.h"
+#include "tests/support/temporary_folder.h"
 
 namespace gradwire::test {
 namespace {

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/train/zero/zero.h"
-#include "tests/train/thread_group.h"
+#include "tests/support/torch/thread_group.h"
 
 namespace gradwire::test {
 namespace {

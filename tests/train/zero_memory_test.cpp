@@ -11,10 +11,10 @@
 #include "gradwire/train/checkpoint/checkpoint.h"
 #include "gradwire/train/memory/memory_tracker.h"
 #include "gradwire/train/zero/zero.h"
-#include "tests/data/temporary_folder.h"
-#include "tests/torch/loopback.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/torch/loopback.h"
+#include "tests/support/torch/thread_group.h"
 #include "tests/train/small_models.h"
-#include "tests/train/thread_group.h"
 
 namespace gradwire::test {
 namespace {

@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/train/zero/zero.h"
+#include "tests/support/torch/thread_group.h"
 #include "tests/train/small_models.h"
-#include "tests/train/thread_group.h"
 #include "tests/train/zero_model.h"
 
 namespace gradwire::test {

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/train/optim/layerwise.h"
-#include "tests/torch/loopback.h"
-#include "tests/train/thread_group.h"
+#include "tests/support/torch/loopback.h"
+#include "tests/support/torch/thread_group.h"
 #include "tests/train/zero_model.h"
 
 namespace gradwire::test {

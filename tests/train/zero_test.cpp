@@ -1,6 +1,5 @@
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <limits>
 #include <string>
@@ -9,12 +8,12 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/base/error.h"
-#include "tests/data/temporary_folder.h"
-#include "tests/torch/error_of.h"
-#include "tests/torch/loopback.h"
+#include "tests/support/error_of.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/torch/loopback.h"
+#include "tests/support/torch/thread_group.h"
 #include "tests/train/small_models.h"
 #include "tests/train/subprocess.h"
-#include "tests/train/thread_group.h"
 #include "tests/train/zero_model.h"
 
 namespace gradwire::test {
@@ -76,9 +75,7 @@ TEST_P(ZeroEachStage, KeepsTheBytesOfTheFormula) {
 
 /// Returns true if this process maps a file that was made in `folder`.
 bool maps_files_of(const std::filesystem::path& folder) {
-  std::ifstream maps("/proc/self/maps");
-  const std::string text(std::istreambuf_iterator<char>(maps), {});
-  return text.find(folder.string() + "/") != std::string::npos;
+  return content_of("/proc/self/maps").find(folder.string() + "/") != std::string::npos;
 }
 
 std::vector<torch::Tensor> trained_with_states_in(const std::filesystem::path& folder, int stage) {

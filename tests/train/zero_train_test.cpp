@@ -7,10 +7,10 @@
 #include "gradwire/recipe/trained_model.h"
 #include "gradwire/recipe/trainer.h"
 #include "gradwire/train/checkpoint/safetensors.h"
-#include "tests/data/idx_files.h"
-#include "tests/data/temporary_folder.h"
-#include "tests/torch/loopback.h"
-#include "tests/train/thread_group.h"
+#include "tests/support/idx_files.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/torch/loopback.h"
+#include "tests/support/torch/thread_group.h"
 
 namespace gradwire::test {
 namespace {

@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/base/log.h"
-#include "tests/base/seeds.h"
 #include "tests/bootstrap/simulation/start_scenario.h"
+#include "tests/support/seeds.h"
 
 namespace gradwire::test {
 namespace {

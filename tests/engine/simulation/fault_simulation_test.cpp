@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/base/seeds.h"
 #include "tests/engine/simulation/simulated_run.h"
+#include "tests/support/seeds.h"
 
 namespace gradwire::test {
 namespace {

@@ -6,8 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/engine/simulation/sim_collective.h"
 #include "tests/engine/wrapped_transport.h"
+#include "tests/support/sim_collective.h"
 
 namespace gradwire::test {
 namespace {

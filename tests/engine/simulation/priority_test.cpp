@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/engine/simulation/sim_collective.h"
+#include "tests/support/sim_collective.h"
 
 /// Operations of higher priority overtake those in flight: the gradients of the first layers are
 /// complete last and needed first. In virtual time, so that comparisons do not depend on the

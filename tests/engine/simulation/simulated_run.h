@@ -7,7 +7,7 @@
 
 #include "gradwire/base/random.h"
 #include "gradwire/engine/simulation.h"
-#include "tests/engine/simulation/sim_collective.h"
+#include "tests/support/sim_collective.h"
 
 /// One seeded simulation of a job: the configuration, the operations and the faults are all drawn
 /// from the seed, so that the seed alone replays it.

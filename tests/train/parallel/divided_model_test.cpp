@@ -10,9 +10,9 @@
 #include "gradwire/train/optim/layerwise.h"
 #include "gradwire/train/parallel/parallel_module.h"
 #include "gradwire/train/parallel_mesh.h"
-#include "tests/data/temporary_folder.h"
-#include "tests/torch/error_of.h"
-#include "tests/torch/loopback.h"
+#include "tests/support/error_of.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/torch/loopback.h"
 #include "tests/train/pipeline_model.h"
 
 /// Models of a configuration, with layers that are divided over ranks, in pipelines with replicas.

@@ -13,8 +13,8 @@
 #include "gradwire/train/parallel/rank_functions.h"
 #include "gradwire/train/parallel/sequence_parallel.h"
 #include "gradwire/train/parallel/spatial_layers.h"
+#include "tests/support/torch/thread_group.h"
 #include "tests/train/parallel/parallel_ranks.h"
-#include "tests/train/thread_group.h"
 
 namespace gradwire::test {
 namespace {

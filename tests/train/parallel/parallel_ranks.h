@@ -8,7 +8,7 @@
 
 #include "gradwire/train/parallel/box_exchange.h"
 #include "gradwire/train/parallel/parallel_module.h"
-#include "tests/torch/loopback.h"
+#include "tests/support/torch/loopback.h"
 
 namespace gradwire::test {
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,10 +13,12 @@
 #include "gradwire/recipe/dry_run.h"
 #include "gradwire/recipe/trainer.h"
 #include "gradwire/torch/init.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/train/programs/ranks.h"
 
 namespace {
 
+using gradwire::test::content_of;
 using nlohmann::ordered_json;
 namespace recipe = gradwire::recipe;
 
@@ -36,11 +37,6 @@ std::string order_of(const gradwire::TraceRecorder& trace) {
     text += fmt::format("{} {}; ", log.names[span.name], sends ? span.bytes : 0);
   }
   return text;
-}
-
-std::string contents_of(const std::filesystem::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), {}};
 }
 
 ordered_json files_in(const std::filesystem::path& folder) {
@@ -63,7 +59,7 @@ ordered_json observed(const recipe::TrainConfig& config, const gradwire::Process
   std::vector<double> tests;
   for (const auto& test : result.record.tests) tests.push_back(test.loss);
   if (group->getRank() > 0) return {};
-  const auto model = std::hash<std::string>()(contents_of(output / config.checkpoint));
+  const auto model = std::hash<std::string>()(content_of(output / config.checkpoint));
   return {{"model", model},
           {"losses", losses},
           {"tests", tests},
@@ -79,7 +75,7 @@ int gradwire::test::option_rank(int argc, char** argv) {
   at::set_num_threads(1);
   const std::filesystem::path folder = argv[1];
   const auto group = gradwire::init();
-  const auto runs = ordered_json::parse(contents_of(folder / "runs.json"));
+  const auto runs = ordered_json::parse(content_of(folder / "runs.json"));
   auto results = ordered_json::array();
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const auto output = folder / std::to_string(i);

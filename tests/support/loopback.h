@@ -6,7 +6,7 @@
 #include <poll.h>
 
 #include "gradwire/net/socket.h"
-#include "tests/net/host.h"
+#include "tests/support/host.h"
 
 namespace gradwire::test {
 

@@ -1,4 +1,4 @@
-#include "tests/engine/simulation/topologies.h"
+#include "tests/support/topologies.h"
 
 #include <utility>
 

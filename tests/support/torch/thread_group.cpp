@@ -1,4 +1,4 @@
-#include "tests/train/thread_group.h"
+#include "tests/support/torch/thread_group.h"
 
 #include <condition_variable>
 #include <deque>

@@ -1,4 +1,4 @@
-#include "tests/step/ideal_exchange.h"
+#include "tests/support/ideal_exchange.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,4 +1,4 @@
-#include "tests/torch/queue_device.h"
+#include "tests/support/torch/queue_device.h"
 
 #include <algorithm>
 #include <array>

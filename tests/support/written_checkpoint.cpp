@@ -1,4 +1,4 @@
-#include "tests/checkpoint/written_checkpoint.h"
+#include "tests/support/written_checkpoint.h"
 
 #include <span>
 

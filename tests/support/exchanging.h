@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "gradwire/exchange/make_exchange.h"
-#include "tests/comm/local_job.h"
+#include "tests/support/local_job.h"
 
 /// Shared by tests of exchanges: jobs that average synthetic gradients.
 namespace gradwire::test {

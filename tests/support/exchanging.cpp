@@ -1,4 +1,4 @@
-#include "tests/exchange/exchanging.h"
+#include "tests/support/exchanging.h"
 
 #include <algorithm>
 #include <cmath>

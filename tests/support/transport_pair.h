@@ -12,7 +12,7 @@
 #include "gradwire/net/shm/open_transport.h"
 #include "gradwire/net/sim/sim_network.h"
 #include "gradwire/net/tcp_transport.h"
-#include "tests/net/loopback.h"
+#include "tests/support/loopback.h"
 
 namespace gradwire::test {
 

@@ -10,7 +10,7 @@
 #include "gradwire/base/random.h"
 #include "gradwire/bootstrap/rendezvous.h"
 #include "gradwire/net/socket.h"
-#include "tests/net/host.h"
+#include "tests/support/host.h"
 
 namespace gradwire::test {
 

@@ -1,4 +1,4 @@
-#include "tests/comm/local_job.h"
+#include "tests/support/local_job.h"
 
 #include <stdexcept>
 
@@ -9,7 +9,7 @@
 #include "gradwire/base/error.h"
 #include "gradwire/topology/machine.h"
 #include "gradwire/topology/topology_file.h"
-#include "tests/data/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace gradwire::test {
 namespace {

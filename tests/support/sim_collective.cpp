@@ -1,4 +1,4 @@
-#include "tests/engine/simulation/sim_collective.h"
+#include "tests/support/sim_collective.h"
 
 #include <algorithm>
 #include <cmath>
