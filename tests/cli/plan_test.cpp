@@ -97,7 +97,7 @@ std::string topology_file(const TemporaryFolder& folder, double bytes_per_second
                                         .bytes_per_second = bytes_per_second,
                                         .latency = std::chrono::microseconds(30)}}});
   }
-  const std::string path = fmt::format("{}/{}-{}.json", folder.path(), bytes_per_second,
+  const std::string path = fmt::format("{}/{}-{}.json", folder.path().string(), bytes_per_second,
                                        choices.empty() ? 0 : choices.front().segments);
   topology::write_cluster(cluster, path);
   return path;

@@ -13,7 +13,7 @@ from harness import RSH, Hosts
 GRADWIRE = pathlib.Path(os.environ["GRADWIRE_BIN"]) / "gradwire"
 PACKAGE = GRADWIRE.parents[1] / "python"
 PARAMETERS = 16 * 800_000
-MODEL = "--profile", "uniform:16x800000"
+MODEL = "--profile", "uniform:16x3200000"  # Bytes of a layer.
 
 
 class Step(unittest.TestCase):
@@ -29,8 +29,9 @@ class Step(unittest.TestCase):
 
     def test_hides_what_is_sent(self):
         with Hosts(4, "1gbit") as hosts:
-            rows, output = self.bench(hosts, *MODEL, "--compute-ms", "250", "--steps", "3", "--limit",
-                                      "956Mb/s", "--codec", "int8", "--overlap", "none,full")
+            rows, output = self.bench(hosts, *MODEL, "--compute-ms", "250", "--steps", "3",
+                                      "--limit", "956Mb/s", "--codec", "int8",
+                                      "--overlap", "none,full")
         none, full = rows
         self.assertEqual((none["overlap"], full["overlap"]), ("none", "full"))
         for row in rows:
@@ -81,7 +82,7 @@ class Step(unittest.TestCase):
     @unittest.skipUnless(PACKAGE.is_dir(), "built without the Python package")
     def test_ddp_runs_beside_it_over_both_backends(self):
         with Hosts(2, "1gbit") as hosts, mock.patch.dict(os.environ, PYTHONPATH=str(PACKAGE)):
-            rows, _ = self.bench(hosts, "--compute-ms", "100", "--steps", "3", "--compare",
+            rows, _ = self.bench(hosts, *MODEL, "--compute-ms", "100", "--steps", "3", "--compare",
                                  "ddp,ddp-gradwire", "--python", sys.executable, "--rounds", "1",
                                  "--codec", "bf16", "--accumulate", "2", "--env", "PYTHONPATH")
         self.assertEqual([(row["system"], row["codec"], row["accumulate"]) for row in rows],
