@@ -1,4 +1,4 @@
-"""What several rails carry: rates, which other tests beside them would change."""
+"""Rates of several rails, which other tests beside them would change."""
 
 import pathlib
 import re

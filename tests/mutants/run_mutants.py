@@ -20,7 +20,9 @@ import re
 import shlex
 import subprocess
 import sys
-import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+import build_tree  # noqa: E402
 
 ENGINE = "src/gradwire/engine"
 SHARDS = 4
@@ -67,8 +69,7 @@ def with_bugs(text, mutants):
 
 
 def compile_command(build, source):
-    entries = json.loads((build / "compile_commands.json").read_text())
-    for entry in entries:
+    for entry in build_tree.compile_commands(build):
         if entry["file"] == str(source):
             return shlex.split(entry["command"])
     raise SystemExit(f"{source} is not in compile_commands.json")
@@ -83,15 +84,16 @@ def compile_source(build, original, text, folder):
     arguments = [replaced.get(word, word) for word in command]
     arguments[arguments.index("-o") + 1] = str(output)
     # A planted bug may cause warnings, which must not count as detection.
-    subprocess.run(arguments + ["-w", "-O1"], check=True, cwd=build, capture_output=True, text=True)
+    done = build_tree.compile_cached(build, [*arguments, "-w", "-O1"], build)
+    if done.returncode:
+        raise SystemExit(done.stdout)
     return output
 
 
 def simulation_objects(build):
     """Returns the objects that the build makes now: the folder may hold those of moved sources."""
-    entries = json.loads((build / "compile_commands.json").read_text())
     outputs = [re.search(r" -o (\S*/simulated_jobs\.dir/\S+\.o) ", entry["command"])
-               for entry in entries]
+               for entry in build_tree.compile_commands(build)]
     return [build / output.group(1) for output in outputs if output]
 
 
@@ -99,7 +101,8 @@ def link(build, changed, folder):
     program = folder / "simulation"
     objects = simulation_objects(build)
     layers = ("engine", "net", "schedule", "topology", "base")
-    libraries = [build / f"libgradwire_{layer}.a" for layer in layers]
+    libraries = [build / "tests/libtest_support.a",
+                 *(build / f"libgradwire_{layer}.a" for layer in layers)]
     command = ["c++", "-o", program, *changed, *objects, *libraries, "-lgtest", "-lgtest_main",
                "-lgmock", "-lisal", "-lxxhash", "-lfmt", "-lssl", "-lcrypto",
                "-lpthread"]
@@ -164,9 +167,10 @@ def main():
     mutants = [m for m in mutants if arguments.only in m["bug"]]
     verdicts = {number: stale(arguments.source, m) for number, m in enumerate(mutants, 1)}
     fitting = {number: mutants[number - 1] for number in verdicts if verdicts[number] is None}
-    with (concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool,
-          tempfile.TemporaryDirectory() as folder):
-        program = build_all(arguments.build, arguments.source, fitting, pathlib.Path(folder), pool)
+    folder = arguments.build / "mutants"
+    folder.mkdir(exist_ok=True)
+    with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        program = build_all(arguments.build, arguments.source, fitting, folder, pool)
         if not survives(program, 0, filters_of({}), SIMULATIONS_WITHOUT_BUGS):
             sys.exit("the tests fail without a bug")
         surviving = pool.map(lambda number: survives(program, number, filters_of(fitting[number])),

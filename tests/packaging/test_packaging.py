@@ -16,6 +16,9 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
+sys.path.insert(0, str(ROOT / "tests/support"))
+import build_tree  # noqa: E402
+
 BUILD = pathlib.Path(sys.argv.pop(1)).resolve()
 CORE_LAYERS = ["base", "topology", "schedule", "net", "engine", "bootstrap", "comm", "trace",
                "report"]
@@ -53,10 +56,7 @@ def torch_cmake():
 
 
 def cached(variable):
-    """Returns a variable of the build's cache."""
-    text = (BUILD / "CMakeCache.txt").read_text()
-    found = re.search(rf"^{variable}:\w+=(.*)$", text, re.MULTILINE)
-    return found.group(1) if found else ""
+    return build_tree.cached(BUILD, variable)
 
 
 class Packaging(unittest.TestCase):
@@ -85,7 +85,18 @@ class Packaging(unittest.TestCase):
         return build
 
 
-class Core(Packaging):
+class Consumers(Packaging):
+    """Cases that compile. Their folders have the same names in every run, so that ccache finds
+    what it has."""
+
+    def setUp(self):
+        self.folder = BUILD / "packaging" / self.id()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+        self.addCleanup(shutil.rmtree, self.folder)
+
+
+class Core(Consumers):
     def check(self, package):
         program = self.consumer(HERE / "core", package) / "consumer"
         self.assertEqual(run(program), "1 of 1: 1 2 3\n")
@@ -101,7 +112,7 @@ class Core(Packaging):
         self.check(self.installed())
 
 
-class Torch(Packaging):
+class Torch(Consumers):
     def test_from_the_build_tree_without_a_word_about_torch(self):
         folder = self.consumer(HERE / "torch", BUILD, f"-DCMAKE_PREFIX_PATH={BUILD}")
         program = folder / "consumer"
@@ -163,7 +174,7 @@ class Torch(Packaging):
                     self.assertRegex(element, r"^(/|\$ORIGIN)", f"{module}: [{path}]")
 
 
-class Installed(Packaging):
+class Installed(Consumers):
     def test_has_programs_headers_and_licence(self):
         prefix = self.installed()
         self.assertRegex(run(prefix / "bin/gradwire", "--help"), "schedule")

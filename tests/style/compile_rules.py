@@ -3,15 +3,18 @@
 import collections
 import concurrent.futures
 import functools
-import json
 import os
 import pathlib
 import re
 import shlex
 import shutil
 import subprocess
+import sys
 
 from tree import CPP, ROOT, files
+
+sys.path.insert(0, str(ROOT / "tests/support"))
+import build_tree  # noqa: E402
 
 CLANG_FORMAT_VERSION = "14.0"  # Other versions format differently. setup.sh installs this one.
 
@@ -40,9 +43,10 @@ class Compiler:
     """Compiles headers separately, with the build's options for their layer."""
 
     def __init__(self, build):
-        self.stubs = pathlib.Path(build).resolve() / "style"
+        self.build = pathlib.Path(build).resolve()
+        self.stubs = self.build / "style"
         self.stubs.mkdir(exist_ok=True)
-        self.commands = json.loads((pathlib.Path(build) / "compile_commands.json").read_text())
+        self.commands = build_tree.compile_commands(self.build)
 
     def options(self, layer, torch=False):
         """Returns (folder, words) of the command for some source of the layer, or of base. With
@@ -62,8 +66,8 @@ class Compiler:
         folder, words = self.options(layer, includes_torch(include))
         stub = self.stubs / (str(include).replace("/", "__") + ".cpp")
         stub.write_text(f'#include "{include}"\n')
-        done = subprocess.run([*words, *more, "-c", stub, "-o", f"{stub}.o"], text=True, cwd=folder,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        done = build_tree.compile_cached(
+            self.build, [*words, *more, "-c", stub, "-o", f"{stub}.o"], folder)
         return done.stdout if done.returncode else ""
 
 
@@ -79,7 +83,7 @@ def includes_torch(header):
 
 
 def _without_files(words):
-    """Returns a compiler's command (ccache included) without source and output."""
+    """Returns a compiler's command without source and output."""
     kept = list(words)
     for option in ("-o", "-c", "-MF", "-MT", "-MQ"):
         while option in kept:
