@@ -12,6 +12,7 @@
 
 #include "gradwire/base/random.h"
 #include "gradwire/pipeline/catalogue.h"
+#include "gradwire/pipeline/communicator_transfers.h"
 #include "gradwire/pipeline/verifier.h"
 #include "gradwire/pipeline/weight_rules.h"
 #include "tests/pipeline/schedules.h"

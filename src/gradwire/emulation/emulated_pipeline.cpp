@@ -8,6 +8,7 @@
 #include "gradwire/base/clock.h"
 #include "gradwire/base/error.h"
 #include "gradwire/base/statistics.h"
+#include "gradwire/pipeline/communicator_transfers.h"
 #include "gradwire/step/bucket_plan.h"
 
 namespace gradwire::emulation {
@@ -77,47 +78,6 @@ class TransferMeasurement {
   Alarm& alarm_;
   std::vector<char> buffer_;
 };
-
-class StartedTransfer final : public pipeline::Transfer {
- public:
-  explicit StartedTransfer(Work work) : work_(std::move(work)) {}
-  bool done() override { return work_.done(); }
-  void wait() override { work_.wait(); }
-
- private:
-  Work work_;
-};
-
-/// communicator_transfers() without priorities.
-class EqualTransfers final : public pipeline::StageTransfers {
- public:
-  EqualTransfers(std::shared_ptr<Communicator> communicator,
-                 const pipeline::PipelineSchedule& schedule)
-      : communicator_(std::move(communicator)), schedule_(schedule) {}
-
-  std::unique_ptr<pipeline::Transfer> send(const Message& message, Rank to,
-                                           LentConstSpan data) override {
-    return std::make_unique<StartedTransfer>(
-        communicator_->send(std::move(data), to, tag_of(schedule_, message)));
-  }
-  std::unique_ptr<pipeline::Transfer> receive(const Message& message, Rank from,
-                                              LentSpan data) override {
-    return std::make_unique<StartedTransfer>(
-        communicator_->recv(std::move(data), from, tag_of(schedule_, message)));
-  }
-  void barrier() override { communicator_->barrier().wait(); }
-
- private:
-  std::shared_ptr<Communicator> communicator_;
-  const pipeline::PipelineSchedule& schedule_;
-};
-
-std::unique_ptr<pipeline::StageTransfers> transfers_of(
-    const std::shared_ptr<Communicator>& communicator, const pipeline::PipelineSchedule& schedule,
-    bool prioritizes) {
-  if (prioritizes) return pipeline::communicator_transfers(communicator, schedule);
-  return std::make_unique<EqualTransfers>(communicator, schedule);
-}
 
 }  // namespace
 
@@ -236,7 +196,7 @@ PipelineFigures measure_pipeline(const std::shared_ptr<Communicator>& communicat
   const int steps = options.warmup + options.steps;
   EmulatedStages stages(schedule, costs, options.message_bytes, steps, alarm, options.replicas,
                         options.prioritizes);
-  const auto transfers = transfers_of(communicator, schedule, options.prioritizes);
+  const auto transfers = pipeline::communicator_transfers(communicator, schedule, options.prioritizes);
   pipeline::PipelineRunner runner(schedule, communicator->rank(), stages, *transfers);
   communicator->barrier().wait();
   std::vector<double> durations;

@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "gradwire/comm/communicator.h"
 #include "gradwire/exchange/exchange.h"
 
 namespace gradwire::exchange {

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "gradwire/comm/communicator.h"
 #include "gradwire/exchange/codec_worker.h"
 #include "gradwire/exchange/exchange.h"
 #include "gradwire/exchange/make_exchange.h"

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "gradwire/comm/communicator.h"
+#include "gradwire/base/lent_span.h"
 
 namespace gradwire::exchange {
 

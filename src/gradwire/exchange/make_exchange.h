@@ -11,6 +11,10 @@
 #include "gradwire/exchange/exchange.h"
 #include "gradwire/trace/trace.h"
 
+namespace gradwire {
+class Communicator;
+}
+
 namespace gradwire::exchange {
 
 /// How units are reduced. All options must be the same on every rank.

@@ -3,7 +3,8 @@
 #include <cstdint>
 #include <memory>
 
-#include "gradwire/comm/communicator.h"
+#include "gradwire/base/lent_span.h"
+#include "gradwire/base/types.h"
 #include "gradwire/pipeline/pipeline_schedule.h"
 
 namespace gradwire::pipeline {
@@ -46,10 +47,5 @@ inline int priority_of(const Message& message) {
 /// training use different ones. Throws Exception(invalid_argument) if the schedule has more
 /// messages than tags.
 int tag_of(const PipelineSchedule& schedule, const Message& message);
-
-/// Sends the messages of `schedule` over a communicator, in which stages have the ranks that the
-/// schedule says. `schedule` must outlive it.
-std::unique_ptr<StageTransfers> communicator_transfers(std::shared_ptr<Communicator> communicator,
-                                                       const PipelineSchedule& schedule);
 
 }  // namespace gradwire::pipeline

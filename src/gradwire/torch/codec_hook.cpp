@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "gradwire/base/refuse.h"
+#include "gradwire/comm/communicator.h"
 #include "gradwire/torch/tensor_span.h"
 
 namespace gradwire {

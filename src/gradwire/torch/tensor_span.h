@@ -5,7 +5,7 @@
 
 #include <torch/torch.h>
 
-#include "gradwire/comm/communicator.h"
+#include "gradwire/base/lent_span.h"
 
 namespace gradwire {
 

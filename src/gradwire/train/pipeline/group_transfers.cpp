@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "gradwire/base/error.h"
+#include "gradwire/pipeline/communicator_transfers.h"
 #include "gradwire/torch/process_group.h"
 #include "gradwire/torch/tensor_span.h"
 #include "gradwire/train/wait_meter.h"
