@@ -28,6 +28,9 @@ struct AutoJob {
   int change_at = 1000;
   std::pair<Duration, Duration> later = {};
 
+  /// Before each step, this many are abandoned, which take long.
+  int abandoned = 0;
+
   std::vector<std::vector<bool>> coded;  ///< By rank, step.
   std::vector<std::string> described;
 
@@ -50,6 +53,12 @@ struct AutoJob {
       const auto exchange = exchange::make_exchange(shared(c), shapes, own);
       Started started(*exchange);
       for (int step = 0; step < steps; ++step) {
+        for (int dropped = 0; dropped < abandoned; ++dropped) {
+          Gradients gradients = draw_gradients(shapes, rank, 0);
+          average_step(*exchange, gradients, 0);
+          clock->time += std::chrono::seconds(7);
+          exchange->end_step(exchange::StepOutcome::abandoned);
+        }
         c.barrier().wait();
         Gradients gradients = draw_gradients(shapes, rank, static_cast<std::uint64_t>(step));
         const std::size_t sent = c.payload_bytes_sent();
@@ -59,6 +68,7 @@ struct AutoJob {
         coded[r].push_back(c.payload_bytes_sent() - sent < 40'000);
         clock->time += duration(r, step, coded[r].back());
         exchange->end_pass();
+        exchange->end_step(exchange::StepOutcome::committed);
       }
       described[r] = exchange->describe();
     });
@@ -121,6 +131,18 @@ TEST(AutoExchange, BeginsItsTrialAfterTheWarmUp) {
   const std::vector<bool> warm(job.coded[0].begin(), job.coded[0].begin() + 4);
   EXPECT_EQ(warm, std::vector<bool>(4, false));
   EXPECT_TRUE(job.coded[0][11]);
+}
+
+TEST(AutoExchange, AbandonedStepsDoNotCountInATrial) {
+  AutoJob job{
+      .durations{{milliseconds(100), milliseconds(80)}, {milliseconds(100), milliseconds(81)}},
+      .options{.codec = "auto:int8", .can_abandon = true, .trial_steps = 3}};
+  job.run(12);
+  const auto expected = job.coded;
+  job.abandoned = 1;
+  job.run(12);
+  EXPECT_EQ(job.coded, expected);
+  EXPECT_THAT(job.described[0], HasSubstr("auto: int8 (a step takes"));
 }
 
 TEST(AutoTrial, OneSlowStepDecidesNothing) {

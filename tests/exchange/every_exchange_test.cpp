@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "gradwire/base/random.h"
 #include "gradwire/codec/catalogue.h"
 #include "tests/support/exchanging.h"
 
@@ -57,6 +58,46 @@ TEST_P(EveryExchange, ARunIsRepeatedBitForBit) {
   for (std::size_t b = 0; b < shapes.size(); ++b) {
     EXPECT_TRUE(same_bits(first[0][2][b], second[0][2][b])) << b;
   }
+}
+
+TEST_P(EveryExchange, AbandonedStepsLeaveNoTrace) {
+  const auto shapes = shapes_of({100, 130'000, 7000});
+  auto options = this->options();
+  options.can_abandon = true;
+  options.warmup_steps = 2;
+  LocalJob job(3);
+  const History expected = average_steps(job, shapes, options, 6);
+  const auto errors = job.run([&](Rank rank, Communicator& c) {
+    const auto exchange = exchange::make_exchange(shared(c), shapes, options);
+    Random random(5);  // All ranks abandon the same steps.
+    for (std::uint64_t step = 0; step < 6; ++step) {
+      for (std::uint64_t attempt = random.below(3); attempt > 0; --attempt) {
+        Gradients dropped = draw_gradients(shapes, rank, 100 * attempt + step);
+        for (std::uint64_t pass = 0; pass < attempt; ++pass) average_step(*exchange, dropped, pass);
+        exchange->end_step(exchange::StepOutcome::abandoned);
+      }
+      Gradients gradients = draw_gradients(shapes, rank, step);
+      average_step(*exchange, gradients, step);
+      exchange->end_step(exchange::StepOutcome::committed);
+      for (std::size_t b = 0; b < shapes.size(); ++b)
+        ASSERT_TRUE(same_bits(gradients[b], expected[0][step][b])) << step << ", bucket " << b;
+    }
+  });
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+}
+
+TEST_P(EveryExchange, AStepIsAbandonedOnlyIfItsStateWasKept) {
+  LocalJob job(2);
+  const auto errors = job.run([&](Rank, Communicator& c) {
+    const auto exchange = exchange::make_exchange(shared(c), shapes_of({1000}), options());
+    exchange->end_step(exchange::StepOutcome::committed);
+    if (exchange->traits().has_state) {
+      EXPECT_THROW(exchange->end_step(exchange::StepOutcome::abandoned), Exception);
+    } else {
+      exchange->end_step(exchange::StepOutcome::abandoned);
+    }
+  });
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
 /// Constant gradients over many steps: delivered values and residuals sum to them, and delivered

@@ -140,6 +140,55 @@ TEST(StepEngine, WaitsForAPassBeforeTheNextIfTheExchangeHasState) {
   EXPECT_EQ(bench.network.passes, 1);
 }
 
+using Outcomes = std::vector<std::pair<exchange::StepOutcome, int>>;
+constexpr auto kCommitted = exchange::StepOutcome::committed;
+constexpr auto kAbandoned = exchange::StepOutcome::abandoned;
+
+TEST(StepEngine, TellsTheExchangeOfAStepOnceItsMeansHaveArrived) {
+  for (const int stage : {0, 1, 2, 3}) {
+    Bench bench({.stage = stage}, {.has_state = true});
+    for (int pass = 0; pass < 2; ++pass) {  // Accumulates.
+      bench.forward();
+      bench.backward();
+    }
+    bench.engine.begin_step();
+    EXPECT_EQ(bench.network.steps, Outcomes{}) << stage;
+    bench.forward();
+    EXPECT_EQ(bench.network.steps, (Outcomes{{kCommitted, 2}})) << stage;
+  }
+}
+
+TEST(StepEngine, AStepInBackwardIsCommittedAfterThePass) {
+  Bench bench({.stage = 1}, {.has_state = true});
+  bench.forward();
+  bench.engine.begin_pass();
+  bench.engine.begin_step();
+  for (const std::size_t unit : {0u, 1u, 2u}) bench.engine.gradient_ready(unit);
+  bench.alarm.await(Time(milliseconds(50)));
+  bench.engine.poll();
+  EXPECT_EQ(bench.network.steps, Outcomes{});
+  bench.engine.end_pass();
+  bench.engine.finish();
+  EXPECT_EQ(bench.network.steps, (Outcomes{{kCommitted, 1}}));
+}
+
+TEST(StepEngine, AnAbandonedStepStepsNothing) {
+  for (const int stage : {0, 1, 2, 3}) {
+    Bench bench({.stage = stage}, {.has_state = true});
+    bench.forward();
+    bench.backward();
+    bench.engine.abandon_step();
+    EXPECT_EQ(bench.network.steps, (Outcomes{{kAbandoned, 1}})) << stage;
+    EXPECT_FALSE(bench.engine.is_pending());
+    for (const std::string& entry : bench.taken()) EXPECT_FALSE(entry.starts_with("step")) << entry;
+    bench.forward();
+    bench.backward();
+    bench.engine.begin_step();
+    bench.engine.finish();
+    EXPECT_EQ(bench.network.steps, (Outcomes{{kAbandoned, 1}, {kCommitted, 2}})) << stage;
+  }
+}
+
 TEST(StepEngine, AUnitIsReducedAgainOnlyAfterItsReductionOfThePassBefore) {
   Bench bench({.stage = 2});
   bench.backward();

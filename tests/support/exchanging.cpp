@@ -125,27 +125,14 @@ double relative_error(const std::vector<double>& a, const std::vector<double>& b
   return std::sqrt(difference / square);
 }
 
-StateCopy::StateCopy(exchange::Exchange& exchange) {
-  for (const exchange::Exchange::State& state : exchange.state()) {
-    const std::size_t bytes = state.data.count * size_of(state.data.type);
-    Entry entry{state.name, state.data.type, state.data.count, std::vector<std::byte>(bytes)};
-    std::memcpy(entry.bytes.data(), state.data.data, bytes);
-    entries_.push_back(std::move(entry));
-  }
-}
-
-std::vector<exchange::Exchange::SavedState> StateCopy::saved() const {
-  std::vector<exchange::Exchange::SavedState> all;
-  for (const Entry& e : entries_) all.push_back({e.name, {e.bytes.data(), e.count, e.type}});
-  return all;
-}
-
 std::vector<float> StateCopy::values(const std::string& name) const {
-  const auto at = std::ranges::find(entries_, name, &Entry::name);
-  if (at == entries_.end()) return {};
-  std::vector<float> values(at->count);
-  std::memcpy(values.data(), at->bytes.data(), at->bytes.size());
-  return values;
+  for (const auto& state : saved()) {
+    if (state.name != name) continue;
+    std::vector<float> values(state.data.count);
+    std::memcpy(values.data(), state.data.data, values.size() * sizeof(float));
+    return values;
+  }
+  return {};
 }
 
 std::vector<std::string> all_codecs() {

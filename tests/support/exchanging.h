@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "gradwire/exchange/exchange_state.h"
 #include "gradwire/exchange/make_exchange.h"
 #include "tests/support/local_job.h"
 
@@ -66,21 +67,10 @@ std::vector<std::vector<double>> true_mean(const std::vector<exchange::UnitShape
 double relative_error(const std::vector<double>& a, const std::vector<double>& b);
 
 /// A copy of live state.
-class StateCopy {
- public:
-  explicit StateCopy(exchange::Exchange& exchange);
-  std::vector<exchange::Exchange::SavedState> saved() const;
+struct StateCopy : exchange::ExchangeStateCopy {
+  explicit StateCopy(exchange::Exchange& exchange) : ExchangeStateCopy(exchange.state()) {}
   /// Returns the float32 values under a name; empty if there are none.
   std::vector<float> values(const std::string& name) const;
-
- private:
-  struct Entry {
-    std::string name;
-    DataType type;
-    std::size_t count;
-    std::vector<std::byte> bytes;
-  };
-  std::vector<Entry> entries_;
 };
 
 /// All codecs, as users write them, with their names in tests.

@@ -61,6 +61,10 @@ void IdealExchange::end_pass() {
   ++passes;
 }
 
+void IdealExchange::end_step(exchange::StepOutcome outcome) {
+  steps.emplace_back(outcome, passes);
+}
+
 bool IdealExchange::done(Key key) {
   advance();
   return in_flight_.at(key).left <= 0 || is_forgotten(key);

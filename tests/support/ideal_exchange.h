@@ -48,6 +48,7 @@ class IdealExchange final : public exchange::Exchange {
                                                      LentSpan data, int priority) override;
   exchange::ExchangeTraits traits() const override { return traits_; }
   void end_pass() override;
+  void end_step(exchange::StepOutcome outcome) override;
   std::string describe() const override { return "ideal"; }
 
   /// Gathers of this unit are reported as complete at once, although no data arrived.
@@ -56,6 +57,8 @@ class IdealExchange final : public exchange::Exchange {
   std::vector<StartedOperation> started;
   double sent = 0;  ///< Bytes, by this rank.
   int passes = 0;   ///< Number of end_pass() calls.
+  /// By end_step() call: its outcome, and the passes before.
+  std::vector<std::pair<exchange::StepOutcome, int>> steps;
 
  private:
   using Key = std::pair<char, std::size_t>;

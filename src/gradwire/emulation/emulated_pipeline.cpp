@@ -196,7 +196,8 @@ PipelineFigures measure_pipeline(const std::shared_ptr<Communicator>& communicat
   const int steps = options.warmup + options.steps;
   EmulatedStages stages(schedule, costs, options.message_bytes, steps, alarm, options.replicas,
                         options.prioritizes);
-  const auto transfers = pipeline::communicator_transfers(communicator, schedule, options.prioritizes);
+  const auto transfers =
+      pipeline::communicator_transfers(communicator, schedule, options.prioritizes);
   pipeline::PipelineRunner runner(schedule, communicator->rank(), stages, *transfers);
   communicator->barrier().wait();
   std::vector<double> durations;

@@ -43,13 +43,25 @@ class AutoExchange final : public ExchangeDecorator {
         codec_(std::move(codec)),
         options_(options),
         clock_(options.clock ? options.clock : std::make_shared<SteadyClock>()),
-        steps_until_trial_(options.warmup_steps) {}
+        current_{.steps_until_trial = options.warmup_steps},
+        committed_(current_) {}
 
   void end_pass() override;
+  void end_step(StepOutcome outcome) override;
   std::string describe() const override;
 
  private:
+  /// Whether steps are coded, and the trial that decides it.
+  struct Decision {
+    int steps_until_trial = 0;
+    std::optional<AutoTrial> trial;  ///< Running trial, if any.
+    AutoTrial::Result seconds;       ///< Result of the last trial; means over ranks.
+    bool decided = false;
+    bool coded = false;
+  };
+
   void decide();
+  void use_next();
 
   std::shared_ptr<Communicator> communicator_;
   const int lane_ = communicator_->reserve_lanes(1);
@@ -57,46 +69,58 @@ class AutoExchange final : public ExchangeDecorator {
   ExchangeOptions options_;
   std::shared_ptr<const Clock> clock_;
 
-  int steps_until_trial_;
-  std::optional<AutoTrial> trial_;  ///< Running trial, if any.
-  std::optional<Time> last_end_;    ///< End of the last step.
-  AutoTrial::Result seconds_;       ///< Result of the last trial; means over ranks.
-  bool decided_ = false;
-  bool coded_ = false;
+  Decision current_;
+  Decision committed_;            ///< After the last committed step.
+  std::optional<Time> last_end_;  ///< End of the last step.
 };
 
 void AutoExchange::end_pass() {
   ExchangeDecorator::end_pass();
   const Time now = clock_->now();
-  if (trial_) {
-    trial_->add(now - last_end_.value_or(now));
-    if (trial_->complete()) decide();
-  } else if (steps_until_trial_-- <= 0) {
-    trial_.emplace(options_.trial_steps);
+  if (current_.trial) {
+    current_.trial->add(now - last_end_.value_or(now));
+    if (current_.trial->complete()) decide();
+  } else if (current_.steps_until_trial-- <= 0) {
+    current_.trial.emplace(options_.trial_steps);
   }
-  static_cast<CompressedExchange&>(inner()).use_codec(trial_ ? trial_->next_is_coded()
-                                                             : coded_ || !decided_);
+  use_next();
   last_end_ = clock_->now();
 }
 
+void AutoExchange::use_next() {
+  static_cast<CompressedExchange&>(inner()).use_codec(
+      current_.trial ? current_.trial->next_is_coded() : current_.coded || !current_.decided);
+}
+
+void AutoExchange::end_step(StepOutcome outcome) {
+  ExchangeDecorator::end_step(outcome);
+  if (outcome == StepOutcome::committed) {
+    committed_ = current_;
+  } else {
+    current_ = committed_;
+    use_next();
+    last_end_ = clock_->now();
+  }
+}
+
 void AutoExchange::decide() {
-  const AutoTrial::Result mine = trial_->result();
+  const AutoTrial::Result mine = current_.trial->result();
   std::array<double, 2> sums{mine.plain, mine.coded};
   communicator_
       ->all_reduce({sums.data(), sums.size(), DataType::float64, nullptr}, ReduceOp::mean,
                    {.lane = lane_, .timeout = options_.timeout})
       .wait();
-  seconds_ = {sums[0], sums[1]};
-  coded_ = seconds_.coded < kWorthwhile * seconds_.plain;
-  decided_ = true;
-  trial_.reset();
-  steps_until_trial_ = options_.steps_between_trials;
+  current_ = {.steps_until_trial = options_.steps_between_trials,
+              .seconds = {sums[0], sums[1]},
+              .decided = true,
+              .coded = sums[1] < kWorthwhile * sums[0]};
 }
 
 std::string AutoExchange::describe() const {
-  if (!decided_) return fmt::format("auto: trying whether {} makes steps shorter", codec_);
+  if (!current_.decided) return fmt::format("auto: trying whether {} makes steps shorter", codec_);
   return fmt::format("auto: {} (a step takes {:.4g} ms with {} and {:.4g} ms without)",
-                     coded_ ? codec_ : "none", 1e3 * seconds_.coded, codec_, 1e3 * seconds_.plain);
+                     current_.coded ? codec_ : "none", 1e3 * current_.seconds.coded, codec_,
+                     1e3 * current_.seconds.plain);
 }
 
 }  // namespace

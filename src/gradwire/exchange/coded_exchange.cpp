@@ -27,10 +27,10 @@ class CodedExchange final : public CompressedExchange {
 
   void end_pass() override;
   std::vector<State> state() override;
-  void load_state(const std::vector<SavedState>& saved) override;
   std::string describe() const override;
 
  protected:
+  void restore(const std::vector<SavedState>& saved) override;
   bool is_ready() const override { return codecs_.has_value(); }
   std::size_t pieces_of(std::size_t unit) const override { return pieces_[unit].size(); }
   void begin_coded(std::size_t unit) override;
@@ -161,7 +161,7 @@ std::vector<Exchange::State> CodedExchange::state() {
   return all;
 }
 
-void CodedExchange::load_state(const std::vector<SavedState>& saved) {
+void CodedExchange::restore(const std::vector<SavedState>& saved) {
   std::vector<State> live = state();
   live.pop_back();  // The layout is not restored.
   const char* dropped = options().sharded ? "" : ".mean";

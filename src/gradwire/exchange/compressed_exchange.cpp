@@ -74,6 +74,24 @@ void CompressedExchange::require_kind(bool sharded, std::size_t unit) const {
       unit, options_.sharded ? "reduce-scatters" : "all-reduces");
 }
 
+/// The first step starts from the state before it.
+void CompressedExchange::keep_state() {
+  if (options_.can_abandon) committed_.emplace(state());
+}
+
+void CompressedExchange::end_step(StepOutcome outcome) {
+  if (outcome == StepOutcome::committed) return keep_state();
+  if (!options_.can_abandon) {
+    refuse("a step with codec {} is abandoned; set ExchangeOptions::can_abandon", options_.codec);
+  }
+  if (committed_) restore(committed_->saved());
+}
+
+void CompressedExchange::load_state(const std::vector<SavedState>& saved) {
+  restore(saved);
+  keep_state();
+}
+
 void CompressedExchange::add_residuals(std::size_t unit, const LentSpan& data) {
   if (pieces_of(unit) == 0) return;
   apply_residuals(unit, std::span(static_cast<float*>(data.data), data.count));
@@ -83,6 +101,7 @@ std::unique_ptr<UnitTransfer> CompressedExchange::all_reduce(std::size_t unit, L
                                                              int priority) {
   check_unit(units_, unit, data);
   require_kind(/*sharded=*/false, unit);
+  if (!committed_) keep_state();
   if (is_coded(unit)) return start_coded(unit, std::move(data), {}, priority);
   add_residuals(unit, data);
   return plain_->all_reduce(unit, std::move(data), priority);
@@ -93,6 +112,7 @@ std::unique_ptr<UnitTransfer> CompressedExchange::reduce_scatter(std::size_t uni
   check_unit(units_, unit, data);
   check_shards("reduction", unit, data.count, shard.count, communicator_->size());
   require_kind(/*sharded=*/true, unit);
+  if (!committed_) keep_state();
   if (is_coded(unit)) return start_coded(unit, std::move(data), std::move(shard), priority);
   add_residuals(unit, data);
   return plain_->reduce_scatter(unit, std::move(data), std::move(shard), priority);

@@ -4,12 +4,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "gradwire/comm/communicator.h"
 #include "gradwire/exchange/codec_worker.h"
 #include "gradwire/exchange/exchange.h"
+#include "gradwire/exchange/exchange_state.h"
 #include "gradwire/exchange/make_exchange.h"
 #include "gradwire/exchange/unit_tracker.h"
 
@@ -30,6 +32,8 @@ class CompressedExchange : public Exchange {
                                            int priority) final;
   ExchangeTraits traits() const final;
   void end_pass() override { ++step_; }
+  void end_step(StepOutcome outcome) final;
+  void load_state(const std::vector<SavedState>& saved) final;
 
   /// Switches the codec on or off, from the next reduction on. While it is off, the error-feedback
   /// residual is added to the gradients. Called between passes, on all ranks alike.
@@ -56,6 +60,8 @@ class CompressedExchange : public Exchange {
   virtual void begin_coded(std::size_t unit) = 0;
   /// Adds the error-feedback residual to gradients that are about to be sent uncompressed.
   virtual void apply_residuals(std::size_t unit, std::span<float> gradients) = 0;
+  /// load_state(), without the copy of the last committed step.
+  virtual void restore(const std::vector<SavedState>& saved) = 0;
 
   /// Queues `task` for the worker; it is skipped after a failure. An exception from it fails the
   /// exchange and aborts the communicator.
@@ -84,6 +90,7 @@ class CompressedExchange : public Exchange {
 
   bool is_coded(std::size_t unit) const;
   void require_kind(bool sharded, std::size_t unit) const;
+  void keep_state();
   void add_residuals(std::size_t unit, const LentSpan& data);
   std::unique_ptr<UnitTransfer> start_coded(std::size_t unit, LentSpan data, LentSpan shard,
                                             int priority);
@@ -96,6 +103,8 @@ class CompressedExchange : public Exchange {
   int first_lane_ = 0;
   bool coded_ = true;
   std::int64_t step_ = 0;  ///< Number of end_pass() calls.
+  /// Of the last committed step; kept if steps may be abandoned.
+  std::optional<ExchangeStateCopy> committed_;
   std::vector<Coded> in_flight_;
   std::shared_ptr<UnitTracker> tracker_;  ///< Shared with operations, which may end later.
   std::unique_ptr<CodecWorker> worker_;

@@ -65,6 +65,12 @@ struct ExchangeTraits {
   bool has_state = false;
 };
 
+/// What becomes of the means of a step.
+enum class StepOutcome : std::uint8_t {
+  committed,  ///< The optimizer steps with them.
+  abandoned,  ///< They are dropped; the step may be computed again.
+};
+
 /// Exchanges units between ranks, several at a time: all_reduce for replicated gradients,
 /// reduce_scatter and all_gather for sharded ones (ZeRO: Rajbhandari et al., arXiv:1910.02054,
 /// section 7). A sharded unit has P parts of the same size; part r belongs to rank r. Results of
@@ -95,6 +101,12 @@ class Exchange {
 
   /// Ends a pass: all reductions of a backward, after they have been waited for.
   virtual void end_pass() {}
+
+  /// Ends a step: all passes since the last one, which have ended. After an abandoned step the state
+  /// is that of the last committed one, so that a repeated step has the same bits. The same outcome
+  /// on all ranks. Throws Exception(invalid_argument) if a step with state is abandoned without
+  /// ExchangeOptions::can_abandon.
+  virtual void end_step(StepOutcome /*outcome*/) {}
 
   /// The states that a checkpoint must hold for a resumed run to be bitwise identical: the
   /// error-feedback residuals, by name ("PARAMETER.sent", "PARAMETER.mean", "codec.step"), as spans
@@ -134,6 +146,7 @@ class ExchangeDecorator : public Exchange {
   }
   ExchangeTraits traits() const override { return exchange_->traits(); }
   void end_pass() override { exchange_->end_pass(); }
+  void end_step(StepOutcome outcome) override { exchange_->end_step(outcome); }
   std::vector<State> state() override { return exchange_->state(); }
   void load_state(const std::vector<SavedState>& saved) override { exchange_->load_state(saved); }
   std::string describe() const override { return exchange_->describe(); }

@@ -52,6 +52,21 @@ void load_exchange_state(const std::vector<Exchange::State>& live,
   }
 }
 
+ExchangeStateCopy::ExchangeStateCopy(const std::vector<Exchange::State>& live) {
+  for (const Exchange::State& state : live) {
+    const auto* begin = static_cast<const std::byte*>(state.data.data);
+    entries_.push_back(
+        {state.name, state.data.type, state.data.count, {begin, begin + bytes_of(state.data)}});
+  }
+}
+
+std::vector<Exchange::SavedState> ExchangeStateCopy::saved() const {
+  std::vector<Exchange::SavedState> all;
+  for (const Entry& entry : entries_)
+    all.push_back({entry.name, {entry.bytes.data(), entry.count, entry.type}});
+  return all;
+}
+
 std::vector<Exchange::SavedState> without_other_layouts(std::vector<Exchange::SavedState> saved,
                                                         const LentSpan& layout,
                                                         std::string_view ending) {

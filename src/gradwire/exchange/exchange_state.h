@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,5 +21,23 @@ void load_exchange_state(const std::vector<Exchange::State>& live,
 std::vector<Exchange::SavedState> without_other_layouts(std::vector<Exchange::SavedState> saved,
                                                         const LentSpan& layout,
                                                         std::string_view ending);
+
+/// A copy of an exchange's state.
+class ExchangeStateCopy {
+ public:
+  explicit ExchangeStateCopy(const std::vector<Exchange::State>& live);
+
+  /// Refers to the copy's memory.
+  std::vector<Exchange::SavedState> saved() const;
+
+ private:
+  struct Entry {
+    std::string name;
+    DataType type;
+    std::size_t count;
+    std::vector<std::byte> bytes;
+  };
+  std::vector<Entry> entries_;
+};
 
 }  // namespace gradwire::exchange

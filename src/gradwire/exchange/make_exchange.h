@@ -35,6 +35,9 @@ struct ExchangeOptions {
   /// True if gradients are reduce-scattered, false if they are all-reduced: with a codec, an
   /// exchange is for one of them. Sharding requires an element-wise codec or none, without `auto`.
   bool sharded = false;
+  /// Steps may be abandoned (Exchange::end_step()): keeps a copy of the state of the last committed
+  /// step, as large as all residuals.
+  bool can_abandon = false;
   /// `auto` measures `trial_steps` steps each way, and repeats that every `steps_between_trials`
   /// steps.
   int trial_steps = 3;

@@ -37,15 +37,15 @@ class PowerSgdExchange final : public CompressedExchange {
     all.push_back({"codec.step", {&step(), 1, DataType::int64, nullptr}});
     return all;
   }
-  void load_state(const std::vector<SavedState>& saved) override {
-    load_exchange_state(state(), saved);
-  }
   std::string describe() const override {
     return fmt::format("power_sgd: matrices are sent as two factors of {} column{}", rank_,
                        rank_ == 1 ? "" : "s");
   }
 
  protected:
+  void restore(const std::vector<SavedState>& saved) override {
+    load_exchange_state(state(), saved);
+  }
   bool is_ready() const override { return step() >= options().warmup_steps; }
   std::size_t pieces_of(std::size_t unit) const override {
     return low_rank_[unit].has_matrices() ? 1 : 0;

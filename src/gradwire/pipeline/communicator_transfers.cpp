@@ -22,8 +22,8 @@ class CommunicatorTransfers final : public StageTransfers {
       : communicator_(std::move(communicator)), schedule_(schedule), prioritizes_(prioritizes) {}
 
   std::unique_ptr<Transfer> send(const Message& message, Rank to, LentConstSpan data) override {
-    return std::make_unique<CommunicatorTransfer>(communicator_->send(
-        std::move(data), to, tag_of(schedule_, message), options_of(message)));
+    return std::make_unique<CommunicatorTransfer>(
+        communicator_->send(std::move(data), to, tag_of(schedule_, message), options_of(message)));
   }
   std::unique_ptr<Transfer> receive(const Message& message, Rank from, LentSpan data) override {
     return std::make_unique<CommunicatorTransfer>(communicator_->recv(

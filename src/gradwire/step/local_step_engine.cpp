@@ -49,6 +49,7 @@ void LocalStepEngine::begin(const std::vector<std::size_t>& fragments) {
 
 void LocalStepEngine::apply(const std::vector<std::size_t>& fragments) {
   reductions_.settle_all();
+  reductions_.commit();
   for (const std::size_t unit : units_of(fragments)) host_.step(unit);
 }
 

@@ -75,7 +75,20 @@ void Reductions::end_pass() {
 }
 
 void Reductions::report_end() {
-  if (in_flight_.empty() && std::exchange(pass_ends_, false)) exchange_.end_pass();
+  if (!in_flight_.empty()) return;
+  if (std::exchange(pass_ends_, false)) exchange_.end_pass();
+  if (in_pass_ || !std::exchange(commits_, false)) return;
+  exchange_.end_step(exchange::StepOutcome::committed);
+}
+
+void Reductions::commit() {
+  commits_ = true;
+  report_end();
+}
+
+void Reductions::abandon() {
+  settle_all();
+  exchange_.end_step(exchange::StepOutcome::abandoned);
 }
 
 void Reductions::settle(std::size_t unit) {

@@ -33,6 +33,12 @@ class Reductions {
   /// Closes the pass: all units must be complete.
   void end_pass();
 
+  /// The optimizer steps with the means of all passes since the last step: tells the exchange once
+  /// they have arrived.
+  void commit();
+  /// Waits for all means, which are dropped.
+  void abandon();
+
   bool in_pass() const { return in_pass_; }
   std::size_t missing(std::size_t unit) const { return missing_[unit]; }
   /// Returns true if the unit's reduction has started in the open pass, or in the last one.
@@ -60,6 +66,7 @@ class Reductions {
   const Clock& clock_;
   bool in_pass_ = false;
   bool pass_ends_ = false;  ///< All of a pass has started, and its end is not yet reported.
+  bool commits_ = false;    ///< commit() is not yet reported.
   std::vector<std::size_t> order_;
   std::size_t next_ = 0;  ///< Index in order_ of the next unit to launch.
   std::vector<std::size_t> missing_;

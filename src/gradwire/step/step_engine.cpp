@@ -160,7 +160,13 @@ void StepEngine::begin_step() {
   finish_step();
   stepping_ = true;
   due_.assign(units_.size(), true);
+  reductions_.commit();
   if (!reductions_.in_pass()) start_step();
+}
+
+void StepEngine::abandon_step() {
+  finish_step();
+  reductions_.abandon();
 }
 
 void StepEngine::start_step() {

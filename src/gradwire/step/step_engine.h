@@ -61,6 +61,9 @@ class StepEngine {
   /// end_pass(): each unit then steps as soon as its mean arrives, in poll(), and the rest after
   /// the pass.
   void begin_step();
+  /// Drops the means of all passes since the last step, in place of begin_step(). The exchange's
+  /// state is again that of the last step, which completes first. Called after end_pass().
+  void abandon_step();
   /// Steps the units whose means have arrived, and starts the gathers that are ready. Never blocks.
   void poll();
   /// Returns true if poll() has something to look for.
