@@ -33,16 +33,18 @@ std::unique_ptr<exchange::Exchange> torch_exchange(std::string_view who, const P
 
 namespace {
 
-/// Returns true if the backend has the operation. Backends refuse operations that they lack before
-/// they communicate, on all ranks alike.
+/// Returns true if the backend has the operation. Backends refuse a call of one that they lack, on
+/// all ranks alike. Throws if the operation starts and fails.
 template <class Operation>
 bool has(const Operation& operation) {
+  c10::intrusive_ptr<c10d::Work> work;
   try {
-    operation()->wait();
-    return true;
+    work = operation();
   } catch (const std::exception&) {
     return false;
   }
+  work->wait();
+  return true;
 }
 
 bool overlap(const torch::Tensor& part, const torch::Tensor& whole) {
