@@ -4,8 +4,9 @@
     dist.init_process_group("gradwire")        # everything else unchanged
 
 Importing the package registers the backend "gradwire" with torch.distributed, for CPU tensors and
-for tensors of an accelerator if PyTorch has one. DistributedDataParallel over it uses buckets of
-5 MiB unless their size is given (`gradwire.buckets`). `gradwire.Options` are the pg_options of
+for tensors of an accelerator if PyTorch has one; programs that use other backends run as without
+it. DistributedDataParallel over it uses buckets of 5 MiB unless their size is given
+(`gradwire.buckets`). `gradwire.Options` are the pg_options of
 init_process_group and new_group; `gradwire.hooks` compresses gradients; `gradwire.pipeline` makes
 schedules for pipelines; `gradwire.checkpoint` and `gradwire.models` load what `gradwire train`
 saved; `gradwire.plan` and `gradwire.probe` run the program's commands; `gradwire.trace` traces
@@ -24,10 +25,8 @@ from gradwire.buckets import choose_buckets  # noqa: E402
 from gradwire.tools import plan, probe  # noqa: E402
 from gradwire.tracing import trace  # noqa: E402
 
-register()
+register(choose_buckets, take_monitored_barrier)
 rendezvous.register()
-choose_buckets()
-take_monitored_barrier()
 
 __all__ = ["Options", "__version__", "backend_of", "hooks", "pipeline", "plan", "probe", "tools",
            "trace"]

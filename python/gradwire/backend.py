@@ -3,6 +3,7 @@
 import atexit
 import sys
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -40,9 +41,15 @@ def Options(**given: Any) -> _core.Options:  # noqa: N802: named as the class of
     return options
 
 
-def register() -> None:
-    """Registers the backend with torch.distributed. Importing gradwire calls it. Raises
-    RuntimeError if PyTorch would never use it."""
+_adaptations: tuple[Callable[[], None], ...] = ()
+
+
+def register(*adaptations: Callable[[], None]) -> None:
+    """Registers the backend with torch.distributed. Importing gradwire calls it. `adaptations` of
+    torch.distributed to gradwire run when a group is created: programs that use other backends get
+    PyTorch unchanged. Raises RuntimeError if PyTorch would never use the backend."""
+    global _adaptations
+    _adaptations = adaptations
     _refuse_torchcomms()
     devices = ["cpu"]
     accelerator = torch.accelerator.current_accelerator()
@@ -128,6 +135,8 @@ def _create(group: Any, options: _core.Options | None) -> _core.GradwireBackend:
                            "because its jobs are not elastic: let torchrun restart the ranks")
     if _was_loaded and not dist.is_initialized():
         _refuse_open_store(group.store)
+    for adapt in _adaptations:
+        adapt()
     given = options if options is not None else _inherited()
     return _core.create(group, given, first=not dist.is_initialized())
 

@@ -12,8 +12,8 @@ from gradwire.backend import backend_of
 
 def take_monitored_barrier() -> None:
     """Replaces torch.distributed.monitored_barrier, which supports no backend but gloo. Over
-    gradwire it calls the group's monitored_barrier; other backends are unaffected. Importing
-    gradwire calls it."""
+    gradwire it calls the group's monitored_barrier; other backends are unaffected. The first
+    gradwire group calls it."""
     original = c10d.monitored_barrier
     if hasattr(original, "gradwire_groups"):
         return

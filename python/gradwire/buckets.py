@@ -17,8 +17,8 @@ VARIABLE = "GRADWIRE_DDP_BUCKET_MB"
 
 def choose_buckets() -> None:
     """Makes DistributedDataParallel over gradwire use buckets of 5 MiB, or of
-    GRADWIRE_DDP_BUCKET_MB, unless their size is given. Other backends are unaffected. Importing
-    gradwire calls it."""
+    GRADWIRE_DDP_BUCKET_MB, unless their size is given. Other backends are unaffected. The first
+    gradwire group calls it."""
     original = DistributedDataParallel.__init__
     if hasattr(original, "gradwire_buckets"):
         return

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import textwrap
 import unittest
 import unittest.mock
 import zipfile
@@ -150,6 +151,28 @@ class Release(unittest.TestCase):
                     dist.init_process_group("gradwire", store=store, rank=0, world_size=1)
             dist.init_process_group("gradwire", store=store, rank=0, world_size=1)
             dist.destroy_process_group()
+
+
+class Import(unittest.TestCase):
+    def test_pytorch_is_adapted_when_a_group_is_created(self):
+        code = textwrap.dedent("""
+            import torch.distributed as dist
+            from torch.nn.parallel import DistributedDataParallel
+
+            def functions():
+                return DistributedDataParallel.__init__, dist.monitored_barrier
+
+            before = functions()
+            import gradwire
+            for backend in ("gloo", "gradwire"):
+                assert functions() == before, backend
+                dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+                changed = [a is not b for a, b in zip(before, functions())]
+                assert changed == [backend == "gradwire"] * 2, (backend, changed)
+                dist.destroy_process_group()
+        """)
+        done = run(sys.executable, "-c", code)
+        self.assertEqual(done.returncode, 0, done.stderr)
 
 
 class Program(unittest.TestCase):
