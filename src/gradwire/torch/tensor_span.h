@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include "gradwire/base/lent_span.h"
+#include "gradwire/base/types.h"
 
 namespace gradwire {
 
