@@ -178,23 +178,24 @@ Status after_changed_verdict(Verdict said, const std::function<void(std::string&
   ClientHandshake client(std::move(outer.first), "the server", kShared, kClaims);
   ServerHandshake server(std::move(inner.second), "the client", kShared, 5,
                          [said](const Claims&) { return said; });
-  const auto pass_on = [](net::Socket& from, net::Socket& to, std::size_t size,
-                          const auto& changed) {
+  const auto pass_on = [](net::Socket& from, net::Socket& to, const net::Socket& receiver,
+                          std::size_t size, const auto& changed) {
     std::string bytes(size, '\0');
     EXPECT_TRUE(net::wait_for(from, POLLIN, test::soon_enough()));
     EXPECT_EQ(::recv(from.descriptor(), bytes.data(), size, MSG_WAITALL), ssize_t(size));
     changed(bytes);
     EXPECT_EQ(::send(to.descriptor(), bytes.data(), size, MSG_NOSIGNAL), ssize_t(size));
+    EXPECT_TRUE(net::wait_for(receiver, POLLIN, test::soon_enough()));
   };
   const auto nothing = [](std::string&) {};
   EXPECT_TRUE(client.advance());
-  pass_on(outer.second, inner.first, kHelloSize, nothing);
+  pass_on(outer.second, inner.first, server.socket(), kHelloSize, nothing);
   EXPECT_TRUE(server.advance());
-  pass_on(inner.first, outer.second, kAnswerSize, nothing);
+  pass_on(inner.first, outer.second, client.socket(), kAnswerSize, nothing);
   EXPECT_TRUE(client.advance());
-  pass_on(outer.second, inner.first, kProofSize, nothing);
+  pass_on(outer.second, inner.first, server.socket(), kProofSize, nothing);
   (void)server.advance();
-  pass_on(inner.first, outer.second, kVerdictSize, change);
+  pass_on(inner.first, outer.second, client.socket(), kVerdictSize, change);
   const Status status = client.advance();
   EXPECT_EQ(client.done(), status.has_value());
   return status;
