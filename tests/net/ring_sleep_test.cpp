@@ -3,13 +3,12 @@
 #include <atomic>
 #include <thread>
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include "gradwire/net/shm/neighbors.h"
 #include "tests/net/ring_pair.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/thread_state.h"
 
 namespace gradwire::net {
 namespace {
@@ -89,7 +88,7 @@ class Sleeper {
   /// Waits until the thread sleeps.
   void await_asleep() const {
     const Deadline deadline = soon_enough();
-    while (state() != 'S') {
+    while (test::thread_state(thread_id_) != 'S') {
       ASSERT_FALSE(deadline.passed());
       std::this_thread::yield();
     }
@@ -105,14 +104,6 @@ class Sleeper {
     std::vector<ReadyEvent> events;
     while (std::ranges::none_of(events, &ReadyEvent::readable)) transport.poll(hours(1), events);
     done_ = true;
-  }
-
-  /// The letter of proc(5): R is running, S is sleeping.
-  char state() const {
-    const std::string line =
-        test::content_of(fmt::format("/proc/self/task/{}/stat", thread_id_.load()));
-    const std::size_t end_of_name = line.rfind(')');
-    return end_of_name + 2 < line.size() ? line[end_of_name + 2] : '?';
   }
 
   std::atomic<pid_t> thread_id_ = 0;

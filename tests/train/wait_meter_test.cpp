@@ -3,12 +3,15 @@
 #include <atomic>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "gradwire/train/parallel/rank_functions.h"
+#include "tests/support/thread_state.h"
 #include "tests/train/pipeline_model.h"
 
 /// Waits for another rank, which begins its part when this one waits.
@@ -26,6 +29,7 @@ class SharedTime {
    public:
     explicit OfRank(SharedTime& time) : time_(time) {}
     Time now() const override {
+      time_.reader_ = ::gettid();
       time_.read_ = true;
       time_.read_.notify_all();
       return Time(Duration(time_.now_));
@@ -37,14 +41,16 @@ class SharedTime {
 
   /// From now on, delay() waits for a reading.
   void forget_readings() { read_ = false; }
-  /// Waits until the other rank reads the clock, which is when it begins to wait; then time passes.
+  /// Waits until the other rank has read the clock and sleeps, because it waits; then time passes.
   void delay(Duration duration) {
     read_.wait(false);
+    while (thread_state(reader_) != 'S') std::this_thread::yield();
     now_ += duration.count();
   }
 
  private:
   std::atomic<bool> read_ = false;
+  std::atomic<pid_t> reader_ = 0;
   std::atomic<Duration::rep> now_ = 0;
 };
 
