@@ -6,13 +6,9 @@
 #include <fmt/format.h>
 
 #include "gradwire/base/refuse.h"
+#include "gradwire/base/tags.h"
 
 namespace gradwire {
-namespace {
-
-constexpr int kMaxTag = (1 << 30) - 1;
-
-}  // namespace
 
 void check_rank(Rank rank, int ranks, std::string_view what) {
   if (rank >= 0 && rank < ranks) return;
@@ -40,7 +36,7 @@ Rank check_subgroup(std::span<const Rank> ranks, Rank self, int size) {
 }
 
 void check_tag(int tag) {
-  if (tag < 0 || tag > kMaxTag) refuse("tag {} is not within 0 to {}", tag, kMaxTag);
+  if (tag < 0 || tag > tags::kMax) refuse("tag {} is not within 0 to {}", tag, tags::kMax);
 }
 
 void check_lane(int lane) {

@@ -7,6 +7,7 @@
 
 #include "gradwire/base/clock.h"
 #include "gradwire/base/error.h"
+#include "gradwire/base/priorities.h"
 #include "gradwire/base/statistics.h"
 #include "gradwire/pipeline/communicator_transfers.h"
 #include "gradwire/step/bucket_plan.h"
@@ -95,10 +96,10 @@ void EmulatedReductions::start() {
   constexpr std::size_t kBucket = step::kBucketBytes / sizeof(float);
   for (std::size_t begin = 0; begin < gradients_.size(); begin += kBucket) {
     const std::size_t count = std::min(kBucket, gradients_.size() - begin);
-    const int place = prioritizes_ ? 2 * static_cast<int>(works_.size()) : 0;
+    const int priority = prioritizes_ ? priorities::reduction(works_.size()) : 0;
     works_.push_back(
         group_->all_reduce({gradients_.data() + begin, count, DataType::float32, nullptr},
-                           ReduceOp::sum, {.priority = place}));
+                           ReduceOp::sum, {.priority = priority}));
   }
 }
 

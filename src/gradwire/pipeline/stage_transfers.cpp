@@ -1,21 +1,19 @@
 #include "gradwire/pipeline/stage_transfers.h"
 
 #include "gradwire/base/refuse.h"
+#include "gradwire/base/tags.h"
 
 namespace gradwire::pipeline {
 
 int tag_of(const PipelineSchedule& schedule, const Message& message) {
-  constexpr std::int64_t kTags = 1 << 28;
-  constexpr std::int64_t kTraining = kTags * 2;
-  constexpr std::int64_t kEvaluation = kTags * 3;
   const auto stages = static_cast<std::int64_t>(schedule.stages());
-  if (stages * stages * schedule.micro_batches > kTags) {
+  if (stages * stages * schedule.micro_batches >= tags::kStageMessages) {
     refuse("{} stages and {} micro-batches have more messages than there are tags", stages,
            schedule.micro_batches);
   }
   const std::int64_t pair = message.from * stages + message.to;
   const std::int64_t place = pair * schedule.micro_batches + message.micro_batch;
-  return static_cast<int>((schedule.trains ? kTraining : kEvaluation) + place);
+  return static_cast<int>((schedule.trains ? tags::kTraining : tags::kEvaluation) + place);
 }
 
 }  // namespace gradwire::pipeline

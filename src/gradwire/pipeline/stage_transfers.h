@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "gradwire/base/lent_span.h"
+#include "gradwire/base/priorities.h"
 #include "gradwire/base/types.h"
 #include "gradwire/pipeline/pipeline_schedule.h"
 
@@ -34,17 +35,11 @@ class StageTransfers {
   virtual void barrier() = 0;
 };
 
-/// Priorities of messages between stages, above those of reductions (step/step_host.h): a rank
-/// waits for them sooner. Gradients overtake activations, because they end the life of activations.
-inline constexpr int kActivationPriority = 1 << 24;
-inline constexpr int kGradientPriority = kActivationPriority + 1;
-
 inline int priority_of(const Message& message) {
-  return message.is_gradient() ? kGradientPriority : kActivationPriority;
+  return message.is_gradient() ? priorities::kGradient : priorities::kActivation;
 }
 
-/// Returns the tag of a message between two ranks, in the upper half of the tags; evaluation and
-/// training use different ones. Throws Exception(invalid_argument) if the schedule has more
+/// Returns the tag of a message between two ranks; evaluation and training use different ones. Throws Exception(invalid_argument) if the schedule has more
 /// messages than tags.
 int tag_of(const PipelineSchedule& schedule, const Message& message);
 

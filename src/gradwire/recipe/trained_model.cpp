@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "gradwire/base/tags.h"
 #include "gradwire/recipe/models.h"
 #include "gradwire/recipe/optimizers.h"
 #include "gradwire/train/checkpoint/checkpoint.h"
@@ -244,12 +245,12 @@ class PipelineTraining final : public TrainedModel {
       }
       receive_loss();
       message_ = {torch::zeros({1}, torch::kFloat64)};
-      transfer_ = group_->recv(message_, last, kLossTag);
+      transfer_ = group_->recv(message_, last, tags::kLoss);
       if (!shown_) receive_loss();
     } else if (sends) {
       if (transfer_) transfer_->wait();
       message_ = {torch::full({1}, loss.mean(), torch::kFloat64)};
-      transfer_ = group_->send(message_, 0, kLossTag);
+      transfer_ = group_->send(message_, 0, tags::kLoss);
     }
   }
 
@@ -258,8 +259,6 @@ class PipelineTraining final : public TrainedModel {
     std::exchange(transfer_, nullptr)->wait();
     shown_ = message_[0].item<double>();
   }
-
-  static constexpr int kLossTag = 1;  // A pipeline's own tags are above 2^29.
 
   ProcessGroup world_, group_;
   Pipeline model_;

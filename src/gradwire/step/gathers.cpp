@@ -3,12 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "gradwire/base/priorities.h"
+
 namespace gradwire::step {
-namespace {
-
-constexpr int kFirstPriority = 1 << 24;
-
-}  // namespace
 
 Gathers::Gathers(const StepPolicy& policy, std::size_t units, exchange::Exchange& exchange,
                  StepHost& host, const Clock& clock, Shards shards)
@@ -86,12 +83,9 @@ void Gathers::start(std::size_t unit) {
   states_[unit] = State::gathering;
 }
 
-/// Stage 3: missing parameters stall the computation at once, gradients only later, so gathers have
-/// priority over reductions, and earlier gathers over later ones. Stages 1 and 2: the unit is
-/// needed as soon as its reduction was.
 int Gathers::priority_of(std::size_t unit) {
-  if (policy_.shards_parameters()) return kFirstPriority - started_++ % kFirstPriority;
-  return reduction_priority(policy_, unit) + 1;
+  if (policy_.shards_parameters()) return priorities::gather_for_block(started_++);
+  return policy_.prioritizes ? priorities::gather_after_step(unit) : 1;
 }
 
 void Gathers::finish(std::size_t unit) {

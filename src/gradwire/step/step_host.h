@@ -40,11 +40,6 @@ struct StepPolicy {
   bool gathers() const { return stage > 0 && ranks > 1; }
 };
 
-/// Priority of the reduction that is number `place` of a pass.
-inline int reduction_priority(const StepPolicy& policy, std::size_t place) {
-  return policy.prioritizes ? 2 * static_cast<int>(place) : 0;
-}
-
 /// Memory and arithmetic of a step: what the engine asks of the owner of the tensors. Calls come
 /// from within the engine's own calls, on their thread.
 class StepHost {

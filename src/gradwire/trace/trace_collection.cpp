@@ -8,11 +8,10 @@
 #include <fmt/format.h>
 
 #include "gradwire/base/error.h"
+#include "gradwire/base/tags.h"
 
 namespace gradwire {
 namespace {
-
-constexpr int kTag = (1 << 30) - 1;  // Far from the tags of users, which count from 0.
 
 class CommunicatorPeers final : public TracePeers {
  public:
@@ -23,10 +22,10 @@ class CommunicatorPeers final : public TracePeers {
   int size() const override { return communicator_->size(); }
 
   void send(ConstBytes bytes, Rank to) override {
-    communicator_->send({bytes.data(), bytes.size(), DataType::uint8}, to, kTag).wait();
+    communicator_->send({bytes.data(), bytes.size(), DataType::uint8}, to, tags::kTrace).wait();
   }
   void recv(Bytes bytes, Rank from) override {
-    communicator_->recv({bytes.data(), bytes.size(), DataType::uint8}, from, kTag).wait();
+    communicator_->recv({bytes.data(), bytes.size(), DataType::uint8}, from, tags::kTrace).wait();
   }
 
  private:

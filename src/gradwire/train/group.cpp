@@ -8,14 +8,13 @@
 #include <torch/torch.h>
 
 #include "gradwire/base/error.h"
+#include "gradwire/base/tags.h"
 #include "gradwire/torch/process_group.h"
 #include "gradwire/torch/releases.h"
 #include "gradwire/train/wait_meter.h"
 
 namespace gradwire {
 namespace {
-
-constexpr int kTag = (1 << 15) - 1;  // MPI guarantees no larger tags.
 
 std::vector<torch::Tensor> message_of(std::size_t bytes) {
   return {torch::empty({static_cast<std::int64_t>(bytes)}, torch::kByte)};
@@ -31,12 +30,12 @@ class GroupPeers final : public TracePeers {
   void send(ConstBytes bytes, Rank to) override {
     auto message = message_of(bytes.size());
     std::memcpy(message[0].data_ptr(), bytes.data(), bytes.size());
-    group_->send(message, to, kTag)->wait();
+    group_->send(message, to, tags::kTraceOfGroup)->wait();
   }
 
   void recv(Bytes bytes, Rank from) override {
     auto message = message_of(bytes.size());
-    group_->recv(message, from, kTag)->wait();
+    group_->recv(message, from, tags::kTraceOfGroup)->wait();
     std::memcpy(bytes.data(), message[0].data_ptr(), bytes.size());
   }
 

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "gradwire/base/priorities.h"
 #include "gradwire/base/refuse.h"
 #include "gradwire/train/data_parallel/autograd_graph.h"
 #include "gradwire/train/exchange/torch_exchange.h"
@@ -194,7 +195,7 @@ void ReplicatedStep::start_usage() {
   global_usage_.copy_(usage_);
   const std::size_t index = layout_.buckets.size();
   usage_transfer_ = exchange_->all_reduce(index, lend_on_device(global_usage_, name()),
-                                          step::reduction_priority({}, index));
+                                          priorities::reduction(index));
   ++usage_operations_;
 }
 

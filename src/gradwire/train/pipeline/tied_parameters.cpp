@@ -9,14 +9,12 @@
 
 #include "gradwire/base/refuse.h"
 #include "gradwire/base/suggest.h"
+#include "gradwire/base/tags.h"
 #include "gradwire/train/named_tensor.h"
 #include "gradwire/train/wait_meter.h"
 
 namespace gradwire {
 namespace {
-
-/// Messages between stages have the tags above (pipeline/stage_transfers.h).
-constexpr int kFirstTag = 1 << 28;
 
 std::string description_of(const torch::Tensor& parameter) {
   return fmt::format("[{}] {}{}", fmt::join(parameter.sizes(), ", "),
@@ -50,7 +48,7 @@ std::size_t TiedParameters::add_layer(const std::string& layer, const torch::nn:
       if (parameter.requires_grad() && !tie->holders.empty()) {
         repeated_.push_back(seen_.back().place);
       }
-      const int tag = kFirstTag + static_cast<int>(seen_.size());
+      const int tag = tags::kTiedParameters + static_cast<int>(seen_.size());
       add_holder(*tie, {.name = name, .stage = stage, .rank = owner, .tag = tag}, parameter);
     }
   }
