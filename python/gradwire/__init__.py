@@ -19,13 +19,15 @@ from gradwire._check import module_folder
 __path__.insert(0, module_folder())  # Has _core.
 
 from gradwire import hooks, pipeline, rendezvous, tools  # noqa: E402
-from gradwire.backend import Options, backend_of, register  # noqa: E402
+from gradwire.backend import (  # noqa: E402
+    Options, adapt_at_first_group, backend_of, register)
 from gradwire.barriers import take_monitored_barrier  # noqa: E402
 from gradwire.buckets import choose_buckets  # noqa: E402
 from gradwire.tools import plan, probe  # noqa: E402
 from gradwire.tracing import trace  # noqa: E402
 
-register(choose_buckets, take_monitored_barrier)
+register()
+adapt_at_first_group(choose_buckets, take_monitored_barrier)
 rendezvous.register()
 
 __all__ = ["Options", "__version__", "backend_of", "hooks", "pipeline", "plan", "probe", "tools",

@@ -41,15 +41,18 @@ def Options(**given: Any) -> _core.Options:  # noqa: N802: named as the class of
     return options
 
 
-_adaptations: tuple[Callable[[], None], ...] = ()
+_adaptations: list[Callable[[], None]] = []
 
 
-def register(*adaptations: Callable[[], None]) -> None:
-    """Registers the backend with torch.distributed. Importing gradwire calls it. `adaptations` of
-    torch.distributed to gradwire run when a group is created: programs that use other backends get
-    PyTorch unchanged. Raises RuntimeError if PyTorch would never use the backend."""
-    global _adaptations
-    _adaptations = adaptations
+def adapt_at_first_group(*adaptations: Callable[[], None]) -> None:
+    """Adds functions that adapt torch.distributed to gradwire. They run when a group is created, so
+    that programs with other backends get PyTorch unchanged; and again for each further group."""
+    _adaptations.extend(adaptations)
+
+
+def register() -> None:
+    """Registers the backend with torch.distributed. Importing gradwire calls it. Raises
+    RuntimeError if PyTorch would never use it."""
     _refuse_torchcomms()
     devices = ["cpu"]
     accelerator = torch.accelerator.current_accelerator()

@@ -65,7 +65,7 @@ struct ExchangeTraits {
   bool has_state = false;
 };
 
-/// What becomes of the means of a step.
+/// Whether the means of a step are used.
 enum class StepOutcome : std::uint8_t {
   committed,  ///< The optimizer steps with them.
   abandoned,  ///< They are dropped; the step may be computed again.
@@ -102,9 +102,9 @@ class Exchange {
   /// Ends a pass: all reductions of a backward, after they have been waited for.
   virtual void end_pass() {}
 
-  /// Ends a step: all passes since the last one, which have ended. After an abandoned step the state
-  /// is that of the last committed one, so that a repeated step has the same bits. The same outcome
-  /// on all ranks. Throws Exception(invalid_argument) if a step with state is abandoned without
+  /// Ends a step: all passes since the last one, which have ended. After an abandoned step the
+  /// state is that of the last committed one, so that a repeated step has the same bits. The same
+  /// outcome on all ranks. Throws Exception(invalid_argument) if a step with state is abandoned without
   /// ExchangeOptions::can_abandon.
   virtual void end_step(StepOutcome /*outcome*/) {}
 
