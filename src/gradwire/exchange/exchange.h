@@ -104,8 +104,8 @@ class Exchange {
 
   /// Ends a step: all passes since the last one, which have ended. After an abandoned step the
   /// state is that of the last committed one, so that a repeated step has the same bits. The same
-  /// outcome on all ranks. Throws Exception(invalid_argument) if a step with state is abandoned without
-  /// ExchangeOptions::can_abandon.
+  /// outcome on all ranks. Throws Exception(invalid_argument) if a step with state is abandoned
+  /// without ExchangeOptions::can_abandon.
   virtual void end_step(StepOutcome /*outcome*/) {}
 
   /// The states that a checkpoint must hold for a resumed run to be bitwise identical: the
