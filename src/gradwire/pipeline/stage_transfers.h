@@ -39,8 +39,8 @@ inline int priority_of(const Message& message) {
   return message.is_gradient() ? priorities::kGradient : priorities::kActivation;
 }
 
-/// Returns the tag of a message between two ranks; evaluation and training use different ones. Throws Exception(invalid_argument) if the schedule has more
-/// messages than tags.
+/// Returns the tag of a message between two ranks; evaluation and training use different ones.
+/// Throws Exception(invalid_argument) if the schedule has more messages than tags.
 int tag_of(const PipelineSchedule& schedule, const Message& message);
 
 }  // namespace gradwire::pipeline
