@@ -68,7 +68,7 @@ class RunningServer {
 };
 
 HandshakeServer::Options options_with(Duration timeout, std::size_t max_unauthenticated = 128) {
-  return {.shared = kShared,
+  return {.credentials = one_secret(kShared),
           .world_size = 4,
           .expected = 4,
           .timeout = timeout,

@@ -1,5 +1,8 @@
 #include "gradwire/bootstrap/handshake.h"
 
+#include <map>
+#include <optional>
+
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -42,10 +45,11 @@ struct Outcome {
 };
 
 /// Runs both sides alternately until each is done or has failed.
-Outcome shake(const SharedSecret& at_client, const SharedSecret& at_server,
-              const ServerHandshake::Admit& admit = accept_all, int world_size = 5) {
+Outcome shake(const SharedSecret& at_client, const Credentials& at_server,
+              const ServerHandshake::Admit& admit = accept_all, int world_size = 5,
+              const Claims& claims = kClaims) {
   SocketPair pair = connected_pair();
-  ClientHandshake client(std::move(pair.first), "the server", at_client, kClaims);
+  ClientHandshake client(std::move(pair.first), "the server", at_client, claims);
   ServerHandshake server(std::move(pair.second), "the client", at_server, world_size, admit);
   Outcome outcome;
   for (int turn = 0; turn < 1000; ++turn) {
@@ -62,7 +66,7 @@ Outcome shake(const SharedSecret& at_client, const SharedSecret& at_server,
 }
 
 TEST(Handshake, EndsWithBothSidesSureAndTheClaimsKnown) {
-  const Outcome outcome = shake(kShared, kShared);
+  const Outcome outcome = shake(kShared, one_secret(kShared));
   ASSERT_TRUE(outcome.client) << outcome.client.error().message;
   ASSERT_TRUE(outcome.server) << outcome.server.error().message;
   EXPECT_TRUE(outcome.client_done);
@@ -73,11 +77,12 @@ TEST(Handshake, EndsWithBothSidesSureAndTheClaimsKnown) {
   EXPECT_EQ(outcome.claims.rail, 2);
   EXPECT_EQ(outcome.client_key, outcome.server_key);
   EXPECT_NE(outcome.client_key, net::SessionKey{});
-  EXPECT_NE(outcome.client_key, shake(kShared, kShared).client_key) << "of another connection";
+  EXPECT_NE(outcome.client_key, shake(kShared, one_secret(kShared)).client_key)
+      << "of another connection";
 }
 
 TEST(Handshake, EncryptionAtOneEndOnlyIsReportedAtBoth) {
-  const Outcome outcome = shake(kShared, kShared, [](const Claims& claims) {
+  const Outcome outcome = shake(kShared, one_secret(kShared), [](const Claims& claims) {
     return claims.encrypts ? Verdict::accepted : Verdict::other_encryption;
   });
   for (const Status* side : {&outcome.client, &outcome.server}) {
@@ -88,10 +93,39 @@ TEST(Handshake, EncryptionAtOneEndOnlyIsReportedAtBoth) {
   }
 }
 
+TEST(Handshake, EachClientMayHaveItsOwnSecret) {
+  // Clients with ids, as of a server that is no rank.
+  const std::map<Rank, std::string> secrets{{7, "of seven"}, {1'000'000, "of a million"}};
+  const Credentials credentials = [&](const Claims& claims) -> std::optional<SharedSecret> {
+    const auto found = secrets.find(claims.from);
+    if (found == secrets.end()) return std::nullopt;
+    return SharedSecret{.secret = found->second, .purpose = "round"};
+  };
+  const auto shake_as = [&](Rank id, const std::string& secret) {
+    return shake({.secret = secret, .purpose = "round"}, credentials, accept_all, kAnyWorldSize,
+                 {.from = id});
+  };
+  for (const auto& [id, secret] : secrets) {
+    const Outcome outcome = shake_as(id, secret);
+    EXPECT_TRUE(outcome.client_done && outcome.server_done) << id;
+    EXPECT_EQ(outcome.claims.from, id);
+    EXPECT_EQ(outcome.client_key, outcome.server_key);
+  }
+  const Outcome wrong = shake_as(7, "of a million");
+  EXPECT_FALSE(wrong.server_done);
+  for (const std::string guess : {"", "of seven"}) {  // An unknown client learns no more.
+    const Outcome unknown = shake_as(8, guess);
+    EXPECT_FALSE(unknown.server_done);
+    ASSERT_FALSE(unknown.client.has_value());
+    EXPECT_EQ(unknown.client.error().message, wrong.client.error().message);
+    EXPECT_EQ(unknown.server.error().message, wrong.server.error().message);
+  }
+}
+
 TEST(Handshake, TakesNoByteThatComesAfterIt) {
   SocketPair pair = connected_pair();
   ClientHandshake client(std::move(pair.first), "the server", kShared, kClaims);
-  ServerHandshake server(std::move(pair.second), "the client", kShared, 5, accept_all);
+  ServerHandshake server(std::move(pair.second), "the client", one_secret(kShared), 5, accept_all);
   Status status;
   while (!server.done()) {
     ASSERT_TRUE(move_on(client, status));
@@ -107,7 +141,7 @@ TEST(Handshake, TakesNoByteThatComesAfterIt) {
 }
 
 TEST(Handshake, WrongSecretIsRefusedOnBothSides) {
-  const Outcome outcome = shake({.secret = "open barley", .purpose = "test"}, kShared);
+  const Outcome outcome = shake({.secret = "open barley", .purpose = "test"}, one_secret(kShared));
   for (const Status* side : {&outcome.client, &outcome.server}) {
     ASSERT_FALSE(*side);
     EXPECT_EQ(side->error().kind, ErrorKind::refused);
@@ -117,14 +151,14 @@ TEST(Handshake, WrongSecretIsRefusedOnBothSides) {
 }
 
 TEST(Handshake, AnotherPurposeIsRefused) {
-  const Outcome outcome = shake({.secret = "open sesame", .purpose = "tes"}, kShared);
+  const Outcome outcome = shake({.secret = "open sesame", .purpose = "tes"}, one_secret(kShared));
   EXPECT_FALSE(outcome.client);
   EXPECT_FALSE(outcome.server);
 }
 
 TEST(Handshake, SecretAndPurposeDoNotRunTogether) {
   const Outcome outcome = shake({.secret = "open sesame", .purpose = "test"},
-                                {.secret = "open sesamet", .purpose = "est"});
+                                one_secret({.secret = "open sesamet", .purpose = "est"}));
   EXPECT_FALSE(outcome.client);
 }
 
@@ -138,7 +172,8 @@ class HandshakeRefusal : public testing::TestWithParam<Refusal> {};
 
 TEST_P(HandshakeRefusal, IsExplainedToTheClient) {
   const Refusal& refusal = GetParam();
-  const Outcome outcome = shake(kShared, kShared, [&](const Claims&) { return refusal.verdict; });
+  const Outcome outcome =
+      shake(kShared, one_secret(kShared), [&](const Claims&) { return refusal.verdict; });
   EXPECT_FALSE(outcome.server);
   ASSERT_FALSE(outcome.client);
   EXPECT_EQ(outcome.client.error().kind, refusal.kind);
@@ -152,7 +187,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Refusal{Verdict::later, ErrorKind::disconnected, "earlier rendezvous"}));
 
 TEST(Handshake, WorldSizesThatDifferAreNamedOnBothSides) {
-  const Outcome outcome = shake(kShared, kShared, accept_all, 8);
+  const Outcome outcome = shake(kShared, one_secret(kShared), accept_all, 8);
   ASSERT_FALSE(outcome.client);
   EXPECT_THAT(outcome.client.error().message,
               AllOf(HasSubstr("world size of 5"), HasSubstr("with 8")));
@@ -163,7 +198,7 @@ TEST(Handshake, WorldSizesThatDifferAreNamedOnBothSides) {
 
 TEST(Handshake, UnprovedClaimsAreNeverJudged) {
   bool judged = false;
-  shake({.secret = "wrong", .purpose = "test"}, kShared, [&](const Claims&) {
+  shake({.secret = "wrong", .purpose = "test"}, one_secret(kShared), [&](const Claims&) {
     judged = true;
     return Verdict::accepted;
   });

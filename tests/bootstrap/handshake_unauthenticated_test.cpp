@@ -29,8 +29,8 @@ struct AgainstStranger {
   AgainstStranger() {
     SocketPair pair = connected_pair();
     stranger = std::move(pair.first);
-    server = std::make_unique<ServerHandshake>(std::move(pair.second), "10.0.0.9:1234", kShared, 5,
-                                               accept_all);
+    server = std::make_unique<ServerHandshake>(std::move(pair.second), "10.0.0.9:1234",
+                                               one_secret(kShared), 5, accept_all);
   }
 
   Status after(std::string_view bytes) {
@@ -176,7 +176,7 @@ Status after_changed_verdict(Verdict said, const std::function<void(std::string&
   SocketPair outer = connected_pair();
   SocketPair inner = connected_pair();
   ClientHandshake client(std::move(outer.first), "the server", kShared, kClaims);
-  ServerHandshake server(std::move(inner.second), "the client", kShared, 5,
+  ServerHandshake server(std::move(inner.second), "the client", one_secret(kShared), 5,
                          [said](const Claims&) { return said; });
   const auto pass_on = [](net::Socket& from, net::Socket& to, const net::Socket& receiver,
                           std::size_t size, const auto& changed) {

@@ -42,7 +42,7 @@ class Member {
       : rank_(rank),
         handshakes_(
             test::kClock, listeners(address, rank),
-            {.shared = kShared, .world_size = 8, .timeout = seconds(60)},
+            {.credentials = one_secret(kShared), .world_size = 8, .timeout = seconds(60)},
             [this](const Claims& claims) { return admit(claims); },
             [this](AuthenticatedConnection) { ++entered_; }),
         thread_([this] { run(); }) {}

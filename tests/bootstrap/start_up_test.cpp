@@ -174,7 +174,7 @@ TEST(StartUp, AHandshakeThatFailsIsNamedOnEveryRank) {
   std::thread answering([&] {
     HandshakeServer server(
         test::kClock, listeners_of(std::move(one.listener())),
-        {.shared = {.secret = "another", .purpose = "mesh 0"}, .world_size = 3},
+        {.credentials = one_secret({.secret = "another", .purpose = "mesh 0"}), .world_size = 3},
         [](const Claims&) { return Verdict::accepted; }, [](const AuthenticatedConnection&) {});
     net::PollSet set;
     while (!over) {

@@ -99,7 +99,7 @@ void test(std::string_view input) {
   if (to_server) {
     if (!said.empty()) check_hello(said);
     bootstrap::ServerHandshake server(
-        std::move(ends.ours), "a stranger", shared(), kRanks,
+        std::move(ends.ours), "a stranger", bootstrap::one_secret(shared()), kRanks,
         [](const bootstrap::Claims&) { return bootstrap::Verdict::accepted; });
     check_refused(server);
   } else {

@@ -190,9 +190,14 @@ Status ClientHandshake::on_refusal(ConstBytes verdict) const {
                              claims_.from, claims_.to));
 }
 
-ServerHandshake::ServerHandshake(net::Socket socket, std::string other_end, SharedSecret shared,
+Credentials one_secret(SharedSecret shared) {
+  return [shared = std::move(shared)](const Claims&) { return shared; };
+}
+
+ServerHandshake::ServerHandshake(net::Socket socket, std::string other_end, Credentials credentials,
                                  int world_size, Admit admit)
-    : Handshake(std::move(socket), std::move(other_end), std::move(shared)),
+    : Handshake(std::move(socket), std::move(other_end), {}),
+      credentials_(std::move(credentials)),
       world_size_(world_size),
       admit_(std::move(admit)) {
   expect(kHelloSize);
@@ -206,6 +211,11 @@ Status ServerHandshake::on_hello(ConstBytes hello) {
   transcript_.hello.assign(hello.begin(), hello.end());
   transcript_.answer = make_answer();
   if (version_in(hello) != kProtocolVersion) return refuse_version();
+  claims_ = claims_in(hello);
+  if (auto shared = credentials_(claims_)) {
+    is_known_ = true;
+    set_shared(std::move(*shared));
+  }
   send(transcript_.answer);
   expect(kProofSize);
   return {};
@@ -222,19 +232,19 @@ Status ServerHandshake::refuse_version() {
 }
 
 Verdict ServerHandshake::verdict_for(const Claims& claims) const {
-  const bool any = world_size_ == kAnyWorldSize;
-  if (!any && claims.world_size != world_size_) return Verdict::other_world_size;
-  if (claims.from < 0 || claims.from >= claims.world_size) return Verdict::impossible;
+  if (world_size_ == kAnyWorldSize) return admit_(claims);
+  if (claims.world_size != world_size_) return Verdict::other_world_size;
+  if (claims.from < 0 || claims.from >= world_size_) return Verdict::impossible;
   return admit_(claims);
 }
 
 Status ServerHandshake::on_proof(ConstBytes proof) {
-  if (!is_client_proof(proof, shared(), transcript_)) {
+  // Checks the proof of an unknown client too, so that the time of the answer says nothing.
+  if (!is_client_proof(proof, shared(), transcript_) || !is_known_) {
     send(make_refusal());
     fail_after_sending(ErrorKind::refused, fmt::format("{} has a {}", other_end(), kWrongSecret));
     return {};
   }
-  claims_ = claims_in(transcript_.hello);
   const Verdict verdict = verdict_for(claims_);
   send(make_verdict(verdict, world_size_, shared(), transcript_, proof));
   conclude(verdict);

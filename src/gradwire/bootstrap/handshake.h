@@ -53,6 +53,7 @@ class Handshake {
   /// Fails after the messages passed to send() are sent.
   void fail_after_sending(ErrorKind kind, std::string message);
   const SharedSecret& shared() const { return shared_; }
+  void set_shared(SharedSecret shared) { shared_ = std::move(shared); }
   const std::string& other_end() const { return other_end_; }
 
  private:
@@ -93,8 +94,15 @@ class ClientHandshake final : public Handshake {
   Proof proof_ = {};  ///< Set once the answer is received.
 };
 
-/// For a server that checks the world sizes of its clients itself.
+/// For a server that checks the world sizes and ids of its clients itself.
 inline constexpr int kAnyWorldSize = 0;
+
+/// Returns the secret that the client with these claims must know; nullopt if there is no such
+/// client, which then learns no more than one with a wrong secret. The claims are not yet proved.
+using Credentials = std::function<std::optional<SharedSecret>(const Claims&)>;
+
+/// The same secret for all clients.
+Credentials one_secret(SharedSecret shared);
 
 /// The accepting end.
 class ServerHandshake final : public Handshake {
@@ -102,9 +110,9 @@ class ServerHandshake final : public Handshake {
   /// Decides on a client that has proved its claims.
   using Admit = std::function<Verdict(const Claims&)>;
 
-  /// If `world_size` is kAnyWorldSize, clients of any world size are passed to `admit`.
-  ServerHandshake(net::Socket socket, std::string other_end, SharedSecret shared, int world_size,
-                  Admit admit);
+  /// If `world_size` is kAnyWorldSize, clients of any world size and id are passed to `admit`.
+  ServerHandshake(net::Socket socket, std::string other_end, Credentials credentials,
+                  int world_size, Admit admit);
 
   /// Valid once done().
   const Claims& claims() const { return claims_; }
@@ -120,9 +128,11 @@ class ServerHandshake final : public Handshake {
   Verdict verdict_for(const Claims& claims) const;
   void conclude(Verdict verdict);
 
+  Credentials credentials_;
   int world_size_;
   Admit admit_;
   Claims claims_;
+  bool is_known_ = false;  ///< There are credentials for the claims.
   Transcript transcript_;
 };
 

@@ -41,7 +41,7 @@ inline constexpr std::uint32_t kProtocolVersion = 4;
 
 /// A client's claims about itself. Any value may arrive: check the range before use.
 struct Claims {
-  Rank from = 0;
+  Rank from = 0;  ///< The client's rank; or its id, for a server with other clients than ranks.
   Rank to = 0;
   std::int32_t world_size = 1;
   std::int32_t rail = 0;  ///< Index of the connection from that rank; 0 .. 65535.

@@ -107,7 +107,7 @@ void HandshakeServer::begin(net::Accepted accepted) {
   if (pending_.size() >= options_.max_unauthenticated + options_.expected) make_room();
   auto handshake =
       std::make_unique<ServerHandshake>(std::move(accepted.socket), accepted.from.to_string(),
-                                        options_.shared, options_.world_size, admit_);
+                                        options_.credentials, options_.world_size, admit_);
   pending_.push_back({.handshake = std::move(handshake),
                       .deadline = net::Deadline::after(clock_, options_.timeout),
                       .from = accepted.from});

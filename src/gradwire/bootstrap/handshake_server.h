@@ -29,7 +29,7 @@ struct AuthenticatedConnection {
 class HandshakeServer {
  public:
   struct Options {
-    SharedSecret shared;
+    Credentials credentials;
     int world_size = 1;        ///< Or kAnyWorldSize.
     std::size_t expected = 1;  ///< Concurrent connections expected from the job.
     Duration timeout = kHandshakeTimeout;

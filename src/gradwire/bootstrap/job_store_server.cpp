@@ -90,7 +90,7 @@ class JobStoreServer::Loop {
       : clock_(clock),
         handshakes_(
             clock, std::move(listeners),
-            {.shared = {.secret = std::move(secret), .purpose = kJobStorePurpose},
+            {.credentials = one_secret({.secret = std::move(secret), .purpose = kJobStorePurpose}),
              .world_size = world_size},
             [this](const Claims& claims) { return admit(claims); },
             [this](AuthenticatedConnection connection) { enter(std::move(connection)); }),

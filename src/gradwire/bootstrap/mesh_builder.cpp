@@ -64,7 +64,7 @@ MeshBuilder::MeshBuilder(const net::HostNetwork& network, Plan plan, Listeners l
       keys_(plan_.endpoints.size()),
       handshakes_(
           clock_, std::move(listeners),
-          {.shared = plan_.shared,
+          {.credentials = one_secret(plan_.shared),
            .world_size = ranks(),
            .expected = connections_of(plan_.rank, plan_.endpoints)},
           [this](const Claims& claims) { return admit(claims); },

@@ -37,7 +37,7 @@ class RendezvousServer::Loop {
         job_(job),
         handshakes_(
             clock, std::move(listeners),
-            {.shared = {.secret = job.secret, .purpose = kStorePurpose},
+            {.credentials = one_secret({.secret = job.secret, .purpose = kStorePurpose}),
              .world_size = kAnyWorldSize,
              .expected = static_cast<std::size_t>(job.world_size)},
             [this](const Claims& claims) { return admit(claims); },
@@ -69,7 +69,8 @@ class RendezvousServer::Loop {
   bool is_rank(Rank rank) const { return rank >= 0 && rank < job_.world_size; }
 
   Verdict admit(const Claims& claims) {
-    if (claims.to != 0) return Verdict::impossible;
+    if (claims.to != 0 || claims.from < 0 || claims.from >= claims.world_size)
+      return Verdict::impossible;
     const bool knows = phase_ == Phase::failed && notified_.contains(claims.from);
     const bool done = is_rank(claims.from) ? finished_[static_cast<std::size_t>(claims.from)]
                                            : phase_ == Phase::complete;

@@ -244,7 +244,7 @@ ReachabilityServer::ReachabilityServer(const net::HostNetwork& network, const bo
   handshakes_ = std::make_unique<bootstrap::HandshakeServer>(
       network.clock(), std::move(listeners_),
       bootstrap::HandshakeServer::Options{
-          .shared = {.secret = job.secret, .purpose = kDoctorPurpose},
+          .credentials = bootstrap::one_secret({.secret = job.secret, .purpose = kDoctorPurpose}),
           .world_size = job.world_size,
           .expected = static_cast<std::size_t>(job.world_size) * rails.size()},
       admit, [](const bootstrap::AuthenticatedConnection&) {});
