@@ -36,7 +36,7 @@ Rank check_subgroup(std::span<const Rank> ranks, Rank self, int size) {
 }
 
 void check_tag(int tag) {
-  if (tag < 0 || tag > tags::kMax) refuse("tag {} is not within 0 to {}", tag, tags::kMax);
+  if (tag < 0 || tag > kMaxTag) refuse("tag {} is not within 0 to {}", tag, kMaxTag);
 }
 
 void check_lane(int lane) {

@@ -96,7 +96,7 @@ void EmulatedReductions::start() {
   constexpr std::size_t kBucket = step::kBucketBytes / sizeof(float);
   for (std::size_t begin = 0; begin < gradients_.size(); begin += kBucket) {
     const std::size_t count = std::min(kBucket, gradients_.size() - begin);
-    const int priority = prioritizes_ ? priorities::reduction(works_.size()) : 0;
+    const int priority = prioritizes_ ? reduction_priority(works_.size()) : 0;
     works_.push_back(
         group_->all_reduce({gradients_.data() + begin, count, DataType::float32, nullptr},
                            ReduceOp::sum, {.priority = priority}));

@@ -36,7 +36,7 @@ class StageTransfers {
 };
 
 inline int priority_of(const Message& message) {
-  return message.is_gradient() ? priorities::kGradient : priorities::kActivation;
+  return message.is_gradient() ? kGradientPriority : kActivationPriority;
 }
 
 /// Returns the tag of a message between two ranks; evaluation and training use different ones.

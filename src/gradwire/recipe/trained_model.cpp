@@ -245,12 +245,12 @@ class PipelineTraining final : public TrainedModel {
       }
       receive_loss();
       message_ = {torch::zeros({1}, torch::kFloat64)};
-      transfer_ = group_->recv(message_, last, tags::kLoss);
+      transfer_ = group_->recv(message_, last, kLossTag);
       if (!shown_) receive_loss();
     } else if (sends) {
       if (transfer_) transfer_->wait();
       message_ = {torch::full({1}, loss.mean(), torch::kFloat64)};
-      transfer_ = group_->send(message_, 0, tags::kLoss);
+      transfer_ = group_->send(message_, 0, kLossTag);
     }
   }
 

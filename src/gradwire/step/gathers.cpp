@@ -84,8 +84,8 @@ void Gathers::start(std::size_t unit) {
 }
 
 int Gathers::priority_of(std::size_t unit) {
-  if (policy_.shards_parameters()) return priorities::gather_for_block(started_++);
-  return policy_.prioritizes ? priorities::gather_after_step(unit) : 1;
+  if (policy_.shards_parameters()) return gather_for_block_priority(started_++);
+  return policy_.prioritizes ? gather_after_step_priority(unit) : 1;
 }
 
 void Gathers::finish(std::size_t unit) {

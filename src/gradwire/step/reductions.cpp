@@ -59,7 +59,7 @@ void Reductions::launch(std::size_t unit) {
   StepHost::Gradients gradients = host_.gradients(unit);
   stats_.bytes += static_cast<std::int64_t>(gradients.whole.count * size_of(gradients.whole.type));
   ++stats_.operations;
-  const int priority = policy_.prioritizes ? priorities::reduction(next_ - 1) : 0;
+  const int priority = policy_.prioritizes ? reduction_priority(next_ - 1) : 0;
   transfers_[unit] = policy_.stage == 0
                          ? exchange_.all_reduce(unit, std::move(gradients.whole), priority)
                          : exchange_.reduce_scatter(unit, std::move(gradients.whole),

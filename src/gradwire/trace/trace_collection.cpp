@@ -22,10 +22,10 @@ class CommunicatorPeers final : public TracePeers {
   int size() const override { return communicator_->size(); }
 
   void send(ConstBytes bytes, Rank to) override {
-    communicator_->send({bytes.data(), bytes.size(), DataType::uint8}, to, tags::kTrace).wait();
+    communicator_->send({bytes.data(), bytes.size(), DataType::uint8}, to, kTraceTag).wait();
   }
   void recv(Bytes bytes, Rank from) override {
-    communicator_->recv({bytes.data(), bytes.size(), DataType::uint8}, from, tags::kTrace).wait();
+    communicator_->recv({bytes.data(), bytes.size(), DataType::uint8}, from, kTraceTag).wait();
   }
 
  private:

@@ -30,12 +30,12 @@ class GroupPeers final : public TracePeers {
   void send(ConstBytes bytes, Rank to) override {
     auto message = message_of(bytes.size());
     std::memcpy(message[0].data_ptr(), bytes.data(), bytes.size());
-    group_->send(message, to, tags::kTraceOfGroup)->wait();
+    group_->send(message, to, kGroupTraceTag)->wait();
   }
 
   void recv(Bytes bytes, Rank from) override {
     auto message = message_of(bytes.size());
-    group_->recv(message, from, tags::kTraceOfGroup)->wait();
+    group_->recv(message, from, kGroupTraceTag)->wait();
     std::memcpy(bytes.data(), message[0].data_ptr(), bytes.size());
   }
 

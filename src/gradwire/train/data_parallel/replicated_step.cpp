@@ -195,7 +195,7 @@ void ReplicatedStep::start_usage() {
   global_usage_.copy_(usage_);
   const std::size_t index = layout_.buckets.size();
   usage_transfer_ = exchange_->all_reduce(index, lend_on_device(global_usage_, name()),
-                                          priorities::reduction(index));
+                                          reduction_priority(index));
   ++usage_operations_;
 }
 

@@ -48,7 +48,7 @@ std::size_t TiedParameters::add_layer(const std::string& layer, const torch::nn:
       if (parameter.requires_grad() && !tie->holders.empty()) {
         repeated_.push_back(seen_.back().place);
       }
-      const int tag = tags::kTiedParameters + static_cast<int>(seen_.size());
+      const int tag = kTiedParametersTag + static_cast<int>(seen_.size());
       add_holder(*tie, {.name = name, .stage = stage, .rank = owner, .tag = tag}, parameter);
     }
   }
