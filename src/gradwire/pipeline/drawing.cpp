@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "gradwire/base/markup.h"
+#include "gradwire/base/svg_picture.h"
 
 namespace gradwire::pipeline {
 namespace {
@@ -33,7 +33,7 @@ const Style& style_of(Compute compute) {
   return kStyles[static_cast<std::size_t>(compute)];
 }
 
-void add_legend(std::string& svg, const Timeline& timeline) {
+void add_legend(SvgPicture& svg, const Timeline& timeline) {
   double x = kLeft;
   for (const Compute compute :
        {Compute::forward, Compute::backward, Compute::backward_input, Compute::backward_weight}) {
@@ -41,29 +41,25 @@ void add_legend(std::string& svg, const Timeline& timeline) {
         timeline.tasks, [&](const TimedTask& each) { return each.task.compute == compute; });
     if (!used) continue;
     const Style& style = style_of(compute);
-    svg += fmt::format(
-        "<rect x=\"{0:.0f}\" y=\"34\" width=\"12\" height=\"12\" fill=\"{1}\"/>\n"
-        "<text x=\"{2:.0f}\" y=\"44\">{3}</text>\n",
-        x, style.color, x + 16, style.name);
+    svg.add(R"(<rect x="{:.0f}" y="34" width="12" height="12" fill="{}"/>)", x, style.color);
+    svg.add(R"(<text x="{:.0f}" y="44">{}</text>)", x + 16, style.name);
     x += 40 + kDigit * static_cast<double>(style.name.size());
   }
 }
 
-std::string box_of(const TimedTask& each, bool one_stage, double scale) {
+void add_box(SvgPicture& svg, const TimedTask& each, bool one_stage, double scale) {
   const double x = kLeft + each.begin * scale;
   const double y = kTop + kRow * each.rank;
   const double width = (each.end - each.begin) * scale;
-  std::string text = fmt::format(
-      "<rect x=\"{:.2f}\" y=\"{:.0f}\" width=\"{:.2f}\" height=\"{:.0f}\" fill=\"{}\" "
-      "stroke=\"white\" stroke-width=\"0.5\"><title>{}, step {}, {:.4g} to {:.4g} "
-      "ms</title></rect>\n",
-      x, y, width, kBox, style_of(each.task.compute).color, name_of(each.task), each.step,
-      1e3 * each.begin, 1e3 * each.end);
+  svg.add(R"(<rect x="{:.2f}" y="{:.0f}" width="{:.2f}" height="{:.0f}" fill="{}" stroke="white" )"
+          R"(stroke-width="0.5"><title>{}, step {}, {:.4g} to {:.4g} ms</title></rect>)",
+          x, y, width, kBox, style_of(each.task.compute).color, name_of(each.task), each.step,
+          1e3 * each.begin, 1e3 * each.end);
   const std::string label =
       one_stage ? fmt::format("{}", each.task.micro_batch) : name_of(each.task);
-  if (width < kDigit * static_cast<double>(label.size())) return text;
-  return text + fmt::format("<text x=\"{:.2f}\" y=\"{:.0f}\" text-anchor=\"middle\">{}</text>\n",
-                            x + width / 2, y + kBox - 8, label);
+  if (width < kDigit * static_cast<double>(label.size())) return;
+  svg.add(R"(<text x="{:.2f}" y="{:.0f}" text-anchor="middle">{}</text>)", x + width / 2,
+          y + kBox - 8, label);
 }
 
 }  // namespace
@@ -108,23 +104,17 @@ std::string draw_svg(const PipelineSchedule& schedule, const Timeline& timeline)
   double end = 0;
   for (const TimedTask& each : timeline.tasks) end = std::max(end, each.end);
   const double scale = end > 0 ? kWidth / end : 0;
-  std::string svg = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
-      "viewBox=\"0 0 {0:.0f} {1:.0f}\" font-family=\"sans-serif\" font-size=\"11\">\n"
-      "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
-      "<text x=\"{2:.0f}\" y=\"22\" font-size=\"15\">{3}: {4} micro-batches, {5:.4g} ms, {6:.1f} % "
-      "idle</text>\n",
-      kLeft + kWidth + 20, kTop + kRow * schedule.ranks() + 10, kLeft,
-      markup_escaped(schedule.name), schedule.micro_batches, 1e3 * timeline.step_seconds,
-      100 * timeline.bubble);
+  SvgPicture svg(kLeft + kWidth + 20, kTop + kRow * schedule.ranks() + 10, 11);
+  svg.add_title(
+      kLeft, 22, 15,
+      fmt::format("{}: {} micro-batches, {:.4g} ms, {:.1f} % idle", schedule.name,
+                  schedule.micro_batches, 1e3 * timeline.step_seconds, 100 * timeline.bubble));
   add_legend(svg, timeline);
-  for (Rank rank = 0; rank < schedule.ranks(); ++rank) {
-    svg +=
-        fmt::format("<text x=\"14\" y=\"{:.0f}\">rank {}</text>\n", kTop + kRow * rank + 16, rank);
-  }
+  for (Rank rank = 0; rank < schedule.ranks(); ++rank)
+    svg.add(R"(<text x="14" y="{:.0f}">rank {}</text>)", kTop + kRow * rank + 16, rank);
   const bool one_stage = schedule.stages() == schedule.ranks();
-  for (const TimedTask& each : timeline.tasks) svg += box_of(each, one_stage, scale);
-  return svg + "</svg>\n";
+  for (const TimedTask& each : timeline.tasks) add_box(svg, each, one_stage, scale);
+  return svg.take();
 }
 
 }  // namespace gradwire::pipeline

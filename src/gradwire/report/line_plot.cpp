@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "gradwire/base/markup.h"
+#include "gradwire/base/svg_picture.h"
 #include "gradwire/base/units.h"
 
 namespace gradwire::report {
@@ -20,15 +21,6 @@ constexpr double kPlotWidth = kWidth - kLeft - kRight, kPlotHeight = kHeight - k
 /// Distinguishable with color blindness (Okabe and Ito, "Color universal design", 2008).
 constexpr std::array<const char*, 6> kColors{"#0072b2", "#d55e00", "#009e73",
                                              "#cc79a7", "#e69f00", "#56b4e9"};
-
-/// Returns 1, 2 or 5 times a power of ten, such that `total` has 4 to 10 ticks.
-double tick_step(double total) {
-  const double power = std::pow(10, std::floor(std::log10(total / 10)));
-  for (double factor : {1.0, 2.0, 5.0}) {
-    if (total / (factor * power) <= 10) return factor * power;
-  }
-  return 10 * power;
-}
 
 /// Formats bytes as on a command line: "64 K".
 std::string short_bytes(double bytes) {
@@ -82,34 +74,26 @@ class Picture {
   explicit Picture(const LinePlot& plot) : plot_(plot), scale_(plot) {}
 
   std::string draw() {
-    add(R"(<svg xmlns="http://www.w3.org/2000/svg" width="{0}" height="{1}" )"
-        R"(viewBox="0 0 {0} {1}" font-family="sans-serif" font-size="12">)",
-        kWidth, kHeight);
-    add(R"(<rect width="100%" height="100%" fill="white"/>)");
-    add(R"(<text x="{}" y="26" font-size="16">{}</text>)", kLeft, markup_escaped(plot_.title));
+    svg_.add_title(kLeft, 26, 16, plot_.title);
     values();
     sizes();
     limit();
     for (std::size_t i = 0; i < plot_.lines.size(); ++i) line(i);
     legend();
-    add("</svg>");
-    return std::move(svg_);
+    return svg_.take();
   }
 
  private:
-  template <class... Arguments>
-  void add(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
-    svg_ += fmt::format(format, std::forward<Arguments>(arguments)...) + "\n";
-  }
-
   void values() {
-    const double step = tick_step(scale_.top());
+    const double step = distance_of_marks(scale_.top(), 10);
     for (int i = 0; i * step <= scale_.top(); ++i) {
       const double y = scale_.y(i * step);
-      add(R"(<path d="M{} {:.1f}h{}" stroke="#e0e0e0"/>)", kLeft, y, kPlotWidth);
-      add(R"(<text x="{}" y="{:.1f}" text-anchor="end">{:.4g}</text>)", kLeft - 8, y + 4, i * step);
+      svg_.add(R"(<path d="M{} {:.1f}h{}" stroke="#e0e0e0"/>)", kLeft, y, kPlotWidth);
+      svg_.add(R"(<text x="{}" y="{:.1f}" text-anchor="end">{:.4g}</text>)", kLeft - 8, y + 4,
+               i * step);
     }
-    add(R"svg(<text transform="translate(18 {}) rotate(-90)" text-anchor="middle">{}</text>)svg",
+    svg_.add(
+        R"svg(<text transform="translate(18 {}) rotate(-90)" text-anchor="middle">{}</text>)svg",
         kTop + kPlotHeight / 2, markup_escaped(plot_.y_title));
   }
 
@@ -121,23 +105,25 @@ class Picture {
     for (int power = static_cast<int>(std::ceil(scale_.first())); power <= scale_.last();
          power += stride) {
       const double bytes = std::exp2(power);
-      add(R"(<path d="M{:.1f} {}v5" stroke="black"/>)", scale_.x(bytes), bottom);
-      add(R"(<text x="{:.1f}" y="{}" text-anchor="middle">{}</text>)", scale_.x(bytes), bottom + 19,
-          plot_.x_title.empty() ? short_bytes(bytes) : fmt::format("{:.0f}", bytes));
+      svg_.add(R"(<path d="M{:.1f} {}v5" stroke="black"/>)", scale_.x(bytes), bottom);
+      svg_.add(R"(<text x="{:.1f}" y="{}" text-anchor="middle">{}</text>)", scale_.x(bytes),
+               bottom + 19,
+               plot_.x_title.empty() ? short_bytes(bytes) : fmt::format("{:.0f}", bytes));
     }
-    add(R"(<path d="M{} {}h{}" stroke="black"/>)", kLeft, bottom, kPlotWidth);
-    add(R"(<text x="{}" y="{}" text-anchor="middle">{}</text>)", kLeft + kPlotWidth / 2,
-        bottom + 40,
-        plot_.x_title.empty() ? "bytes; K, M and G are powers of two"
-                              : markup_escaped(plot_.x_title));
+    svg_.add(R"(<path d="M{} {}h{}" stroke="black"/>)", kLeft, bottom, kPlotWidth);
+    svg_.add(R"(<text x="{}" y="{}" text-anchor="middle">{}</text>)", kLeft + kPlotWidth / 2,
+             bottom + 40,
+             plot_.x_title.empty() ? "bytes; K, M and G are powers of two"
+                                   : markup_escaped(plot_.x_title));
   }
 
   void limit() {
     if (plot_.limit <= 0) return;
     const double y = scale_.y(plot_.limit);
-    add(R"(<path d="M{} {:.1f}h{}" stroke="#444" stroke-dasharray="6 4"/>)", kLeft, y, kPlotWidth);
-    add(R"(<text x="{}" y="{:.1f}" text-anchor="end" fill="#444">{}</text>)", kLeft + kPlotWidth,
-        y - 6, markup_escaped(plot_.limit_name));
+    svg_.add(R"(<path d="M{} {:.1f}h{}" stroke="#444" stroke-dasharray="6 4"/>)", kLeft, y,
+             kPlotWidth);
+    svg_.add(R"(<text x="{}" y="{:.1f}" text-anchor="end" fill="#444">{}</text>)",
+             kLeft + kPlotWidth, y - 6, markup_escaped(plot_.limit_name));
   }
 
   void line(std::size_t index) {
@@ -148,22 +134,22 @@ class Picture {
       points += fmt::format("{:.1f},{:.1f} ", x, y);
       markers += marker(index, x, y);
     }
-    add(R"(<polyline points="{}" fill="none" stroke="{}" stroke-width="2"/>)", points,
-        kColors[index % kColors.size()]);
-    add("{}", markers);
+    svg_.add(R"(<polyline points="{}" fill="none" stroke="{}" stroke-width="2"/>)", points,
+             kColors[index % kColors.size()]);
+    svg_.add("{}", markers);
   }
 
   void legend() {
     for (std::size_t i = 0; i < plot_.lines.size(); ++i) {
       const double y = kTop + 16 + 18 * static_cast<double>(i);
-      add(R"({}<text x="{}" y="{}">{}</text>)", marker(i, kLeft + 18, y - 4), kLeft + 30, y,
-          markup_escaped(plot_.lines[i].name));
+      svg_.add(R"({}<text x="{}" y="{}">{}</text>)", marker(i, kLeft + 18, y - 4), kLeft + 30, y,
+               markup_escaped(plot_.lines[i].name));
     }
   }
 
   const LinePlot& plot_;
   Scale scale_;
-  std::string svg_;
+  SvgPicture svg_{kWidth, kHeight, 12};
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gradwire/base/markup.h"
+#include "gradwire/base/svg_picture.h"
 #include "gradwire/base/units.h"
 
 namespace gradwire::cli {
@@ -181,57 +182,45 @@ constexpr double kScale = kWidth - kLeft - kRight;
 constexpr const char* kOurs = "#0072b2";
 constexpr const char* kTheirs = "#e69f00";
 
-std::string axis(double bottom) {
-  std::string svg;
+void add_axis(SvgPicture& svg, double bottom) {
   for (int percent = 0; percent <= 100; percent += 20) {
     const double x = kLeft + kScale * percent / 100;
-    svg += fmt::format("<path d=\"M{:.1f} {}V{}\" stroke=\"#e0e0e0\"/>\n", x, kTop - 6, bottom);
-    svg += fmt::format("<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{} %</text>\n", x,
-                       bottom + 16, percent);
+    svg.add(R"(<path d="M{:.1f} {}V{}" stroke="#e0e0e0"/>)", x, kTop - 6, bottom);
+    svg.add(R"(<text x="{:.1f}" y="{}" text-anchor="middle">{} %</text>)", x, bottom + 16, percent);
   }
-  return svg;
 }
 
-std::string bar(const StepRow& row, double top, double limit) {
+void add_bar(SvgPicture& svg, const StepRow& row, double top, double limit) {
   const bool ours = row.system == "gradwire";
   const double eta = row.figures.efficiency();
   const double middle = top + kBar / 2 + 4;
-  std::string svg = fmt::format(
-      "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>\n"
-      "<rect x=\"{}\" y=\"{}\" width=\"{:.1f}\" height=\"{}\" fill=\"{}\"/>\n"
-      "<text x=\"{:.1f}\" y=\"{}\">{:.1f} %</text>\n",
-      kLeft - 8, middle, markup_escaped((ours ? "" : row.system + ": ") + label_of(row.what)),
-      kLeft, top, kScale * eta, kBar, ours ? kOurs : kTheirs, kLeft + kScale * eta + 5, middle,
-      100 * eta);
-  if (limit > 0) {
-    const double bound = emulation::efficiency_bound(row.what, row.figures, limit);
-    svg += fmt::format("<path d=\"M{:.1f} {}v{}\" stroke=\"#444\" stroke-width=\"2\"/>\n",
-                       kLeft + kScale * bound, top - 3, kBar + 6);
-  }
-  return svg;
+  svg.add(R"(<text x="{}" y="{}" text-anchor="end">{}</text>)", kLeft - 8, middle,
+          markup_escaped((ours ? "" : row.system + ": ") + label_of(row.what)));
+  svg.add(R"(<rect x="{}" y="{}" width="{:.1f}" height="{}" fill="{}"/>)", kLeft, top, kScale * eta,
+          kBar, ours ? kOurs : kTheirs);
+  svg.add(R"(<text x="{:.1f}" y="{}">{:.1f} %</text>)", kLeft + kScale * eta + 5, middle,
+          100 * eta);
+  if (limit <= 0) return;
+  const double bound = emulation::efficiency_bound(row.what, row.figures, limit);
+  svg.add(R"(<path d="M{:.1f} {}v{}" stroke="#444" stroke-width="2"/>)", kLeft + kScale * bound,
+          top - 3, kBar + 6);
 }
 
 }  // namespace
 
 std::string step_svg(std::span<const StepRow> rows, const std::string& title, double limit) {
   const double bottom = kTop + kRow * static_cast<double>(rows.size());
-  const double height = bottom + (limit > 0 ? 48 : 28);
-  std::string svg = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} "
-      "{1}\" font-family=\"sans-serif\" font-size=\"12\">\n"
-      "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
-      "<text x=\"12\" y=\"26\" font-size=\"16\">{2}</text>\n",
-      kWidth, height, markup_escaped(title));
-  svg += axis(bottom);
+  SvgPicture svg(kWidth, bottom + (limit > 0 ? 48 : 28), 12);
+  svg.add_title(12, 26, 16, title);
+  add_axis(svg, bottom);
   for (std::size_t i = 0; i < rows.size(); ++i)
-    svg += bar(rows[i], kTop + kRow * static_cast<double>(i), limit);
+    add_bar(svg, rows[i], kTop + kRow * static_cast<double>(i), limit);
   if (limit > 0) {
-    svg += fmt::format(
-        "<text x=\"{}\" y=\"{}\" fill=\"#444\">| bound: the bytes sent keep the link busy all the "
-        "time</text>\n",
-        kLeft, bottom + 38);
+    svg.add(R"(<text x="{}" y="{}" fill="#444">| bound: the bytes sent keep the link busy all the )"
+            R"(time</text>)",
+            kLeft, bottom + 38);
   }
-  return svg + "</svg>\n";
+  return svg.take();
 }
 
 }  // namespace gradwire::cli

@@ -2,12 +2,14 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <set>
 #include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "gradwire/base/markup.h"
+#include "gradwire/base/svg_picture.h"
 #include "gradwire/base/units.h"
 #include "gradwire/schedule/describe.h"
 #include "gradwire/schedule/draw/drawing.h"
@@ -36,15 +38,6 @@ std::string color_of(std::uint32_t chunk, std::uint32_t chunks) {
     return static_cast<int>(std::lround(255 * value));
   };
   return fmt::format("#{:02x}{:02x}{:02x}", channel(0), channel(8), channel(4));
-}
-
-/// Returns 1, 2 or 5 times a power of ten, such that `total` spans about ten steps.
-double tick_step(double total) {
-  const double power = std::pow(10, std::floor(std::log10(std::max(total, 1.0) / 10)));
-  for (double factor : {1.0, 2.0, 5.0}) {
-    if (total / (factor * power) <= 12) return factor * power;
-  }
-  return 10 * power;
 }
 
 struct Message {
@@ -76,25 +69,17 @@ std::vector<Message> messages_of(const Drawing& drawing) {
 
 class Picture {
  public:
-  explicit Picture(const Drawing& drawing) : drawing_(drawing), messages_(messages_of(drawing)) {
-    for (const TimedEvent& event : drawing.events) {
+  explicit Picture(const Drawing& drawing)
+      : drawing_(drawing),
+        messages_(messages_of(drawing)),
+        height_(height_of(drawing)),
+        svg_(std::max(2 * kLeft + kSpacing * (drawing.ranks - 1), 420.0), kTop + height_ + 40, 12) {
+    for (const TimedEvent& event : drawing.events)
       total_ = std::max(total_, static_cast<double>(event.end.count()));
-      times_.push_back(event.end);
-    }
-    std::ranges::sort(times_);
-    const auto rest = std::ranges::unique(times_);
-    times_.erase(rest.begin(), rest.end());
-    height_ = std::clamp(40.0 * static_cast<double>(times_.size()), 240.0, 1400.0);
   }
 
   std::string draw() {
-    const double width = 2 * kLeft + kSpacing * (drawing_.ranks - 1);
-    const double full = kTop + height_ + 40;
-    add(R"(<svg xmlns="http://www.w3.org/2000/svg" width="{0:.0f}" height="{1:.0f}" )"
-        R"(viewBox="0 0 {0:.0f} {1:.0f}" font-family="sans-serif" font-size="12">)",
-        std::max(width, 420.0), full);
-    add(R"(<rect width="100%" height="100%" fill="white"/>)");
-    add(R"(<text x="16" y="24" font-size="16">{}</text>)", markup_escaped(drawing_.title));
+    svg_.add_title(16, 24, 16, drawing_.title);
     legend();
     time_axis();
     rank_lines();
@@ -102,15 +87,15 @@ class Picture {
     for (const TimedEvent& event : drawing_.events) bar(event);
     for (const Message& message : messages_) arrow(message);
     for (const TimedEvent& event : drawing_.events) local(event);
-    add("</svg>");
-    return std::move(text_);
+    return svg_.take();
   }
 
  private:
-  template <class... Arguments>
-  void add(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
-    fmt::format_to(std::back_inserter(text_), format, std::forward<Arguments>(arguments)...);
-    text_ += '\n';
+  /// The more different times, the higher.
+  static double height_of(const Drawing& drawing) {
+    std::set<Duration> times;
+    for (const TimedEvent& event : drawing.events) times.insert(event.end);
+    return std::clamp(40.0 * static_cast<double>(times.size()), 240.0, 1400.0);
   }
 
   Point at(Rank rank, Duration time) const {
@@ -126,31 +111,32 @@ class Picture {
     if (drawing_.chunks < 2 || drawing_.chunks > kLegendChunks) return;
     for (std::uint32_t chunk = 0; chunk < drawing_.chunks; ++chunk) {
       const double x = 16 + 44.0 * chunk;
-      add(R"(<rect x="{:.0f}" y="34" width="12" height="12" fill="{}"/>)", x,
-          color_of(chunk, drawing_.chunks));
-      add(R"(<text x="{:.0f}" y="44">c{}</text>)", x + 16, chunk);
+      svg_.add(R"(<rect x="{:.0f}" y="34" width="12" height="12" fill="{}"/>)", x,
+               color_of(chunk, drawing_.chunks));
+      svg_.add(R"(<text x="{:.0f}" y="44">c{}</text>)", x + 16, chunk);
     }
   }
 
   void time_axis() {
     const double right = at(drawing_.ranks - 1, {}).x + 30;
-    const double step = tick_step(total_);
+    const double step = distance_of_marks(std::max(total_, 1.0), 12);
     for (double t = 0; t <= total_; t += step) {
       const Duration time(std::llround(t));
       const double y = at(0, time).y;
-      add(R"(<line x1="{:.0f}" y1="{:.1f}" x2="{:.0f}" y2="{:.1f}" stroke="#e4e4e4"/>)", kLeft - 20,
-          y, right, y);
-      add(R"(<text x="{:.0f}" y="{:.1f}" text-anchor="end" fill="#666">{}</text>)", kLeft - 26,
-          y + 4, format_duration(time));
+      svg_.add(R"(<line x1="{:.0f}" y1="{:.1f}" x2="{:.0f}" y2="{:.1f}" stroke="#e4e4e4"/>)",
+               kLeft - 20, y, right, y);
+      svg_.add(R"(<text x="{:.0f}" y="{:.1f}" text-anchor="end" fill="#666">{}</text>)", kLeft - 26,
+               y + 4, format_duration(time));
     }
   }
 
   void rank_lines() {
     for (Rank rank = 0; rank < drawing_.ranks; ++rank) {
       const double x = at(rank, {}).x;
-      add(R"(<text x="{:.0f}" y="{:.0f}" text-anchor="middle">rank {}</text>)", x, kTop - 12, rank);
-      add(R"(<line x1="{0:.0f}" y1="{1:.0f}" x2="{0:.0f}" y2="{2:.1f}" stroke="#999"/>)", x, kTop,
-          kTop + height_);
+      svg_.add(R"(<text x="{:.0f}" y="{:.0f}" text-anchor="middle">rank {}</text>)", x, kTop - 12,
+               rank);
+      svg_.add(R"(<line x1="{0:.0f}" y1="{1:.0f}" x2="{0:.0f}" y2="{2:.1f}" stroke="#999"/>)", x,
+               kTop, kTop + height_);
     }
   }
 
@@ -160,7 +146,8 @@ class Picture {
     if (!sends && event.kind != OpKind::recv && event.kind != OpKind::recv_reduce) return;
     const Point from = at(event.rank, event.begin);
     const double height = at(event.rank, event.end).y - from.y;
-    add(R"(<rect x="{:.1f}" y="{:.1f}" width="{}" height="{:.1f}" fill="{}" fill-opacity="{}">)"
+    svg_.add(
+        R"(<rect x="{:.1f}" y="{:.1f}" width="{}" height="{:.1f}" fill="{}" fill-opacity="{}">)"
         R"(<title>{}</title></rect>)",
         from.x + (sends ? 1 : -1 - kBar), from.y, kBar, height, color(event),
         event.critical ? 1.0 : 0.45, markup_escaped(event.label));
@@ -170,9 +157,9 @@ class Picture {
   void faint_line(const Message& message) {
     const Point from = at(message.send->rank, message.send->begin);
     const Point to = at(message.receive->rank, message.receive->begin);
-    add(R"(<line x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}" stroke="{}" )"
-        R"(stroke-opacity="0.35" stroke-dasharray="3 3"/>)",
-        from.x, from.y, to.x, to.y, color(*message.send));
+    svg_.add(R"(<line x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}" stroke="{}" )"
+             R"(stroke-opacity="0.35" stroke-dasharray="3 3"/>)",
+             from.x, from.y, to.x, to.y, color(*message.send));
   }
 
   /// Path of the message's last byte, with an arrow head, and with a label unless there are too
@@ -181,16 +168,16 @@ class Picture {
     const Point from = at(message.send->rank, message.send->end);
     const Point to = at(message.receive->rank, message.receive->end);
     const bool critical = message.send->critical && message.receive->critical;
-    add(R"(<g stroke="{0}" fill="{0}"><title>{1}</title>)", color(*message.send),
-        markup_escaped(fmt::format("{}: {} to {}", message.receive->label,
-                                   format_duration(message.send->begin),
-                                   format_duration(message.receive->end))));
-    add(R"(<line x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}" stroke-width="{}"/>)", from.x,
-        from.y, to.x, to.y, critical ? 3 : 1.4);
+    svg_.add(R"(<g stroke="{0}" fill="{0}"><title>{1}</title>)", color(*message.send),
+             markup_escaped(fmt::format("{}: {} to {}", message.receive->label,
+                                        format_duration(message.send->begin),
+                                        format_duration(message.receive->end))));
+    svg_.add(R"(<line x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}" stroke-width="{}"/>)", from.x,
+             from.y, to.x, to.y, critical ? 3 : 1.4);
     const std::array<Point, 2> head = head_of(from, to);
-    add(R"(<polygon points="{:.1f},{:.1f} {:.1f},{:.1f} {:.1f},{:.1f}"/>)", to.x, to.y, head[0].x,
-        head[0].y, head[1].x, head[1].y);
-    add("</g>");
+    svg_.add(R"(<polygon points="{:.1f},{:.1f} {:.1f},{:.1f} {:.1f},{:.1f}"/>)", to.x, to.y,
+             head[0].x, head[0].y, head[1].x, head[1].y);
+    svg_.add("</g>");
     if (messages_.size() <= kLabelledMessages) label(message, from, to);
   }
 
@@ -209,7 +196,8 @@ class Picture {
     const double part = std::min(0.4, 0.3 * kSpacing / std::max(1.0, std::abs(to.x - from.x)));
     const std::string_view text =
         std::string_view(message.send->label).substr(0, message.send->label.find('>'));
-    add(R"(<text x="{:.1f}" y="{:.1f}" font-size="10" text-anchor="middle" fill="{}">{}</text>)",
+    svg_.add(
+        R"(<text x="{:.1f}" y="{:.1f}" font-size="10" text-anchor="middle" fill="{}">{}</text>)",
         from.x + part * (to.x - from.x), from.y + part * (to.y - from.y) - 4, color(*message.send),
         markup_escaped(text));
   }
@@ -218,17 +206,16 @@ class Picture {
     if (event.kind != OpKind::copy && event.kind != OpKind::reduce) return;
     const Point from = at(event.rank, event.begin);
     const double height = std::max(2.0, at(event.rank, event.end).y - from.y);
-    add(R"(<rect x="{:.1f}" y="{:.1f}" width="{}" height="{:.1f}" fill="#333">)"
-        R"(<title>{}</title></rect>)",
-        from.x - kBar / 4, from.y, kBar / 2, height, markup_escaped(event.label));
+    svg_.add(R"(<rect x="{:.1f}" y="{:.1f}" width="{}" height="{:.1f}" fill="#333">)"
+             R"(<title>{}</title></rect>)",
+             from.x - kBar / 4, from.y, kBar / 2, height, markup_escaped(event.label));
   }
 
   const Drawing& drawing_;
   std::vector<Message> messages_;
-  std::vector<Duration> times_;
   double total_ = 0;
-  double height_ = 0;
-  std::string text_;
+  double height_;
+  SvgPicture svg_;
 };
 
 }  // namespace
