@@ -16,9 +16,18 @@ def path() -> str:
     on PATH. Raises FileNotFoundError that lists them."""
     own = pathlib.Path(__file__).absolute().parent / "bin" / "gradwire"
     for candidate in (os.environ.get("GRADWIRE_PROGRAM"), own, shutil.which("gradwire")):
-        if candidate and os.access(candidate, os.X_OK):
+        if candidate and os.access(candidate, os.X_OK) and not _is_this_command(candidate):
             return str(candidate)
     raise FileNotFoundError(f"no gradwire program found at {own} or on PATH; set GRADWIRE_PROGRAM")
+
+
+def _is_this_command(candidate: str | os.PathLike[str]) -> bool:
+    """Returns True for the Python package's command, if that is what runs: it would start itself
+    for ever."""
+    try:
+        return os.path.samefile(candidate, sys.argv[0])
+    except OSError:
+        return False
 
 
 def environment() -> dict[str, str]:

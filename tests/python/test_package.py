@@ -338,9 +338,11 @@ class Packages(unittest.TestCase):
         environment = {**os.environ, "PYTHONPATH": f"{self.folder}/none:{site}"}
         environment.pop("GRADWIRE_PROGRAM", None)
         (site / "gradwire/bin/gradwire").chmod(0o755)  # zipfile drops the mode.
-        done = run(sys.executable, command, "--version", env=environment, cwd=site)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn(gradwire.__version__, done.stdout)
+        command.chmod(0o755)
+        for named in ({}, {"GRADWIRE_PROGRAM": str(command)}):  # It does not start itself.
+            done = run(sys.executable, command, "--version", env=environment | named, cwd=site)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(gradwire.__version__, done.stdout)
 
     def check_import(self, site):
         code = ("import gradwire, torch.distributed as dist, torch; "
