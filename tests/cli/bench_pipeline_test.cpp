@@ -33,14 +33,14 @@ BenchOutcome bench_pipeline(const std::vector<std::string>& arguments) {
 
 TEST(BenchPipeline, MeasuresEachScheduleAndPredictsIt) {
   const auto outcome = bench_pipeline({"--stages", "3", "--micro-batches", "6", "--schedule",
-                                       "1f1b,zero_bubble:5,interleaved,forward_only",
+                                       "1f1b:3,zero_bubble:5,interleaved,forward_only",
                                        "--forward-ms", "3", "--input-ms", "3", "--weight-ms", "3",
                                        "--message-bytes", "10K", "--steps", "4", "--json", "-"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   const auto rows = nlohmann::json::parse(outcome.out)["rows"];
   ASSERT_EQ(rows.size(), 4U);
   const std::map<std::string, int> kept{
-      {"1f1b", 3}, {"zero_bubble:5", 5}, {"interleaved", 8}, {"forward_only", 1}};
+      {"1f1b:3", 3}, {"zero_bubble:5", 5}, {"interleaved", 8}, {"forward_only", 1}};
   for (const auto& row : rows) {
     const std::string name = row["schedule"];
     EXPECT_EQ(row["system"], "gradwire");
