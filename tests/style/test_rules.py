@@ -56,7 +56,9 @@ class TextRules(unittest.TestCase):
         self.assertEqual(found(text_rules.comment_beginnings, text), [1, 3, 5])
         script = pathlib.PurePath("tests/a.py")
         self.assertEqual(found(text_rules.comment_beginnings, '# Of\n\n# As a\n"""Of b"""\n',
-                               script), [3])
+                               script), [3, 4])
+        text = "  int a;  ///< That it\n          ///< What c\n  /// Of d\n  /// As e\n"
+        self.assertEqual(found(text_rules.comment_beginnings, text, HEADER), [1, 3])
         self.assertEqual(found(text_rules.comment_beginnings, 'x = 1  # What\n\n"""As b"""\n',
                                script), [3])
 

@@ -75,14 +75,15 @@ def comment_beginnings(path, text):
     mark = {".h": "///?<?", ".cpp": "///?<?"}.get(path.suffix, "#")
     if path.suffix not in CODE and path.name != "CMakeLists.txt":
         return
-    begins = True
+    last_column = None  # A further line of a comment is aligned with the line before.
     for number, line in enumerate(text.splitlines(), 1):
         comment = re.search(rf'(?:^|\s){mark} (.*)|^\s*"""(.*)', line)
         words = (comment.group(1) or comment.group(2) or "") if comment else ""
-        begins = begins or bool(comment and line[:comment.start()].strip())
+        column = comment.start(comment.lastindex) if comment else None
+        begins = comment and (column != last_column or line[:comment.start()].strip())
         if begins and re.match("(Of|What|That|As) ", words):
             yield number, f"a comment that begins with {words.split()[0]!r}: begin with the subject"
-        begins = comment is None
+        last_column = column
 
 
 def heavy_headers(path, text):

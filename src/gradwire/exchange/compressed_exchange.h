@@ -103,7 +103,7 @@ class CompressedExchange : public Exchange {
   int first_lane_ = 0;
   bool coded_ = true;
   std::int64_t step_ = 0;  ///< Number of end_pass() calls.
-  /// Of the last committed step; kept if steps may be abandoned.
+  /// The state after the last committed step; kept if steps may be abandoned.
   std::optional<ExchangeStateCopy> committed_;
   std::vector<Coded> in_flight_;
   std::shared_ptr<UnitTracker> tracker_;  ///< Shared with operations, which may end later.
