@@ -128,3 +128,12 @@ def _be_a_rank(backend, least):
 def folder(name):
     """Returns a path that all ranks share and that is removed with them."""
     return os.path.join(os.environ["GRADWIRE_TEST_FOLDER"], name)
+
+
+def premul_sum(factor):
+    """Returns ReduceOp.PREMUL_SUM(factor), which cannot be called before PyTorch 2.13."""
+    import torch.distributed as dist
+
+    if callable(dist.ReduceOp.PREMUL_SUM):
+        return dist.ReduceOp.PREMUL_SUM(factor)
+    return dist._make_nccl_premul_sum(factor)

@@ -53,7 +53,7 @@ class Rounding(unittest.TestCase):
 
     def check(self, run, dtype, reduction, count):
         inputs = [values(dtype, self.size * count, rank) for rank in range(self.size)]
-        op = ReduceOp.PREMUL_SUM(FACTOR) if reduction == ReduceOp.PREMUL_SUM else reduction
+        op = ranks.premul_sum(FACTOR) if reduction == ReduceOp.PREMUL_SUM else reduction
         result, part = run(inputs, op, count)
         truth, scale = (whole[part] for whole in truth_and_scale(inputs, reduction))
         error = ((result.double() - truth).abs() / scale).max().item()

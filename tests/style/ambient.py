@@ -17,7 +17,7 @@ CALLS = [
     (r"std::chrono::_V2::\w+_clock::now\(\)|clock_gettime|gettimeofday|time|clock",
      "take a Clock as an argument (base/clock.h)",
      # Headers read it: libstdc++'s to wait on a condition variable until a time, and c10d's.
-     r"/(base/(clock|cpu_time)|engine/progress|torch/\w+)\.cpp$"),
+     r"/(base/(clock|cpu_time)|engine/(progress|solo_engine)|torch/\w+)\.cpp$"),
     (r"s?rand|s?random|[dlm]rand48|std::random_device::.*",
      "take a Random as an argument (base/random.h); for secrets OpenSSL's RAND_bytes", r"^$"),
     (r"(secure_)?getenv|environ|__environ", "take an Environment as an argument (bootstrap/job.h)",

@@ -15,9 +15,8 @@ void check_rank(Rank rank, int ranks, std::string_view what) {
   refuse("invalid {} rank: {}; ranks are 0 to {}", what, rank, ranks - 1);
 }
 
-void check_message(Rank peer, Rank self, int ranks, int tag) {
+void check_message(Rank peer, int ranks, int tag) {
   check_rank(peer, ranks, "peer");
-  if (peer == self) refuse("rank {} cannot send a message to itself", self);
   check_tag(tag);
 }
 

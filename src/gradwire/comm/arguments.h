@@ -14,8 +14,8 @@ namespace gradwire {
 /// Checks that `rank` is within 0 .. ranks - 1. `what` is "root" or "peer".
 void check_rank(Rank rank, int ranks, std::string_view what);
 
-/// Checks the peer and the tag of a message that rank `self` sends or receives.
-void check_message(Rank peer, Rank self, int ranks, int tag);
+/// Checks the peer and the tag of a message.
+void check_message(Rank peer, int ranks, int tag);
 
 /// Checks that `ranks` are ranks of a communicator of `size`, none of them twice, and that `self`
 /// is among them. Returns its index.

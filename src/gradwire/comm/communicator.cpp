@@ -10,8 +10,8 @@
 #include "gradwire/comm/arguments.h"
 #include "gradwire/comm/job_topology.h"
 #include "gradwire/comm/scheduled_communicator.h"
-#include "gradwire/comm/solo_engine.h"
 #include "gradwire/engine/progress.h"
+#include "gradwire/engine/solo_engine.h"
 
 namespace gradwire {
 namespace {
@@ -63,7 +63,9 @@ Connected connect_ranks(const Job& job, const CommunicatorOptions& options,
       options.network ? options.network : std::make_shared<net::KernelNetwork>();
   const std::shared_ptr<const Clock> clock(network, &network->clock());
   if (job.world_size == 1) {
-    return {std::make_shared<SoloEngine>(executor_options(options), clock), {}, Tuner::assumed(1)};
+    return {std::make_shared<engine::SoloEngine>(executor_options(options), clock),
+            {},
+            Tuner::assumed(1)};
   }
   bootstrap::Mesh mesh =
       value_or_throw(bootstrap::connect_mesh(*network, job,

@@ -168,14 +168,15 @@ class Communicator {
   virtual Work barrier(const OperationOptions& options = {}) = 0;
 
   /// Messages between two ranks with the same tag (0 .. 2^30 - 1) arrive in the order in which they
-  /// were sent. Count and type must agree on both sides.
+  /// were sent. Count and type must agree on both sides. A message of a rank to itself is copied,
+  /// so its send completes at once.
   virtual Work send(LentConstSpan data, Rank to, int tag = 0,
                     const OperationOptions& options = {}) = 0;
   virtual Work recv(LentSpan data, Rank from, int tag = 0,
                     const OperationOptions& options = {}) = 0;
 
-  /// Receives the next message with this tag from any rank; Work::source() returns which. Messages
-  /// are matched in the order in which they were announced.
+  /// Receives the next message with this tag from any rank, this one included; Work::source()
+  /// returns which. Messages are matched in the order in which they were announced.
   virtual Work recv_any(LentSpan data, int tag = 0, const OperationOptions& options = {}) = 0;
 
   /// Calls `post` and starts the operations that it posts on this communicator together, so that

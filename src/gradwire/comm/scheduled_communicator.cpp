@@ -214,7 +214,12 @@ Work ScheduledCommunicator::barrier(const OperationOptions& options) {
 
 Work ScheduledCommunicator::send(LentConstSpan data, Rank to, int tag,
                                  const OperationOptions& options) {
-  check_message(to, rank_, size(), tag);
+  check_message(to, size(), tag);
+  if (to == rank_) {
+    engine::OperationRequest request = make_unplanned(data.count, data.type, tag, options);
+    request.sends_to_self = true;
+    return post_with(std::move(request), data, {});
+  }
   engine::OperationRequest request =
       make({Collective::point_to_point, rank_, to}, data.count, data.type, ReduceOp::sum, options);
   request.tag = tag;
@@ -223,7 +228,10 @@ Work ScheduledCommunicator::send(LentConstSpan data, Rank to, int tag,
 
 Work ScheduledCommunicator::recv(LentSpan data, Rank from, int tag,
                                  const OperationOptions& options) {
-  check_message(from, rank_, size(), tag);
+  check_message(from, size(), tag);
+  if (from == rank_) {
+    return post_with(make_unplanned(data.count, data.type, tag, options), {}, data);
+  }
   engine::OperationRequest request = make({Collective::point_to_point, from, rank_}, data.count,
                                           data.type, ReduceOp::sum, options);
   request.tag = tag;
@@ -232,16 +240,7 @@ Work ScheduledCommunicator::recv(LentSpan data, Rank from, int tag,
 
 Work ScheduledCommunicator::recv_any(LentSpan data, int tag, const OperationOptions& options) {
   check_tag(tag);
-  if (size() == 1) {
-    refuse("recv_any needs at least 2 ranks: in a job of 1 rank there is no sender");
-  }
-  engine::OperationRequest request;
-  request.fingerprint = {
-      .collective = Collective::point_to_point, .type = data.type, .count = data.count};
-  request.priority = options.priority;
-  request.timeout = options.timeout.value_or(options_.operation_timeout);
-  request.tag = tag;
-  request.group = group_;
+  engine::OperationRequest request = make_unplanned(data.count, data.type, tag, options);
   const std::size_t bytes = data.count * size_of(data.type);
   request.program_from = [planner = planner_, self = rank_, bytes](Rank engine_rank) {
     const Rank from = planner->rank_of(engine_rank);
@@ -311,6 +310,23 @@ engine::OperationRequest ScheduledCommunicator::make(const schedule::CollectiveS
   request.timeout = options.timeout.value_or(options_.operation_timeout);
   // If each rank has a part, input and output are separate memory.
   request.input_survives = options.preserve_input || schedule::has_parts(spec.collective);
+  return request;
+}
+
+/// A message that is received from this rank itself has no plan; its root is the sender.
+engine::OperationRequest ScheduledCommunicator::make_unplanned(
+    std::size_t count, DataType type, int tag, const OperationOptions& options) const {
+  engine::OperationRequest request;
+  request.fingerprint = {.collective = Collective::point_to_point,
+                         .type = type,
+                         .root = rank_,
+                         .count = count,
+                         .sent = options.layout,
+                         .expected = options.layout};
+  request.priority = options.priority;
+  request.timeout = options.timeout.value_or(options_.operation_timeout);
+  request.tag = tag;
+  request.group = group_;
   return request;
 }
 

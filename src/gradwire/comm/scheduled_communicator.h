@@ -84,6 +84,8 @@ class ScheduledCommunicator final : public Communicator {
   std::uint16_t agree_on_group(Rank self, const std::shared_ptr<Planner>& members) const;
   engine::OperationRequest make(const schedule::CollectiveSpec& spec, std::size_t count,
                                 DataType type, ReduceOp op, const OperationOptions& options) const;
+  engine::OperationRequest make_unplanned(std::size_t count, DataType type, int tag,
+                                          const OperationOptions& options) const;
   Work post(engine::OperationRequest request, std::shared_ptr<engine::WorkState> state);
   Work post_in_place(engine::OperationRequest request, const LentSpan& data,
                      const OperationOptions& options);

@@ -58,6 +58,9 @@ class EarlyArrivals {
   /// Returns the payload bytes held for a peer.
   std::size_t held_bytes(Rank peer) const { return held_[static_cast<std::size_t>(peer)].bytes; }
 
+  /// Returns the arrival number of something that did not come from a peer.
+  std::uint64_t next_arrival() { return arrivals_++; }
+
   /// Returns the arrival number of `key` if `peer` has announced it; lower is earlier.
   std::optional<std::uint64_t> announced_at(OperationKey key, Rank peer) const;
 

@@ -59,9 +59,13 @@ void Executor::start(OperationRequest request) {
   }
   request.deadline = after(state_.now, request.timeout);
   earliest_deadline_ = std::min(earliest_deadline_, request.deadline);
-  if (!request.program) {
-    from_any_.push_back(std::move(request));
-    match_receives_from_any();
+  if (request.sends_to_self) {
+    self_messages_.add(request, early_.next_arrival());
+    request.completion->succeeded();
+    match_receives();
+  } else if (!request.program) {
+    unmatched_.push_back(std::move(request));
+    match_receives();
   } else {
     launch(std::move(request));
   }
@@ -231,30 +235,55 @@ bool Executor::is_needed() const {
                               [](const auto& flight) { return flight->is_unanswered_receive(); });
 }
 
-/// Matches receives from any rank, oldest first, with announced messages.
-void Executor::match_receives_from_any() {
-  for (std::size_t i = 0; i < from_any_.size() && !state_.error;) {
-    const Rank from = first_announcer(from_any_[i]);
+/// Matches the receives whose sender was not known when they were posted, oldest first, with
+/// announced messages and those of this rank to itself.
+void Executor::match_receives() {
+  for (std::size_t i = 0; i < unmatched_.size() && !state_.error;) {
+    const Rank from = first_sender(unmatched_[i]);
     if (from < 0) {
       ++i;
       continue;
     }
-    OperationRequest request = std::move(from_any_[i]);
-    from_any_.erase(from_any_.begin() + static_cast<std::ptrdiff_t>(i));
-    request.program = request.program_from(from);
-    const Rank from_in_group = request.program->schedule.spec.root;
-    request.completion->resolved(from_in_group);
-    request.fingerprint.root = from_in_group;
-    request.fingerprint.set_algorithm(request.program->schedule.name);
-    launch(std::move(request));
+    OperationRequest receive = std::move(unmatched_[i]);
+    unmatched_.erase(unmatched_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (from == rank_) {
+      receive_from_self(receive);
+    } else {
+      receive_from(from, std::move(receive));
+    }
   }
 }
 
-/// Returns the rank that first announced an unmatched message for this receive from any rank; -1 if
-/// there is none.
-Rank Executor::first_announcer(const OperationRequest& receive) const {
-  Rank first = -1;
-  std::uint64_t earliest = 0;
+void Executor::receive_from(Rank peer, OperationRequest receive) {
+  receive.program = receive.program_from(peer);
+  const Rank from_in_group = receive.program->schedule.spec.root;
+  receive.completion->resolved(from_in_group);
+  receive.fingerprint.root = from_in_group;
+  receive.fingerprint.set_algorithm(receive.program->schedule.name);
+  launch(std::move(receive));
+}
+
+void Executor::receive_from_self(const OperationRequest& receive) {
+  const SelfMessages::Message& message = *self_messages_.next(receive);
+  Fingerprint expected = receive.fingerprint;
+  expected.root = message.fingerprint.root;
+  if (expected != message.fingerprint) {
+    fail(ErrorKind::mismatch, self_mismatch_text(rank_, message.fingerprint, receive));
+    receive.completion->failed(failure_of(receive, *state_.error));
+    return;
+  }
+  std::ranges::copy(message.payload, receive.output);
+  if (receive.program_from) receive.completion->resolved(message.fingerprint.root);
+  receive.completion->succeeded();
+  self_messages_.remove_next(receive);
+}
+
+/// Returns the rank whose message for this receive was announced first; -1 if there is none.
+Rank Executor::first_sender(const OperationRequest& receive) const {
+  const SelfMessages::Message* own = self_messages_.next(receive);
+  Rank first = own == nullptr ? -1 : rank_;
+  std::uint64_t earliest = own == nullptr ? 0 : own->arrival;
+  if (!receive.program_from) return first;
   for (const auto& peer : peers_) {
     if (!peer) continue;
     const auto at = early_.announced_at(in_flight_.next_from(peer->rank, receive), peer->rank);

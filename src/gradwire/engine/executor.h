@@ -17,6 +17,7 @@
 #include "gradwire/engine/liveness.h"
 #include "gradwire/engine/outbox.h"
 #include "gradwire/engine/rail_failover.h"
+#include "gradwire/engine/self_messages.h"
 #include "gradwire/net/transport.h"
 
 namespace gradwire::engine {
@@ -108,7 +109,7 @@ class Executor final : private Outbox::Observer, private RailFailover::Host {
   /// Returns the first error, if any. It failed all operations, and fails later ones.
   const std::optional<Error>& error() const { return state_.error; }
 
-  std::size_t in_flight() const { return in_flight_.all().size() + from_any_.size(); }
+  std::size_t in_flight() const { return in_flight_.all().size() + unmatched_.size(); }
 
   /// Bytes written to the transport.
   struct Traffic {
@@ -133,8 +134,10 @@ class Executor final : private Outbox::Observer, private RailFailover::Host {
              const VerifiedPayload& payload = {});
   void finish_if_complete(InFlightOperation& flight);
   void release_barriers();
-  void match_receives_from_any();
-  Rank first_announcer(const OperationRequest& receive) const;
+  void match_receives();
+  Rank first_sender(const OperationRequest& receive) const;
+  void receive_from(Rank peer, OperationRequest receive);
+  void receive_from_self(const OperationRequest& receive);
 
   // Frames.
   Result<PayloadSink> begin_frame(Rail& rail, const net::FrameHeader& header);
@@ -191,7 +194,9 @@ class Executor final : private Outbox::Observer, private RailFailover::Host {
   int departed_ = 0;  ///< Peers that have sent goodbye.
   InFlightTable in_flight_;
   int held_ = 0;  ///< Barriers in flight that wait for earlier collectives.
-  std::deque<OperationRequest> from_any_;  ///< Receives from any rank, not yet matched.
+  /// Receives from any rank or from this one that no message matches yet.
+  std::deque<OperationRequest> unmatched_;
+  SelfMessages self_messages_;
   EarlyArrivals early_;
   Liveness liveness_;
   RailFailover failover_;

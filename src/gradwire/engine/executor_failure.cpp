@@ -22,7 +22,7 @@ void Executor::send_goodbye(const Error& why, const std::string& failure) {
     peer(flight->pair).outbox.forget(*flight);  // Its announcement may still be pending.
     operation.request().completion->failed(failure_of(operation, why));
   }
-  for (const OperationRequest& request : std::exchange(from_any_, {})) {
+  for (const OperationRequest& request : std::exchange(unmatched_, {})) {
     request.completion->failed(failure_of(request, why));
   }
   for (const auto& peer : peers_) {
@@ -69,10 +69,11 @@ void Executor::fail(ErrorKind kind, const std::string& message, Rank origin) {
     for (const auto& rail : peer->rails) rail->inbox.abandon();
   }
   early_.clear();
+  self_messages_.clear();
   held_ = 0;
   send_abort(*state_.error, origin);
   const std::vector<std::unique_ptr<InFlightOperation>> failed = in_flight_.remove_all();
-  const std::deque<OperationRequest> unmatched = std::exchange(from_any_, {});
+  const std::deque<OperationRequest> unmatched = std::exchange(unmatched_, {});
   for (const auto& flight : failed) {
     const OperationRequest& request = flight->operation.request();
     request.completion->failed(failure_of(flight->operation, *state_.error));
@@ -132,7 +133,7 @@ void Executor::check_deadlines(Time now) {
     fail(ErrorKind::timeout, timeout_text(*flight, transport_));
     return;
   }
-  for (const OperationRequest& request : from_any_) {
+  for (const OperationRequest& request : unmatched_) {
     earliest_deadline_ = std::min(earliest_deadline_, request.deadline);
     if (now < request.deadline) continue;
     fail(ErrorKind::timeout, receive_timeout_text(request));

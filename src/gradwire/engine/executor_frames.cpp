@@ -94,7 +94,7 @@ Status Executor::on_announcement(Rail& rail, const net::FrameHeader& header) {
   }
   if (!in_flight_.was_posted(key, from)) {
     GRADWIRE_RETURN_IF_ERROR(early_.add_announcement(key, from, *theirs));
-    if (key.is_message()) match_receives_from_any();
+    if (key.is_message()) match_receives();
     return {};
   }
   peer(from).outbox.announced(key);  // Already complete here: the peer only receives.
@@ -143,9 +143,10 @@ void Executor::check_departed() {
       return;
     }
   }
-  if (!from_any_.empty() && departed_ + 1 == static_cast<int>(peers_.size())) {
-    fail(ErrorKind::disconnected, no_sender_text(from_any_.front()));
-  }
+  if (departed_ + 1 < static_cast<int>(peers_.size())) return;
+  const auto from_any = std::ranges::find_if(
+      unmatched_, [](const OperationRequest& receive) { return bool{receive.program_from}; });
+  if (from_any != unmatched_.end()) fail(ErrorKind::disconnected, no_sender_text(*from_any));
 }
 
 void Executor::sent(InFlightOperation& flight, schedule::OpIndex op, std::size_t begin,

@@ -15,10 +15,15 @@ const char* state_of_buffer(const OperationRequest& request) {
                                 : "the contents of the output buffer are undefined";
 }
 
+std::string describe(const Fingerprint& message) {
+  return fmt::format("{} {}", message.count, name_of(message.type));
+}
+
 /// "receive from any rank of 10 float32, tag 3".
 std::string describe(const OperationRequest& receive) {
-  return fmt::format("receive from any rank of {} {}, tag {}", receive.fingerprint.count,
-                     name_of(receive.fingerprint.type), receive.tag);
+  return fmt::format("receive from {} of {}, tag {}",
+                     receive.program_from ? "any rank" : "the rank itself",
+                     describe(receive.fingerprint), receive.tag);
 }
 
 }  // namespace
@@ -54,6 +59,12 @@ std::string mismatch_text(const std::string& peer, Rank peer_rank, const Fingerp
       "ranks disagree about operation #{}{}: {} calls {}, rank {} calls {}; every rank must call "
       "the same operations in the same order with the same sizes and types",
       key.sequence, lane, peer, theirs.describe(), self, mine.describe());
+}
+
+std::string self_mismatch_text(Rank self, const Fingerprint& sent,
+                               const OperationRequest& receive) {
+  return fmt::format("rank {} sent itself {} with tag {}, but receives {}", self, describe(sent),
+                     receive.tag, describe(receive.fingerprint));
 }
 
 std::string departure_text(const std::string& peer, const std::string& failure,
@@ -93,9 +104,9 @@ std::string timeout_text(const InFlightOperation& flight, const net::Transport& 
 }
 
 std::string receive_timeout_text(const OperationRequest& receive) {
-  return fmt::format(
-      "{} was not complete within its timeout of {} s: no rank has sent a message with this tag",
-      describe(receive), seconds(receive.timeout));
+  return fmt::format("{} was not complete within its timeout of {} s: {} a message with this tag",
+                     describe(receive), seconds(receive.timeout),
+                     receive.program_from ? "no rank has sent" : "the rank has not sent itself");
 }
 
 std::string silence_text(const std::string& peer, Duration timeout) {

@@ -13,7 +13,7 @@ namespace gradwire::engine {
 /// contains.
 Error failure_of(const Operation& operation, const Error& cause);
 
-/// The same for a receive from any rank that no sender has announced.
+/// The same for a receive from any rank, or from this one, that no message matches.
 Error failure_of(const OperationRequest& receive, const Error& cause);
 
 /// Error of an operation posted after the communicator failed.
@@ -22,6 +22,9 @@ Error after_failure(const Error& cause);
 /// Two ranks announced different operations with the same sequence number.
 std::string mismatch_text(const std::string& peer, Rank peer_rank, const Fingerprint& theirs,
                           Rank self, const InFlightOperation& ours);
+
+/// A rank's message to itself differs from what it receives.
+std::string self_mismatch_text(Rank self, const Fingerprint& sent, const OperationRequest& receive);
 
 /// A peer left although an operation needs it. `failure`: why, as it says; may be empty.
 std::string departure_text(const std::string& peer, const std::string& failure,
@@ -37,7 +40,7 @@ std::string disconnect_text(const std::string& what, const Operation* operation)
 /// their data.
 std::string timeout_text(const InFlightOperation& flight, const net::Transport& transport);
 
-/// The same for a receive from any rank.
+/// The same for a receive from any rank, or from this one.
 std::string receive_timeout_text(const OperationRequest& receive);
 
 std::string silence_text(const std::string& peer, Duration timeout);

@@ -61,8 +61,10 @@ struct OperationRequest {
   int segments = 0;         ///< Approximate number per message; 0: kSegmentsPerMessage.
   std::shared_ptr<const schedule::Splits>
       splits;  ///< Parts of an all_to_all with unequal parts; else null.
+  /// A message of this rank to itself. Neither its send nor its receive has a `program`.
+  bool sends_to_self = false;
   /// For a receive from any rank, whose `program` is null until the sender is known: creates the
-  /// program for that sender, a rank of the engine.
+  /// program for that sender, another rank of the engine.
   std::function<std::shared_ptr<const CompiledProgram>(Rank from)> program_from;
   /// Called for each op whenever bytes of it have been processed. Used for drawings; usually empty.
   std::function<void(schedule::OpIndex)> on_progress;

@@ -59,6 +59,14 @@ void pause_processor() {
 #endif
 }
 
+bool sends_to_self(const OperationRequest& request) {
+  return request.sends_to_self;
+}
+
+bool sends_to_self(const std::vector<OperationRequest>& requests) {
+  return std::ranges::any_of(requests, &OperationRequest::sends_to_self);
+}
+
 }  // namespace
 
 Progress::Progress(std::unique_ptr<net::PollingTransport> transport, Rank rank, int ranks,
@@ -166,13 +174,14 @@ void Progress::hand_over(Requests requests) {
   refuse_in_child();
   Time timer;
   bool failed = false;
+  const bool to_self = sends_to_self(requests);
   locked([&] {
     executor_.post(std::move(requests), clock_->now());
     timer = executor_.next_timer();
     failed = executor_.error().has_value();
   });
-  if (failed) {
-    wake_all();
+  if (failed || to_self) {
+    wake_all();  // The operations that ended have no events that would wake a poller.
   } else {
     wake_if_late(timer);
   }

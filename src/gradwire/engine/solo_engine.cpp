@@ -1,8 +1,9 @@
-#include "gradwire/comm/solo_engine.h"
+#include "gradwire/engine/solo_engine.h"
 
+#include <algorithm>
 #include <utility>
 
-namespace gradwire {
+namespace gradwire::engine {
 
 class SoloEngine::NoTransport final : public net::Transport {
  public:
@@ -21,7 +22,7 @@ class SoloEngine::NoTransport final : public net::Transport {
   }
 };
 
-SoloEngine::SoloEngine(const engine::ExecutorOptions& options, std::shared_ptr<const Clock> clock)
+SoloEngine::SoloEngine(const ExecutorOptions& options, std::shared_ptr<const Clock> clock)
     : clock_(std::move(clock)),
       transport_(std::make_unique<NoTransport>()),
       executor_(0, 1, options, *transport_, clock_->now()) {}
@@ -36,19 +37,41 @@ void SoloEngine::run(const Action& action) {
     action();
     ended = take_ended();
   }
+  if (ended.empty()) return;
   publish(ended);
+  { const std::lock_guard lock(mutex_); }  // Not between a waiter's check and its sleep.
+  waiters_.notify_all();
 }
 
-void SoloEngine::post(engine::OperationRequest request) {
+void SoloEngine::post(OperationRequest request) {
   run([&] { executor_.post(std::move(request), clock_->now()); });
 }
 
-void SoloEngine::post(std::vector<engine::OperationRequest> requests) {
+void SoloEngine::post(std::vector<OperationRequest> requests) {
   run([&] { executor_.post(std::move(requests), clock_->now()); });
+}
+
+void SoloEngine::wait(const WorkState& state, Time until) {
+  while (!state.done() && clock_->now() < until) {
+    {
+      std::unique_lock lock(mutex_);
+      if (state.done()) return;
+      const Time timer = std::min(until, executor_.next_timer());
+      waiters_.wait_until(lock, timer);
+    }
+    run([&] { executor_.on_timer(clock_->now()); });
+  }
+}
+
+void SoloEngine::close(Close, const std::string&) {
+  run([&] {
+    executor_.send_goodbye(
+        {ErrorKind::aborted, "the communicator was closed while the operation was in flight"});
+  });
 }
 
 void SoloEngine::abort(Error error) {
   run([&] { executor_.abort(std::move(error)); });
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::engine
