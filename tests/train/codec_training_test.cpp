@@ -94,12 +94,12 @@ TEST_P(CodecTraining, GoesOnWithTheSameBitsFromItsState) {
     DataParallel first(small_net(), options_for(group, GetParam()));
     fit(first, 5);
     first.finish();
-    const auto saved = state_of(first.core().replicated().exchange(), "codec/");
+    const auto saved = state_of(first.host().exchange(), "codec/");
     DataParallel second(small_net(), options_for(group, GetParam()));
     const torch::NoGradGuard no_grad;
     std::map<std::string, torch::Tensor> state;
     for (const auto& [name, tensor] : saved) state[name] = tensor;
-    load_state(second.core().replicated().exchange(), state, "codec/");
+    load_state(second.host().exchange(), state, "codec/");
     const auto from = first->parameters();
     const auto to = second->parameters();
     for (std::size_t i = 0; i < from.size(); ++i) to[i].copy_(from[i]);
@@ -146,7 +146,7 @@ TEST_P(CodecTraining, LeavesVectorsAndSmallTensorsAlone) {
     model(inputs).sum().backward();
     model.finish();
     EXPECT_TRUE(model->parameters()[3].grad().equal(torch::ones({1})));
-    for (const auto& shape : model.core().replicated().layout().shapes) {
+    for (const auto& shape : model.core().buckets().layout().shapes) {
       for (const auto& tensor : shape.tensors) {
         const bool vector = tensor.name.ends_with("bias");
         EXPECT_EQ(shape.skip_compression, vector || GetParam() == std::string("none"))
@@ -195,7 +195,7 @@ TEST(CodecTraining, StateOfAnotherShapeIsAnErrorThatNamesTheParameter) {
     DataParallel model(small_net(), options_for(group, "top_k:0.1"));
     fit(model, 2);
     model.finish();
-    auto& exchange = model.core().replicated().exchange();
+    auto& exchange = model.host().exchange();
     std::map<std::string, torch::Tensor> state;
     for (const auto& [name, tensor] : state_of(exchange, "")) state[name] = tensor;
     ASSERT_TRUE(state.contains("0.weight.sent"));

@@ -104,7 +104,7 @@ Parameters train_proof_net(const ProcessGroup& group, Rule rule, int steps,
     if (optimizer) optimizer->zero_grad();
     for (int part = 0; part < parts; ++part) {
       std::optional<NoSync> alone;
-      if (part + 1 < parts) alone.emplace(model.core());
+      if (part + 1 < parts) alone.emplace(model.host());
       const auto offset = (rank * parts + part) * samples;
       const auto output =
           model(inputs.narrow(0, offset, samples), branching_in(step, offset, samples));

@@ -112,7 +112,7 @@ void train_on_tasks(
     const auto size = inputs.size(0) / parts;
     for (int part = 0; part < parts; ++part) {
       std::optional<NoSync> alone;
-      if (part + 1 < parts) alone.emplace(model.core());
+      if (part + 1 < parts) alone.emplace(model.host());
       const auto output = model(inputs.narrow(0, part * size, size).to(like));
       const auto loss = torch::cross_entropy_loss(
           output.to(torch::kFloat32), targets.narrow(0, part * size, size).to(like.device()));

@@ -39,6 +39,11 @@ void WholeModel::save(const std::filesystem::path& path, const std::string& desc
   if (group_->getRank() == 0) save_model(path, *module, description);
 }
 
+std::vector<exchange::Exchange*> WholeModel::feedback() {
+  exchange::Exchange* const own = host().feedback();
+  return own == nullptr ? std::vector<exchange::Exchange*>() : std::vector{own};
+}
+
 namespace {
 
 OptimizerFactory factory_of(const TrainConfig& config) {
@@ -94,17 +99,10 @@ class ReplicatedTraining final : public WholeModel {
     model_.step(at_rates(rates));
     return true;
   }
-  void finish() override { model_.finish(); }
   torch::nn::Sequential& module() override { return model_.module(); }
   torch::nn::Sequential& whole_module() override { return model_.module(); }
-  void synchronize_buffers() override { model_.synchronize_buffers(); }
-  SyncControl& core() override { return model_.core(); }
-  step::StepStats stats() const override { return model_.stats(); }
+  TrainingHost& host() override { return model_.host(); }
   Checkpointable& state() override { return state_; }
-  std::vector<exchange::Exchange*> feedback() override {
-    if (model_.world_size() == 1) return {};
-    return {&model_.core().replicated().exchange()};
-  }
 
  private:
   /// Returns true if the step may be taken.
@@ -144,20 +142,13 @@ class ZeroTraining final : public WholeModel {
     model_.step_in_backward(at_rates(rates));
     return true;
   }
-  void finish() override { model_.finish(); }
   torch::nn::Sequential& module() override { return model_.module(); }
   torch::nn::Sequential& whole_module() override {
     model_.consolidate();
     return model_.module();
   }
-  void synchronize_buffers() override { model_.synchronize_buffers(); }
-  SyncControl& core() override { return model_.core(); }
-  step::StepStats stats() const override { return model_.stats(); }
+  TrainingHost& host() override { return model_.host(); }
   Checkpointable& state() override { return model_.core(); }
-  std::vector<exchange::Exchange*> feedback() override {
-    exchange::Exchange* const own = model_.core().feedback();
-    return own == nullptr ? std::vector<exchange::Exchange*>() : std::vector{own};
-  }
 
  private:
   Zero<torch::nn::Sequential> model_;
@@ -224,7 +215,7 @@ class PipelineTraining final : public TrainedModel {
     return all;
   }
   /// The bytes of the reduced gradients are no measure of what a mesh sends.
-  step::StepStats stats() const override { return {.exposed = model_.stats().exposed}; }
+  step::StepStats stats() override { return {.exposed = model_.stats().exposed}; }
   Checkpointable& state() override { return model_; }
   std::vector<exchange::Exchange*> feedback() override { return model_.feedback(); }
   void save(const std::filesystem::path& path, const std::string& description) override {

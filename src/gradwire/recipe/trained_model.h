@@ -14,11 +14,11 @@
 #include "gradwire/trace/trace.h"
 #include "gradwire/train/checkpoint/tensor_piece.h"
 #include "gradwire/train/data_parallel/data_parallel.h"
-#include "gradwire/train/data_parallel/no_sync.h"
 #include "gradwire/train/group.h"
+#include "gradwire/train/host/training_host.h"
 #include "gradwire/train/optim/mixed_precision.h"
 #include "gradwire/train/parallel_mesh.h"
-#include "gradwire/train/zero/zero_core.h"
+#include "gradwire/train/zero/zero_module.h"
 
 namespace gradwire::recipe {
 
@@ -46,7 +46,7 @@ class TrainedModel {
 
   /// This rank's layers.
   virtual std::vector<std::shared_ptr<torch::nn::Module>> modules() = 0;
-  virtual step::StepStats stats() const = 0;
+  virtual step::StepStats stats() = 0;
   virtual LossScaler* scaler() { return nullptr; }
   /// For saving and loading.
   virtual Checkpointable& state() = 0;
@@ -65,15 +65,19 @@ class WholeModel : public TrainedModel {
 
   double train_step(const Batch& batch, const LearningRates& rates, bool is_last = false) override;
   double recent_loss() override { return loss_; }
+  void finish() override { host().finish(); }
+  void synchronize_buffers() override { host().synchronize_buffers(); }
+  step::StepStats stats() override { return host().stats(); }
   std::vector<std::shared_ptr<torch::nn::Module>> modules() override { return {module().ptr()}; }
   LossScaler* scaler() override { return scaler_ ? &*scaler_ : nullptr; }
   void save(const std::filesystem::path& path, const std::string& description) override;
+  std::vector<exchange::Exchange*> feedback() override;
 
   virtual torch::Tensor operator()(const torch::Tensor& inputs) = 0;
   torch::Tensor evaluate(const torch::Tensor& inputs) override { return (*this)(inputs); }
 
   virtual torch::nn::Sequential& module() = 0;
-  virtual SyncControl& core() = 0;  ///< For NoSync.
+  virtual TrainingHost& host() = 0;
 
  protected:
   /// Clips the gradients as configured, and steps with these learning rates. `scaler`, if not null,

@@ -161,7 +161,7 @@ class Trainer {
 
   /// Trains with local steps: averages parameters every H steps instead of gradients at each step.
   void start_local_steps() {
-    no_sync_.emplace(whole_->core());
+    no_sync_.emplace(whole_->host());
     local_ = std::make_unique<LocalSgd>(
         trainable_parameters(*whole_->module()), context_.group,
         LocalSgdOptions{

@@ -50,6 +50,10 @@ bool Reductions::complete(std::size_t unit) {
   return std::exchange(missing_[unit], 0) > 0;
 }
 
+bool Reductions::is_complete() const {
+  return std::ranges::all_of(missing_, [](std::size_t missing) { return missing == 0; });
+}
+
 void Reductions::launch_complete() {
   while (next_ < order_.size() && missing_[order_[next_]] == 0) launch(order_[next_++]);
 }

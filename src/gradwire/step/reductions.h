@@ -41,6 +41,8 @@ class Reductions {
 
   bool in_pass() const { return in_pass_; }
   std::size_t missing(std::size_t unit) const { return missing_[unit]; }
+  /// Returns true if no gradient of the pass is missing.
+  bool is_complete() const;
   /// Returns true if the unit's reduction has started in the open pass, or in the last one.
   bool launched(std::size_t unit) const { return launched_[unit]; }
   /// Units in flight, in the order in which they started.

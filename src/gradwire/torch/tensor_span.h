@@ -3,7 +3,7 @@
 #include <optional>
 #include <string_view>
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "gradwire/base/lent_span.h"
 #include "gradwire/base/types.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <torch/csrc/autograd/function.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "gradwire/train/named_tensor.h"
 

@@ -4,7 +4,11 @@
 #include <string>
 #include <vector>
 
-#include <torch/torch.h>
+#include <torch/types.h>
+
+namespace torch::nn {
+class Module;
+}
 
 namespace gradwire {
 

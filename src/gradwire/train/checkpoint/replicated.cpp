@@ -39,9 +39,7 @@ namespace {
 
 std::vector<torch::optim::Optimizer*> optimizers_of(DataParallelCore& core,
                                                     std::vector<torch::optim::Optimizer*> own) {
-  if (!own.empty()) return own;
-  for (const auto& optimizer : core.replicated().optimizers()) own.push_back(optimizer.get());
-  return own;
+  return own.empty() ? core.optimizers() : own;
 }
 
 }  // namespace

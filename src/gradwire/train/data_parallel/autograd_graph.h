@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <torch/csrc/autograd/function.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 namespace gradwire {
 

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <concepts>
 #include <memory>
 #include <string>
 #include <utility>
@@ -10,11 +9,10 @@
 
 #include "gradwire/base/clock.h"
 #include "gradwire/step/bucket_plan.h"
-#include "gradwire/train/activation/await_parameters.h"
-#include "gradwire/train/data_parallel/autograd_graph.h"
-#include "gradwire/train/data_parallel/no_sync.h"
-#include "gradwire/train/data_parallel/replicated_step.h"
+#include "gradwire/train/data_parallel/buckets.h"
+#include "gradwire/train/distributed_module.h"
 #include "gradwire/train/group.h"
+#include "gradwire/train/optim/optimizer_factory.h"
 
 namespace gradwire {
 
@@ -57,39 +55,21 @@ struct DataParallelOptions {
 const DataParallelOptions& with_optimizer_for_overlap(const DataParallelOptions& options);
 
 /// The part of DataParallel that does not depend on the module's type.
-class DataParallelCore : public SyncControl {
+class DataParallelCore final : public DistributedModule {
  public:
   /// Checks that all ranks have the same parameters and buffers, then broadcasts rank 0's values.
   DataParallelCore(torch::nn::Module& module, const DataParallelOptions& options, bool sequential);
-  ~DataParallelCore();
 
-  void before_forward(const torch::nn::Module& module);
-  void after_forward(const std::vector<torch::Tensor>& outputs);
-  void synchronize_buffers();
-  void step(BeforeStep before);
-  void finish() { replicated_->finish(); }
+  void step(BeforeStep before, double factor = 1);
 
-  int rank() const { return group_->getRank(); }
-  int size() const { return group_->getSize(); }
-  const ProcessGroup& group() const { return group_; }
-  bool needs_outputs() const { return size() > 1 && (find_unused_ || replicated_->pending()); }
-  ReplicatedStep& replicated() { return *replicated_; }
-  step::StepStats stats() const;
+  const Buckets& buckets() const { return buckets_; }
+  /// One per bucket; empty without a factory.
+  std::vector<torch::optim::Optimizer*> optimizers();
 
  private:
-  void require_own_module(const torch::nn::Module& module) const;
-  void require_stepped(const std::vector<torch::Tensor>& outputs) const;
-
-  ProcessGroup group_;
-  std::vector<NamedTensor> parameters_;
-  std::vector<NamedTensor> buffers_;
-  bool broadcast_buffers_;
-  bool find_unused_;
-  bool forward_awaits_;
-  std::shared_ptr<const Clock> clock_;
-  TraceRecorder* trace_;
-  Duration buffer_time_{};
-  std::unique_ptr<ReplicatedStep> replicated_;
+  Buckets buckets_;
+  std::unique_ptr<BucketOptimizers> optimizers_;  ///< Null without a factory.
+  std::unique_ptr<TrainingHost> own_host_;
 };
 
 /// Data-parallel training of one module: every rank processes its part of the batch. After
@@ -125,79 +105,18 @@ class DataParallelCore : public SyncControl {
 ///
 /// Errors: throws Exception on all ranks; the communicator is unusable afterwards. Not thread-safe.
 template <class Module>
-class DataParallel {
-  static constexpr bool kSequential =
-      std::derived_from<std::remove_cvref_t<decltype(*std::declval<Module&>())>,
-                        torch::nn::SequentialImpl>;
+class DataParallel : public DistributedModel<Module, DataParallelCore> {
+  using Base = DistributedModel<Module, DataParallelCore>;
 
  public:
   explicit DataParallel(Module module, const DataParallelOptions& options)
-      : module_(std::move(module)),
-        core_(std::make_unique<DataParallelCore>(*module_, with_optimizer_for_overlap(options),
-                                                 kSequential)) {}
-
-  template <class... Arguments>
-  auto forward(Arguments&&... arguments) {
-    core_->before_forward(*module_);
-    auto output = run(std::forward<Arguments>(arguments)...);
-    if (core_->needs_outputs()) {
-      core_->after_forward(output_tensors(output));
-    } else {
-      core_->after_forward({});
-    }
-    return output;
-  }
-
-  template <class... Arguments>
-  auto operator()(Arguments&&... arguments) {
-    return forward(std::forward<Arguments>(arguments)...);
-  }
+      : Base(std::move(module), with_optimizer_for_overlap(options)) {}
 
   /// Steps DataParallelOptions::optimizer with the gradients of the last backward, then clears
   /// them. `before` is called before each bucket's optimizer steps, possibly as late as in the next
   /// forward; use it to set the learning rate. Throws Exception(invalid_argument) if there is no
   /// optimizer.
-  void step(BeforeStep before = nullptr) { core_->step(std::move(before)); }
-
-  /// Completes the pending step. All parameters then have the values of a run without overlap.
-  void finish() { core_->finish(); }
-
-  /// Gradient accumulation without communication: see NoSync.
-  NoSync no_sync() { return NoSync(*core_); }
-
-  /// Broadcasts rank 0's buffers to all ranks. Collective.
-  void synchronize_buffers() { core_->synchronize_buffers(); }
-
-  /// Access to the wrapped module: model->parameters(), model->eval(), ... Completes the pending
-  /// step.
-  auto* operator->() { return &*module(); }
-  Module& module() {
-    core_->finish();
-    return module_;
-  }
-
-  DataParallelCore& core() { return *core_; }
-
-  int rank() const { return core_->rank(); }
-  int world_size() const { return core_->size(); }
-  const ProcessGroup& process_group() const { return core_->group(); }
-
-  /// Accumulated cost of communication. All zero if the world size is 1.
-  step::StepStats stats() const { return core_->stats(); }
-
- private:
-  template <class... Arguments>
-  auto run(Arguments&&... arguments) {
-    const BlockScope scope(&core_->replicated());
-    if constexpr (kSequential) {
-      return forward_by_children(*module_, std::forward<Arguments>(arguments)...);
-    } else {
-      return module_->forward(std::forward<Arguments>(arguments)...);
-    }
-  }
-
-  Module module_;
-  std::unique_ptr<DataParallelCore> core_;
+  void step(BeforeStep before = nullptr) { this->core().step(std::move(before)); }
 };
 
 }  // namespace gradwire

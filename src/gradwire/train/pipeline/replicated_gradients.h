@@ -17,14 +17,15 @@ class ReplicatedGradients : public StageUpdate {
   void before_forward() override {}
   void after_forward(const std::vector<torch::Tensor>& /*outputs*/) override {}
   bool splits_backward() const override { return true; }
-  void before_backward(bool last) override { core_.replicated().prepare({}, last); }
+  void before_backward(bool last) override {
+    core_.host().set_synchronizes(last);
+    core_.host().expect_backward();
+  }
   void wait_for_gradients() override { core_.finish(); }
   void finish() override { core_.finish(); }
   void synchronize_buffers() override { core_.synchronize_buffers(); }
   step::StepStats stats() const override { return core_.stats(); }
-  exchange::Exchange* feedback() override {
-    return encodes_ && core_.size() > 1 ? &core_.replicated().exchange() : nullptr;
-  }
+  exchange::Exchange* feedback() override { return core_.host().feedback(); }
 
  protected:
   /// `optimizer`: makes the optimizers of the buckets, for begin_step(). Null: the derived class
@@ -43,14 +44,12 @@ class ReplicatedGradients : public StageUpdate {
                .codec_seed = data.options.codec_seed,
                .clock = data.options.clock,
                .trace = data.options.trace},
-              /*sequential=*/false),
-        encodes_(data.options.codec != "none") {}
+              /*sequential=*/false) {}
 
-  ReplicatedStep& replicated() { return core_.replicated(); }
+  DataParallelCore& core() { return core_; }
 
  private:
   DataParallelCore core_;
-  bool encodes_;
 };
 
 }  // namespace gradwire

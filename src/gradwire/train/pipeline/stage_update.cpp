@@ -8,7 +8,7 @@
 #include "gradwire/train/named_tensor.h"
 #include "gradwire/train/parallel/parallel_module.h"
 #include "gradwire/train/pipeline/replicated_gradients.h"
-#include "gradwire/train/zero/zero_core.h"
+#include "gradwire/train/zero/zero_module.h"
 
 namespace gradwire {
 namespace {
@@ -43,9 +43,9 @@ class ReplicatedUpdate final : public ReplicatedGradients {
       : ReplicatedGradients(module, data, optimizer),
         parameters_(trainable_parameters(module)),
         boxes_(parameter_boxes(module)),
-        state_(module, optimizers()) {}
+        state_(module, core().optimizers()) {}
 
-  BlockObserver* observer() override { return &replicated(); }
+  BlockObserver* observer() override { return &core(); }
 
   SquaredNorms squared_norms() override {
     wait_for_gradients();
@@ -54,24 +54,10 @@ class ReplicatedUpdate final : public ReplicatedGradients {
     });
   }
 
-  void step(BeforeStep before, double factor) override {
-    if (factor != 1) {
-      wait_for_gradients();
-      for (const auto& [name, tensor] : parameters_) {
-        if (tensor.grad().defined()) tensor.mutable_grad().mul_(factor);
-      }
-    }
-    replicated().begin_step(std::move(before));
-  }
+  void step(BeforeStep before, double factor) override { core().step(std::move(before), factor); }
   Checkpointable& state() override { return state_; }
 
  private:
-  std::vector<torch::optim::Optimizer*> optimizers() {
-    std::vector<torch::optim::Optimizer*> all;
-    for (const auto& each : replicated().optimizers()) all.push_back(each.get());
-    return all;
-  }
-
   std::vector<NamedTensor> parameters_;
   std::map<std::string, ParameterBox> boxes_;
   ModuleState state_;
@@ -96,8 +82,8 @@ class ShardedUpdate final : public StageUpdate {
   // The core counts the end of an execution of the graph as the end of backward.
   bool splits_backward() const override { return false; }
   void before_backward(bool last) override {
-    core_.set_synchronizes(last);
-    core_.expect_backward();
+    core_.host().set_synchronizes(last);
+    core_.host().expect_backward();
   }
 
   void wait_for_gradients() override {
@@ -122,7 +108,7 @@ class ShardedUpdate final : public StageUpdate {
   void synchronize_buffers() override { core_.synchronize_buffers(); }
   Checkpointable& state() override { return core_; }
   step::StepStats stats() const override { return core_.stats(); }
-  exchange::Exchange* feedback() override { return core_.feedback(); }
+  exchange::Exchange* feedback() override { return core_.host().feedback(); }
 
  private:
   static ZeroOptions options_for(const StageModule& module, const DataParallelism& data,
@@ -143,7 +129,7 @@ class ShardedUpdate final : public StageUpdate {
   std::vector<NamedTensor> parameters_;
   std::map<std::string, ParameterBox> boxes_;
   std::vector<torch::Tensor> tied_;
-  ZeroCore core_;
+  ZeroModule core_;
 };
 
 }  // namespace

@@ -12,7 +12,7 @@
 #include "gradwire/train/optim/optimizer_factory.h"
 #include "gradwire/train/pipeline/layers.h"
 #include "gradwire/train/pipeline/weight_versions.h"
-#include "gradwire/train/zero/zero_core.h"
+#include "gradwire/train/zero/zero_module.h"
 
 namespace gradwire {
 

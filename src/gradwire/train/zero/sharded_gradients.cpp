@@ -20,12 +20,10 @@ torch::ScalarType wide(torch::ScalarType type) {
 
 }  // namespace
 
-ShardedGradients::ShardedGradients(std::vector<FlatUnit>& units, int ranks, bool keep_all,
-                                   double scale)
+ShardedGradients::ShardedGradients(std::vector<FlatUnit>& units, int ranks, bool keep_all)
     : units_(units),
       ranks_(ranks),
       keep_all_(keep_all),
-      scale_(scale),
       buffers_(units.size()),
       sums_(units.size()),
       means_(units.size()),

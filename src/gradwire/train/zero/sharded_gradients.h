@@ -18,9 +18,10 @@ namespace gradwire {
 /// 32-bit memory). In stages 2 and 3 a buffer is temporary, and reused. Not thread-safe.
 class ShardedGradients {
  public:
-  /// `units` must outlive this. `keep_all`: stage 1. `scale`: factor on gradients before the
-  /// reduction: 1 unless the exchange can only sum.
-  ShardedGradients(std::vector<FlatUnit>& units, int ranks, bool keep_all, double scale);
+  /// `units` must outlive this. `keep_all`: stage 1.
+  ShardedGradients(std::vector<FlatUnit>& units, int ranks, bool keep_all);
+  /// Sets the factor on gradients before the reduction: 1 unless the exchange can only sum.
+  void set_scale(double scale) { scale_ = scale; }
 
   /// All parameters, in the order of the units.
   const std::vector<NamedTensor>& parameters() const { return named_; }
@@ -31,6 +32,7 @@ class ShardedGradients {
   /// Moves a parameter's grad() to its place. Returns false if the pass had filled it already: then
   /// it was added.
   bool fill(std::size_t parameter);
+  bool is_filled(std::size_t parameter) const { return parameters_[parameter].filled; }
   /// Adds a parameter's grad() to those that are not yet reduced.
   void accumulate(std::size_t parameter);
 
@@ -69,7 +71,7 @@ class ShardedGradients {
   std::vector<FlatUnit>& units_;
   int ranks_;
   bool keep_all_;
-  double scale_;
+  double scale_ = 1;
   std::vector<Parameter> parameters_;
   std::vector<NamedTensor> named_;
   std::vector<torch::Tensor> buffers_;    ///< By unit: all ranks' parts; undefined while unused.

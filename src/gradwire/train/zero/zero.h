@@ -1,15 +1,10 @@
 #pragma once
 
-#include <concepts>
-#include <memory>
-#include <type_traits>
 #include <utility>
+#include <vector>
 
-#include <torch/torch.h>
-
-#include "gradwire/train/activation/await_parameters.h"
-#include "gradwire/train/data_parallel/autograd_graph.h"
-#include "gradwire/train/zero/zero_core.h"
+#include "gradwire/train/distributed_module.h"
+#include "gradwire/train/zero/zero_module.h"
 
 namespace gradwire {
 
@@ -36,33 +31,22 @@ namespace gradwire {
 /// does not clear either. A parameter that backward does not reach has a zero gradient. Parameters
 /// that require no gradient, and buffers, are replicated on every rank.
 ///
+/// Gradient accumulation (no_sync()): in stages 2 and 3 a backward inside still reduces over ranks:
+/// that costs one reduction per backward, but no memory for all gradients. The wrapped module's
+/// parameters are present in stage 3 only after consolidate().
+///
 /// Every rank must run the same sequence of blocks, forward, backward and step. In stage 3 that
 /// includes evaluation, unless the parameters are consolidated.
 ///
 /// Errors: throws Exception on all ranks; the communicator is unusable afterwards. Not thread-safe.
 template <class Module>
-class Zero {
-  static constexpr bool kSequential =
-      std::derived_from<std::remove_cvref_t<decltype(*std::declval<Module&>())>,
-                        torch::nn::SequentialImpl>;
+class Zero : public DistributedModel<Module, ZeroModule> {
+  using Base = DistributedModel<Module, ZeroModule>;
 
  public:
-  explicit Zero(Module module, const ZeroOptions& options)
-      : module_(std::move(module)),
-        core_(std::make_unique<ZeroCore>(*module_, options, kSequential)) {}
+  using Base::core;
 
-  template <class... Arguments>
-  auto forward(Arguments&&... arguments) {
-    core_->before_forward(*module_);
-    auto output = run(std::forward<Arguments>(arguments)...);
-    core_->after_forward(output_tensors(output));
-    return output;
-  }
-
-  template <class... Arguments>
-  auto operator()(Arguments&&... arguments) {
-    return forward(std::forward<Arguments>(arguments)...);
-  }
+  explicit Zero(Module module, const ZeroOptions& options) : Base(std::move(module), options) {}
 
   /// Steps with the gradients accumulated since the last step, and clears them. `before` is called
   /// before each unit's optimizer steps, possibly as late as in the next forward; use it to set the
@@ -70,7 +54,7 @@ class Zero {
   /// If any gradient is not finite on any rank, no rank steps and the result is false. Collective
   /// with a scaler, a max_grad_norm, Lars or Lamb.
   bool step(BeforeStep before = nullptr, LossScaler* scaler = nullptr) {
-    return core_->step(std::move(before), scaler);
+    return core().step(std::move(before), scaler);
   }
 
   /// Steps in place of step(), and earlier: call it before the last backward of a step. Each unit
@@ -82,60 +66,19 @@ class Zero {
   ///     auto loss = torch::nll_loss(model(inputs), targets);
   ///     model.step_in_backward();
   ///     loss.backward();
-  void step_in_backward(BeforeStep before = nullptr) { core_->step_in_backward(std::move(before)); }
-
-  /// Completes the pending step.
-  void finish() { core_->finish(); }
+  void step_in_backward(BeforeStep before = nullptr) { core().step_in_backward(std::move(before)); }
 
   /// Completes the pending step and gathers all parameters on every rank, in the precision of the
   /// computation. They stay until the next training forward, for reading or for any number of
   /// evaluation batches. Collective.
-  void consolidate() { core_->consolidate(); }
-
-  /// Gradient accumulation: a backward inside does not complete the mean. In stages 2 and 3 it
-  /// still reduces over ranks: that costs one reduction per backward, but no memory for all
-  /// gradients.
-  NoSync no_sync() { return NoSync(*core_); }
-
-  /// Broadcasts rank 0's buffers to all ranks. Collective.
-  void synchronize_buffers() { core_->synchronize_buffers(); }
+  void consolidate() { core().consolidate(); }
 
   /// This rank's shards, by reference: save them, or load into them and then call loaded().
-  std::vector<TensorPiece> pieces(bool make_states = false) { return core_->pieces(make_states); }
-  void loaded() { core_->loaded(); }
-
-  /// The wrapped module. In stage 3 its parameters are present only after consolidate().
-  auto* operator->() { return &*module(); }
-  Module& module() {
-    core_->finish();
-    return module_;
-  }
-
-  ZeroCore& core() { return *core_; }
-
-  int rank() const { return core_->rank(); }
-  int world_size() const { return core_->size(); }
-  const ProcessGroup& process_group() const { return core_->group(); }
+  std::vector<TensorPiece> pieces(bool make_states = false) { return core().pieces(make_states); }
+  void loaded() { core().loaded(); }
 
   /// Norm of the last step's gradients before clipping. Requires a max_grad_norm or a scaler.
-  double gradient_norm() const { return core_->gradient_norm(); }
-
-  /// Accumulated cost of communication. All zero if the world size is 1.
-  step::StepStats stats() const { return core_->stats(); }
-
- private:
-  template <class... Arguments>
-  auto run(Arguments&&... arguments) {
-    const BlockScope scope(core_.get());
-    if constexpr (kSequential) {
-      return forward_by_children(*module_, std::forward<Arguments>(arguments)...);
-    } else {
-      return module_->forward(std::forward<Arguments>(arguments)...);
-    }
-  }
-
-  Module module_;
-  std::unique_ptr<ZeroCore> core_;
+  double gradient_norm() const { return core().gradient_norm(); }
 };
 
 }  // namespace gradwire

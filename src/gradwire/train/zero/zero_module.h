@@ -1,13 +1,10 @@
 #pragma once
 
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include <torch/torch.h>
@@ -15,18 +12,13 @@
 #include "gradwire/base/clock.h"
 #include "gradwire/step/bucket_plan.h"
 #include "gradwire/step/overlap.h"
-#include "gradwire/step/step_engine.h"
-#include "gradwire/torch/tensor_span.h"
 #include "gradwire/trace/trace.h"
-#include "gradwire/train/activation/await_parameters.h"
 #include "gradwire/train/checkpoint/tensor_piece.h"
-#include "gradwire/train/data_parallel/no_sync.h"
-#include "gradwire/train/gradient_hooks.h"
+#include "gradwire/train/distributed_module.h"
 #include "gradwire/train/group.h"
 #include "gradwire/train/optim/mixed_precision.h"
 #include "gradwire/train/optim/optimizer_factory.h"
-#include "gradwire/train/zero/shard_optimizer.h"
-#include "gradwire/train/zero/sharded_gradients.h"
+#include "gradwire/train/zero/shards.h"
 #include "gradwire/train/zero/unit_plan.h"
 
 namespace gradwire {
@@ -86,27 +78,14 @@ struct ZeroBytes {
   std::size_t buffers = 0;
 };
 
-/// The part of Zero that does not depend on the module's type: the torch side of the step engine in
-/// stages 1 to 3. It owns the flat units, their gradients and optimizers, and reports the module's
-/// blocks and autograd's gradients to the engine.
-class ZeroCore final : public SyncControl,
-                       public BlockObserver,
-                       public Checkpointable,
-                       private step::StepHost,
-                       private GradientListener {
+/// The part of Zero that does not depend on the module's type.
+class ZeroModule final : public DistributedModule, public Checkpointable {
  public:
   /// Checks that all ranks have the same parameters and buffers, broadcasts rank 0's values, and
   /// lays the trainable parameters out in units. In stage 3 it frees each unit once this rank's
   /// shard is copied, so memory never exceeds the parameters and one unit. Do not use the module
   /// further if this throws.
-  ZeroCore(torch::nn::Module& module, const ZeroOptions& options, bool sequential);
-  ~ZeroCore() override;
-
-  void before_forward(const torch::nn::Module& module);
-  void after_forward(const std::vector<torch::Tensor>& outputs);
-  void before_block(const torch::nn::Module& block) override;
-  void after_block(const torch::nn::Module& block,
-                   const std::vector<torch::Tensor>& outputs) override;
+  ZeroModule(torch::nn::Module& module, const ZeroOptions& options, bool sequential);
 
   bool step(BeforeStep before, LossScaler* scaler);
   /// step() with gradients times `factor`, without clipping.
@@ -120,97 +99,38 @@ class ZeroCore final : public SyncControl,
   /// the optimizer steps. The caller may change both until the next step.
   torch::Tensor gradient_shard(const torch::Tensor& parameter);
   torch::Tensor value_shard(const torch::Tensor& parameter);
-  /// The next backward is of a forward that is not the last one, as in a pipeline, in which several
-  /// micro-batches are under way. after_forward() expects that of the forward that has ended.
-  void expect_backward();
   bool can_step_in_backward() const;
   void step_in_backward(BeforeStep before);
-  void finish();
-  void consolidate();
-  void synchronize_buffers();
+  void consolidate() { host().consolidate(); }
 
   std::vector<TensorPiece> pieces(bool make_states) override;
   void loaded() override;
 
-  int rank() const { return options_.process_group->getRank(); }
-  int size() const { return options_.process_group->getSize(); }
-  const ProcessGroup& group() const { return options_.process_group; }
   double gradient_norm() const { return gradient_norm_; }
-  step::StepStats stats() const;
-  /// The exchange whose state (error-feedback residuals) a checkpoint must hold in addition to
-  /// pieces(). Null: none. Completes the step. Call between steps.
-  exchange::Exchange* feedback();
   ZeroBytes bytes();
-  std::size_t units() const { return units_.size(); }
+  std::size_t units() const { return shards_->units().size(); }
 
  private:
-  using Lock = std::lock_guard<std::recursive_mutex>;
   struct UnscaleResult {
     bool finite = true;
     double factor = 1;  ///< Factor on the gradients.
   };
 
-  void plan_units(const torch::nn::Module& module, bool sequential);
-  void make_exchange();
-  void make_optimizer(FlatUnit& unit);
-  void make_engine();
-  void poison_parameters();
-  bool sharded() const { return options_.stage == 3 && size() > 1; }
+  void make_units(const torch::nn::Module& module, bool sequential);
   UnitSharing unit_sharing(const torch::nn::Module& module) const;
   std::size_t own_unit_of(const torch::Tensor& parameter) const;
-  const std::vector<std::size_t>& units_of(const torch::nn::Module& block);
   UnscaleResult unscale_and_clip(LossScaler* scaler);
-  void start_step(BeforeStep before, double factor);
 
-  void prepare_backward(const std::vector<torch::Tensor>& outputs);
-  void begin_backward();
-  void on_output_gradient(const std::vector<std::size_t>& units, std::size_t position);
-  void on_gradient(std::size_t parameter) override;
-  void on_end_of_backward() override;
-  bool expects_gradients() const override { return prepared_; }
-  void fill(std::size_t parameter);
-  template <class Hook>
-  void hook_outputs(const std::vector<torch::Tensor>& outputs, const Hook& hook);
-
-  Gradients gradients(std::size_t unit) override;
-  void reduced(std::size_t unit) override { gradients_->store_mean(unit); }
-  bool step(std::size_t unit) override;
-  Parameters parameters(std::size_t unit) override;
-  void available(std::size_t unit) override { units_[unit].unpoison(); }
-  void release(std::size_t unit) override { units_[unit].release(); }
-
-  void require_stepped(const std::vector<torch::Tensor>& outputs) const;
-  void require_own_module(const torch::nn::Module& module) const;
+  void check_before_training() const override;
   void require_trainable_members() const;
   void require_own_parameters() const;
-  ArgumentName name(std::string_view what) const { return {"Zero", what, rank()}; }
-  [[noreturn]] void fail(ErrorKind kind, const std::string& message) const;
 
   ZeroOptions options_;
   std::vector<NamedTensor> frozen_;  ///< Parameters that require no gradient: replicated.
-  std::vector<NamedTensor> buffers_;
-  std::vector<FlatUnit> units_;
-  std::vector<bool> is_root_;
-  std::unordered_map<const torch::nn::Module*, std::vector<std::size_t>> units_of_block_;
-  std::unordered_map<const void*, std::size_t> unit_of_;  ///< By TensorImpl of the parameter.
-  std::vector<ShardOptimizer> optimizers_;
-  std::unique_ptr<exchange::Exchange> exchange_;
-  std::unique_ptr<ShardedGradients> gradients_;
-
-  std::recursive_mutex mutex_;  ///< Hooks run on autograd's threads.
-  std::shared_ptr<ZeroCore*> self_ = std::make_shared<ZeroCore*>(this);
-  BeforeStep before_;
-  double factor_ = 1;
+  std::unique_ptr<Shards> shards_;
+  std::unique_ptr<ShardOptimizers> optimizers_;
+  std::unique_ptr<TrainingHost> own_host_;
   double gradient_norm_ = 0;
-  bool training_ = false;  ///< Autograd records the current forward.
-  bool prepared_ = false;  ///< A forward in training has ended, and its backward has not.
-  bool in_backward_ = false;
-  bool accumulating_ = false;  ///< The backward's gradients are not reduced.
-  bool is_last_pass_ = true;   ///< The backward completes the mean: no no_sync().
-  bool announced_ = false;     ///< step_in_backward() was called for the next last pass.
-  Duration buffer_time_{};
-  std::unique_ptr<step::StepEngine> engine_;
-  std::unique_ptr<GradientHooks> hooks_;
 };
 
 }  // namespace gradwire
