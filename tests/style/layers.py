@@ -9,6 +9,8 @@ _ROW = re.compile(r"^\| `(\w+)` \|.*\| *([^|]*)\|$", re.MULTILINE)
 _CMAKE = re.compile(r"^\s*gradwire_layer\((\w+)(?:[A-Z\s]*? USES ([a-z ]+))?[^)]*\)", re.MULTILINE)
 _OURS = re.compile(r'^#include "gradwire/(\w+)/', re.MULTILINE)
 _LIBTORCH = re.compile(r"^#include <(torch|ATen|c10|caffe2|pybind11)/", re.MULTILINE)
+_OUR_HEADER = re.compile(r'^#include "(gradwire/[^"]+)"', re.MULTILINE)
+_MODULES = re.compile(r"^#include <torch/(torch\.h|all\.h|nn|optim)", re.MULTILINE)
 _NAMESPACE = re.compile(r"^namespace (gradwire[\w:]*) \{(?!(\n *[^\n{}]*;)+\n\})", re.MULTILINE)
 USERS = {"base", "comm", "trace", "torch", "data", "train"}  # In namespace gradwire itself.
 RIM = {"torch", "data", "train", "recipe", "cli"}  # The layers that may include libtorch.
@@ -63,6 +65,21 @@ def wrong_namespaces(path, text):
             yield text.count("\n", 0, found.start()) + 1, f"{found[1]}: {layer} is {own}"
 
 
+def module_includes(begin, text_of):
+    """Yields the headers that include libtorch's modules or optimizers, of the header `begin` and
+    those of ours that it includes."""
+    seen, unread = set(), [begin]
+    while unread:
+        path = unread.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        text = text_of(path)
+        if _MODULES.search(text):
+            yield path
+        unread += [f"src/{name}" for name in _OUR_HEADER.findall(text)]
+
+
 def wrong_in_cmake(cmake, uses):
     """Yields differences between CMakeLists.txt and the table."""
     said = {layer: set(names.split()) for layer, names in _CMAKE.findall(cmake)}
@@ -79,5 +96,8 @@ def violations():
             text = read(path)
             for line, what in (*wrong_includes(path, text, uses), *wrong_namespaces(path, text)):
                 yield f"{path}:{line}: {what}"
+        if path.as_posix().startswith("src/gradwire/train/host/") and path.suffix == ".h":
+            for header in module_includes(path.as_posix(), read):
+                yield f"{path}: includes modules or optimizers, by {header}"
     for what in wrong_in_cmake(read("CMakeLists.txt"), uses):
         yield f"CMakeLists.txt: {what}"

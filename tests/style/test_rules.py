@@ -158,6 +158,16 @@ class Layers(unittest.TestCase):
             self.assertEqual(self.wrong("src/gradwire/comm/a.h", f"#include <{header}>\n"), [1])
             self.assertEqual(self.wrong("src/gradwire/torch/a.h", f"#include <{header}>\n"), [])
 
+    def test_modules_in_the_headers_of_the_training_host(self):
+        texts = {"src/gradwire/train/host/a.h": '#include "gradwire/train/b.h"\n',
+                 "src/gradwire/train/b.h": "#include <torch/types.h>\n"}
+        begin = "src/gradwire/train/host/a.h"
+        self.assertEqual(list(layers.module_includes(begin, texts.get)), [])
+        for header in ("torch/torch.h", "torch/nn/module.h", "torch/optim.h"):
+            texts["src/gradwire/train/b.h"] = f"#include <{header}>\n"
+            self.assertEqual(list(layers.module_includes(begin, texts.get)),
+                             ["src/gradwire/train/b.h"])
+
     def test_an_unknown_layer(self):
         self.assertEqual(self.wrong("src/gradwire/misc/a.h", "\n"), [1])
 

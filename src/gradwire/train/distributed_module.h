@@ -85,6 +85,11 @@ class DistributedModel {
   /// Completes the pending step. All parameters then have the values of a run without overlap.
   void finish() { core_->finish(); }
 
+  /// Drops the gradients of all backwards since the last step, in place of step(): codecs, buffers
+  /// and random number generators are again as after it. Call on all ranks. Requires the option
+  /// can_abandon.
+  void abandon_step() { host().abandon_step(); }
+
   /// Gradient accumulation: a backward of a forward inside does not complete the mean. See NoSync.
   NoSync no_sync() { return NoSync(host()); }
 

@@ -87,6 +87,11 @@ bool Buckets::fill(std::size_t parameter, bool produced) {
   return true;
 }
 
+void Buckets::drop_gradients() {
+  for (const auto& [name, tensor] : parameters_) tensor.mutable_grad().reset();
+  touched_.assign(parameters_.size(), false);
+}
+
 step::StepHost::Gradients Buckets::gradients(std::size_t unit) {
   if (usage_.defined() && unit + 1 == layout_.buckets.size()) start_usage();
   return {.whole = lend_on_device(layout_.buckets[unit].numbers(), errors_.name("gradients"))};

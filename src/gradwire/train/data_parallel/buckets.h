@@ -49,6 +49,7 @@ class Buckets final : public UnitMemory {
   bool fill(std::size_t parameter, bool produced) override;
   bool is_filled(std::size_t parameter) const override { return filled_[parameter]; }
   void accumulate(std::size_t parameter) override { touched_[parameter] = true; }
+  void drop_gradients() override;
   step::StepHost::Gradients gradients(std::size_t unit) override;
   void reduced(std::size_t unit) override;
   std::int64_t extra_operations() const override { return usage_operations_; }

@@ -43,6 +43,9 @@ struct DataParallelOptions {
   std::size_t codec_min_elements = step::kCodecMinElements;
   int codec_warmup_steps = 0;  ///< ExchangeOptions::warmup_steps.
   std::uint64_t codec_seed = 1;
+  /// Allows abandon_step(), for which it keeps copies of the buffers and of the codec's residuals.
+  /// Requires an optimizer.
+  bool can_abandon = false;
   /// Fail with an error that names the parameter if a mean gradient is not finite.
   bool check_finite = false;
   std::shared_ptr<const Clock> clock = std::make_shared<SteadyClock>();  ///< For stats().

@@ -33,6 +33,13 @@ TrainingHost::TrainingHost(ProcessGroup group, UnitMemory& memory, UnitOptimizer
   step::StepHost& host = *this;
   engine_ = std::make_unique<step::StepEngine>(memory_.step_units(), options_.policy, *exchange_,
                                                host, *options_.clock);
+  if (options_.exchange.can_abandon) {
+    if (optimizer_ == nullptr) {
+      refuse("{}: can_abandon needs an optimizer: whoever steps decides which steps are abandoned",
+             options_.who);
+    }
+    last_step_.emplace(buffers_, parameters);
+  }
   GradientListener& listener = *this;
   if (size() > 1 || memory_.takes_gradients()) {
     hooks_ = std::make_unique<GradientHooks>(parameters, listener);
@@ -205,8 +212,18 @@ void TrainingHost::begin_step(double factor) {
   engine_->finish_step();
   if (engine_->is_consolidated()) engine_->release_all();  // Gathered values predate this step.
   factor_ = factor;
+  if (last_step_) last_step_->keep();
   poison();
   engine_->begin_step();
+}
+
+void TrainingHost::abandon_step() {
+  const Lock lock(mutex_);
+  if (!last_step_) refuse("{}: set can_abandon to abandon steps", options_.who);
+  require_complete();
+  engine_->abandon_step();
+  memory_.drop_gradients();
+  last_step_->restore();
 }
 
 void TrainingHost::step_in_backward() {

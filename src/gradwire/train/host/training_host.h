@@ -18,6 +18,7 @@
 #include "gradwire/train/data_parallel/no_sync.h"
 #include "gradwire/train/gradient_hooks.h"
 #include "gradwire/train/group.h"
+#include "gradwire/train/host/restore_point.h"
 #include "gradwire/train/host/training_errors.h"
 #include "gradwire/train/host/unit_memory.h"
 #include "gradwire/train/host/unit_optimizer.h"
@@ -85,6 +86,11 @@ class TrainingHost : public SyncControl, private step::StepHost, private Gradien
   void begin_step(double factor = 1);
   /// begin_step(), in the next backward that completes the mean.
   void step_in_backward();
+  /// Drops the gradients since the last step, in place of begin_step(). The exchange's state, the
+  /// buffers and the default random number generators are again as begin_step() left them, so that
+  /// a repeated step has the same bits. Completes the pending step first. On all ranks, or none.
+  /// Throws Exception(invalid_argument) without ExchangeOptions::can_abandon.
+  void abandon_step();
   /// Completes the pending step, if there is one.
   void finish_step();
   /// Completes the pending step, and waits for all reductions of replicated gradients.
@@ -157,7 +163,8 @@ class TrainingHost : public SyncControl, private step::StepHost, private Gradien
   std::vector<std::vector<std::size_t>> blocks_;          ///< The units of each.
   std::unique_ptr<exchange::Exchange> exchange_;
   std::unique_ptr<step::StepEngine> engine_;
-  std::unique_ptr<GradientHooks> hooks_;  ///< Null if nothing is done with gradients.
+  std::optional<RestorePoint> last_step_;  ///< With ExchangeOptions::can_abandon.
+  std::unique_ptr<GradientHooks> hooks_;   ///< Null if nothing is done with gradients.
 
   std::recursive_mutex mutex_;  ///< Hooks run on autograd's threads.
   std::shared_ptr<TrainingHost*> self_ = std::make_shared<TrainingHost*>(this);

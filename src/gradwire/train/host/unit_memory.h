@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -40,6 +41,8 @@ class UnitMemory {
   virtual bool is_filled(std::size_t parameter) const = 0;
   /// Keeps the parameter's grad() for a later pass.
   virtual void accumulate(std::size_t parameter) = 0;
+  /// Clears all gradients since the last step.
+  virtual void drop_gradients() = 0;
 
   /// As step::StepHost's.
   virtual step::StepHost::Gradients gradients(std::size_t unit) = 0;

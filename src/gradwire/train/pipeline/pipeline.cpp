@@ -298,8 +298,8 @@ void Pipeline::finish() {
     if (is_asynchronous()) finish_last_run();
     for (const LocalStage& stage : stages_) {
       about(update_of(stage, steps_ - 1), [&] {
-        stage.update->finish();
-        stage.update->synchronize_buffers();
+        stage.update->host().finish();
+        stage.update->host().synchronize_buffers();
       });
     }
   });
@@ -571,7 +571,7 @@ std::vector<TensorPiece> Pipeline::pieces(bool make_states) {
 step::StepStats Pipeline::stats() const {
   step::StepStats sum{.exposed = waits_->waited()};
   for (const LocalStage& stage : stages_) {
-    const step::StepStats own = stage.update->stats();
+    const step::StepStats own = stage.update->host().stats();
     sum.exposed += own.exposed;
     sum.bytes += own.bytes;
     sum.operations += own.operations;
@@ -583,7 +583,7 @@ step::StepStats Pipeline::stats() const {
 std::vector<exchange::Exchange*> Pipeline::feedback() {
   std::vector<exchange::Exchange*> all;
   for (const LocalStage& stage : stages_) {
-    if (exchange::Exchange* own = stage.update->feedback()) all.push_back(own);
+    if (exchange::Exchange* own = stage.update->host().feedback()) all.push_back(own);
   }
   return all;
 }

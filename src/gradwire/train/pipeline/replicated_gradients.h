@@ -17,15 +17,8 @@ class ReplicatedGradients : public StageUpdate {
   void before_forward() override {}
   void after_forward(const std::vector<torch::Tensor>& /*outputs*/) override {}
   bool splits_backward() const override { return true; }
-  void before_backward(bool last) override {
-    core_.host().set_synchronizes(last);
-    core_.host().expect_backward();
-  }
   void wait_for_gradients() override { core_.finish(); }
-  void finish() override { core_.finish(); }
-  void synchronize_buffers() override { core_.synchronize_buffers(); }
-  step::StepStats stats() const override { return core_.stats(); }
-  exchange::Exchange* feedback() override { return core_.host().feedback(); }
+  TrainingHost& host() const override { return core_.host(); }
 
  protected:
   /// `optimizer`: makes the optimizers of the buckets, for begin_step(). Null: the derived class

@@ -81,10 +81,6 @@ class ShardedUpdate final : public StageUpdate {
   BlockObserver* observer() override { return &core_; }
   // The core counts the end of an execution of the graph as the end of backward.
   bool splits_backward() const override { return false; }
-  void before_backward(bool last) override {
-    core_.host().set_synchronizes(last);
-    core_.host().expect_backward();
-  }
 
   void wait_for_gradients() override {
     for (const torch::Tensor& parameter : tied_) core_.gradient_shard(parameter);
@@ -104,11 +100,8 @@ class ShardedUpdate final : public StageUpdate {
   void step(BeforeStep before, double factor) override {
     core_.step_scaled(std::move(before), factor);
   }
-  void finish() override { core_.finish(); }
-  void synchronize_buffers() override { core_.synchronize_buffers(); }
   Checkpointable& state() override { return core_; }
-  step::StepStats stats() const override { return core_.stats(); }
-  exchange::Exchange* feedback() override { return core_.host().feedback(); }
+  TrainingHost& host() const override { return core_.host(); }
 
  private:
   static ZeroOptions options_for(const StageModule& module, const DataParallelism& data,

@@ -53,7 +53,10 @@ class StageUpdate {
   /// Returns true if gradients of weights may be computed apart from those of inputs.
   virtual bool splits_backward() const = 0;
   /// Called before each task of a backward. `last`: of the last micro-batch before an update.
-  virtual void before_backward(bool last) = 0;
+  void before_backward(bool last) {
+    host().set_synchronizes(last);
+    host().expect_backward();
+  }
 
   /// Waits for the sums over replicas of the tied parameters' gradients.
   virtual void wait_for_gradients() = 0;
@@ -66,17 +69,10 @@ class StageUpdate {
   virtual SquaredNorms squared_norms() = 0;
   /// Steps with the gradients times `factor`, and clears them.
   virtual void step(BeforeStep before, double factor) = 0;
-  /// Completes the pending step.
-  virtual void finish() = 0;
-  /// Gives all replicas the buffers of the first.
-  virtual void synchronize_buffers() = 0;
 
   virtual Checkpointable& state() = 0;
-  /// Cost of the communication among replicas.
-  virtual step::StepStats stats() const = 0;
-  /// The exchange whose state (error-feedback residuals) a checkpoint must hold in addition to
-  /// state(). Null: none. Call between steps.
-  virtual exchange::Exchange* feedback() = 0;
+  /// The steps of the replicas: their gradients, buffers, and the cost of both.
+  virtual TrainingHost& host() const = 0;
 
   /// With an asynchronous schedule, the versions of the weights; null otherwise.
   virtual StageWeights* weights() { return nullptr; }

@@ -169,6 +169,14 @@ void ShardedGradients::store_mean(std::size_t unit) {
   if (!alone) recycle(std::move(done));
 }
 
+void ShardedGradients::drop() {
+  for (auto& parameter : parameters_) parameter.tensor.mutable_grad().reset();
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    sums_[unit].reset();
+    gradients_[unit].reset();
+  }
+}
+
 torch::Tensor ShardedGradients::make_gradient(std::size_t unit) {
   torch::Tensor& gradient = gradients_[unit];
   if (!gradient.defined()) {

@@ -47,6 +47,8 @@ class ShardedGradients {
   const torch::Tensor& gradient(std::size_t unit) const { return gradients_[unit]; }
   /// gradient(), made of zeros if it was undefined.
   torch::Tensor make_gradient(std::size_t unit);
+  /// Clears all gradients, reduced or accumulated.
+  void drop();
   torch::Tensor take(std::size_t unit) { return std::exchange(gradients_[unit], {}); }
 
   std::size_t gradient_bytes() const;  ///< Kept for the step: model state.

@@ -51,6 +51,7 @@ class Shards final : public UnitMemory {
   }
   bool is_filled(std::size_t parameter) const override { return gradients_->is_filled(parameter); }
   void accumulate(std::size_t parameter) override { gradients_->accumulate(parameter); }
+  void drop_gradients() override { gradients_->drop(); }
   step::StepHost::Gradients gradients(std::size_t unit) override;
   void reduced(std::size_t unit) override { gradients_->store_mean(unit); }
   step::StepHost::Parameters whole_parameters(std::size_t unit) override;

@@ -115,7 +115,8 @@ void ZeroModule::make_units(const torch::nn::Module& module, bool sequential) {
           .exchange = {.codec = options_.codec,
                        .warmup_steps = options_.codec_warmup_steps,
                        .seed = options_.codec_seed,
-                       .sharded = true},
+                       .sharded = true,
+                       .can_abandon = options_.can_abandon},
           .forward_awaits = options_.forward_awaits || blocks || sequential,
           .broadcast_buffers = options_.broadcast_buffers,
           .clock = options_.clock,
@@ -138,7 +139,7 @@ bool ZeroModule::step(BeforeStep before, LossScaler* scaler) {
   host().finish();  // A pending step, if no forward completed it.
   const auto [finite, factor] = unscale_and_clip(scaler);
   if (!finite) {
-    for (std::size_t unit = 0; unit < units(); ++unit) shards_->gradients().take(unit);
+    shards_->drop_gradients();
     return false;
   }
   step_scaled(std::move(before), factor);

@@ -50,6 +50,7 @@ struct ZeroOptions {
       step::kCodecMinElements;  ///< Smaller units are sent uncompressed.
   int codec_warmup_steps = 0;   ///< ExchangeOptions::warmup_steps, in reduced passes.
   std::uint64_t codec_seed = 1;
+  bool can_abandon = false;  ///< DataParallelOptions::can_abandon.
   double max_grad_norm = 0;  ///< Clips gradients to this global norm; 0: no clipping.
   /// Maximum unit size in stages 1 and 2, as DataParallel's bucket size.
   double bucket_cap_mb = step::kBucketMegabytes;
