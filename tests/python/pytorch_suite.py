@@ -32,7 +32,7 @@ SKIPPED = {
     "test_all_to_all.*_cuda.*|test_batch_isend_irecv_op_err": NO_GPU,
     "test_batch_isend_irecv_mixed_backend_err": "needs NCCL",
     "test_barrier_timeout_global": "makes the default group anew by the runner's env://",
-    "test_barrier_timeout_full_group|test_barrier_timeout_group": GLOOS,
+    "test_barrier_timeout_(arg|full_group|group)": GLOOS,
     "test_get_backend": GLOOS,
     "test_ddp_logging_data_cpu": "DDP's own bucket size is expected, and the backend's name where "
                                  "PyTorch writes custom",

@@ -223,7 +223,8 @@ TEST_P(ZeroEachStage, ABackwardThatNoForwardOfItLedToIsAnError) {
     model.consolidate();
     net->forward(torch::ones({1, 7})).sum().backward();
   });
-  EXPECT_THAT(errors[0] + errors[1], HasSubstr("a gradient of 'head.bias' without a preceding forward"));
+  EXPECT_THAT(errors[0] + errors[1],
+              HasSubstr("a gradient of 'head.bias' without a preceding forward"));
 }
 
 TEST_P(ZeroEachStage, ConsolidatedParametersCanBeEvaluatedAnyNumberOfTimes) {

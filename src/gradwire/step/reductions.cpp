@@ -1,5 +1,6 @@
 #include "gradwire/step/reductions.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "gradwire/base/priorities.h"

@@ -18,8 +18,8 @@
 
 namespace gradwire {
 
-/// A module that is trained on several ranks: reports its forwards and blocks to a TrainingHost. The
-/// part of DataParallel and Zero that does not depend on the module's type.
+/// A module that is trained on several ranks: reports its forwards and blocks to a TrainingHost.
+/// The part of DataParallel and Zero that does not depend on the module's type.
 class DistributedModule : public BlockObserver {
  public:
   TrainingHost& host() const { return *host_; }
@@ -61,7 +61,7 @@ class DistributedModule : public BlockObserver {
 void broadcast_model(const std::string& who, const ProcessGroup& group,
                      std::vector<NamedTensor> parameters, const std::vector<NamedTensor>& buffers);
 
-/// What DataParallel and Zero do for any type of module. `Core` is a DistributedModule.
+/// The part of DataParallel and Zero that depends on the module's type. `Core` is a DistributedModule.
 template <class Module, class Core>
 class DistributedModel {
  public:

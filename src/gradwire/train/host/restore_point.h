@@ -9,8 +9,8 @@
 
 namespace gradwire {
 
-/// What a forward changes apart from gradients: buffers, and PyTorch's default random number
-/// generators of the CPU and of the buffers' and parameters' devices. Not thread-safe.
+/// Restores what a forward changes apart from gradients: buffers, and PyTorch's default random
+/// number generators of the CPU and of the buffers' and parameters' devices. Not thread-safe.
 class RestorePoint {
  public:
   /// Keeps copies of the present values.

@@ -44,7 +44,7 @@ class UnitMemory {
   /// Clears all gradients since the last step.
   virtual void drop_gradients() = 0;
 
-  /// As step::StepHost's.
+  /// These have the meaning of step::StepHost's.
   virtual step::StepHost::Gradients gradients(std::size_t unit) = 0;
   virtual void reduced(std::size_t unit) = 0;
   virtual step::StepHost::Parameters whole_parameters(std::size_t /*unit*/) { return {}; }
