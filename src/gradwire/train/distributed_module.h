@@ -61,7 +61,8 @@ class DistributedModule : public BlockObserver {
 void broadcast_model(const std::string& who, const ProcessGroup& group,
                      std::vector<NamedTensor> parameters, const std::vector<NamedTensor>& buffers);
 
-/// The part of DataParallel and Zero that depends on the module's type. `Core` is a DistributedModule.
+/// The part of DataParallel and Zero that depends on the module's type. `Core` is a
+/// DistributedModule.
 template <class Module, class Core>
 class DistributedModel {
  public:
