@@ -9,6 +9,7 @@
 #include "gradwire/base/error.h"
 #include "gradwire/torch/tensor_span.h"
 #include "gradwire/train/group.h"
+#include "gradwire/train/named_tensor.h"
 
 namespace gradwire {
 
@@ -28,6 +29,11 @@ class TrainingErrors {
     abort_group(*group_, text(message));
     throw Exception(kind, text(message));
   }
+
+  /// The gradient would be local to this rank, added to a mean, and the replicas would diverge.
+  [[noreturn]] void refuse_gradient(const NamedTensor& parameter) const;
+  [[noreturn]] void refuse_second_gradient(const NamedTensor& parameter) const;
+  void require_dense(const NamedTensor& parameter) const;
 
  private:
   ProcessGroup group_;

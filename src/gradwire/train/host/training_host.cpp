@@ -18,6 +18,7 @@ TrainingHost::TrainingHost(ProcessGroup group, UnitMemory& memory, UnitOptimizer
     : group_(std::move(group)),
       memory_(memory),
       optimizer_(optimizer),
+      steps_(memory, optimizer, options.trace),
       buffers_(std::move(buffers)),
       options_(std::move(options)),
       errors_(group_, options_.who) {
@@ -30,9 +31,8 @@ TrainingHost::TrainingHost(ProcessGroup group, UnitMemory& memory, UnitOptimizer
   memory_.exchange_by(*exchange_);
   options_.policy.ranks = size();
   options_.policy.optimizer_communicates = optimizer_ != nullptr && optimizer_->communicates();
-  step::StepHost& host = *this;
   engine_ = std::make_unique<step::StepEngine>(memory_.step_units(), options_.policy, *exchange_,
-                                               host, *options_.clock);
+                                               steps_, *options_.clock);
   if (options_.exchange.can_abandon) {
     if (optimizer_ == nullptr) {
       refuse("{}: can_abandon needs an optimizer: whoever steps decides which steps are abandoned",
@@ -134,27 +134,14 @@ void TrainingHost::expect_backward(const std::vector<at::Tensor>& outputs) {
     return hook_outputs(outputs, [](TrainingHost& host) { host.begin_pass(); });
   }
   if (!reduces || !options_.find_unused || memory_.parameters().empty()) return;
-  for (const auto& root : graph_roots(outputs)) roots_.emplace_back(root);
+  unused_.add_outputs(outputs);
   // No hook would run in this rank's backward, so it would never start its reductions.
-  if (unused().size() == memory_.parameters().size()) {
+  const std::size_t all = memory_.parameters().size();
+  if (unused_.find(*hooks_, all).size() == all) {
     const at::NoGradGuard no_grad;
     begin_pass();
     on_end_of_backward();
   }
-}
-
-/// Returns the parameters that no backward from the outputs reaches.
-std::vector<std::size_t> TrainingHost::unused() const {
-  std::vector<GraphNode> roots;
-  for (const auto& root : roots_) {
-    if (auto alive = root.lock()) roots.push_back(std::move(alive));
-  }
-  const auto reachable = walk_graph(roots);
-  std::vector<std::size_t> found;
-  for (std::size_t i = 0; i < memory_.parameters().size(); ++i) {
-    if (!reachable.contains(hooks_->accumulator(i))) found.push_back(i);
-  }
-  return found;
 }
 
 void TrainingHost::begin_pass() {
@@ -164,7 +151,9 @@ void TrainingHost::begin_pass() {
   if (announced_ && completes_mean_) engine_->begin_step();
   if (memory_.takes_gradients()) return hooks_->call_at_end_of_backward();
   if (!options_.find_unused) return;
-  for (const auto parameter : unused()) mark_ready(parameter, /*produced=*/false);
+  for (const auto unused : unused_.find(*hooks_, memory_.parameters().size())) {
+    mark_ready(unused, /*produced=*/false);
+  }
 }
 
 void TrainingHost::on_gradient(std::size_t index) {
@@ -173,7 +162,7 @@ void TrainingHost::on_gradient(std::size_t index) {
   const bool takes = memory_.takes_gradients();
   if (takes && !parameter(index).tensor.grad().defined()) return;
   if (!expects_gradients() && (takes || !hooks_->expected_by_another(index)))
-    refuse_gradient(index);
+    errors_.refuse_gradient(parameter(index));
   if (expected_ != Expected::means) {
     engine_->reductions().settle(memory_.unit_of(index));
     return memory_.accumulate(index);
@@ -187,8 +176,9 @@ void TrainingHost::on_gradient(std::size_t index) {
 void TrainingHost::mark_ready(std::size_t index, bool produced) {
   const std::size_t unit = memory_.unit_of(index);
   const bool again = !memory_.takes_gradients() && memory_.is_filled(index);
-  if (again || engine_->reductions().missing(unit) == 0) refuse_second_gradient(index);
-  require_dense(index);
+  if (again || engine_->reductions().missing(unit) == 0)
+    errors_.refuse_second_gradient(parameter(index));
+  errors_.require_dense(parameter(index));
   engine_->before_gradient(unit);
   if (!memory_.fill(index, produced)) return;
   run_or_abort(*group_, [&] {
@@ -201,7 +191,7 @@ void TrainingHost::on_end_of_backward() {
   const Lock lock(mutex_);
   const at::NoGradGuard no_grad;
   expected_ = Expected::nothing;
-  roots_.clear();
+  unused_.clear();
   if (completes_mean_ && std::exchange(announced_, false)) poison();
   run_or_abort(*group_, [this] { engine_->end_pass(); });
 }
@@ -211,7 +201,7 @@ void TrainingHost::begin_step(double factor) {
   if (optimizer_ == nullptr) return;
   engine_->finish_step();
   if (engine_->is_consolidated()) engine_->release_all();  // Gathered values predate this step.
-  factor_ = factor;
+  steps_.set_factor(factor);
   if (last_step_) last_step_->keep();
   poison();
   engine_->begin_step();
@@ -229,13 +219,8 @@ void TrainingHost::abandon_step() {
 void TrainingHost::step_in_backward() {
   const Lock lock(mutex_);
   engine_->finish_step();
-  factor_ = 1;
+  steps_.set_factor(1);
   announced_ = true;
-}
-
-bool TrainingHost::step(std::size_t unit) {
-  const TraceScope scope(options_.trace, TraceKind::optimizer);
-  return optimizer_->step(unit, factor_);
 }
 
 /// Reading a parameter is an error until its new values have arrived.
@@ -329,35 +314,6 @@ void TrainingHost::require_stepped(const std::vector<at::Tensor>& outputs) const
         "gradwire::await_parameters(its module) first, or set forward_awaits to false",
         rank(), errors_.who(), parameter(i).name);
   }
-}
-
-void TrainingHost::require_dense(std::size_t index) const {
-  const auto& gradient = parameter(index).tensor.grad();
-  if (!gradient.defined() || gradient.layout() == at::kStrided) return;
-  errors_.fail(ErrorKind::unsupported,
-               fmt::format("the gradient of '{}' is sparse; construct its layer with sparse = "
-                           "false",
-                           parameter(index).name));
-}
-
-/// The gradient would be local to this rank, added to a mean, and the replicas would diverge.
-void TrainingHost::refuse_gradient(std::size_t index) const {
-  errors_.fail(
-      ErrorKind::invalid_argument,
-      fmt::format("backward produced a gradient of '{}' without a preceding forward, so it would "
-                  "not be averaged. Call this {}, not the wrapped module, before each backward; "
-                  "add the losses of one or several forwards and call backward once; to keep "
-                  "gradients local to this rank, run forward inside no_sync()",
-                  parameter(index).name, errors_.who()));
-}
-
-void TrainingHost::refuse_second_gradient(std::size_t index) const {
-  errors_.fail(ErrorKind::invalid_argument,
-               fmt::format("parameter '{}' got a second gradient in one backward pass, after the "
-                           "first had been sent. Call forward before each backward, return "
-                           "everything that backward starts from as the result of forward, and "
-                           "use a parameter in one activation checkpoint at most",
-                           parameter(index).name));
 }
 
 }  // namespace gradwire

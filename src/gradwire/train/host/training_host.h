@@ -14,7 +14,6 @@
 #include "gradwire/exchange/make_exchange.h"
 #include "gradwire/step/step_engine.h"
 #include "gradwire/trace/trace.h"
-#include "gradwire/train/data_parallel/autograd_graph.h"
 #include "gradwire/train/data_parallel/no_sync.h"
 #include "gradwire/train/gradient_hooks.h"
 #include "gradwire/train/group.h"
@@ -22,6 +21,8 @@
 #include "gradwire/train/host/training_errors.h"
 #include "gradwire/train/host/unit_memory.h"
 #include "gradwire/train/host/unit_optimizer.h"
+#include "gradwire/train/host/unit_steps.h"
+#include "gradwire/train/host/unused_parameters.h"
 
 namespace gradwire {
 
@@ -51,7 +52,7 @@ struct TrainingHostOptions {
 ///
 /// Not movable: autograd's hooks refer to this object and run on autograd's threads. Otherwise not
 /// thread-safe.
-class TrainingHost : public SyncControl, private step::StepHost, private GradientListener {
+class TrainingHost : public SyncControl, private GradientListener {
  public:
   using BlockId = std::size_t;
 
@@ -113,7 +114,6 @@ class TrainingHost : public SyncControl, private step::StepHost, private Gradien
   int size() const { return group_->getSize(); }
   const TrainingErrors& errors() const { return errors_; }
   const std::vector<NamedTensor>& buffers() const { return buffers_; }
-  TraceRecorder* trace() const { return options_.trace; }
   /// All zero if the world size is 1.
   step::StepStats stats() const;
   /// The exchange whose state (error-feedback residuals) a checkpoint must hold. Null: none.
@@ -137,25 +137,15 @@ class TrainingHost : public SyncControl, private step::StepHost, private Gradien
   bool expects_gradients() const override { return expected_ != Expected::nothing; }
   void begin_pass();
   void mark_ready(std::size_t parameter, bool produced);
-  std::vector<std::size_t> unused() const;
-
-  Gradients gradients(std::size_t unit) override { return memory_.gradients(unit); }
-  void reduced(std::size_t unit) override { memory_.reduced(unit); }
-  bool step(std::size_t unit) override;
-  Parameters parameters(std::size_t unit) override { return memory_.whole_parameters(unit); }
-  void available(std::size_t unit) override { memory_.available(unit); }
-  void release(std::size_t unit) override { memory_.release(unit); }
   void poison();
 
   void require_complete() const;
   void require_stepped(const std::vector<at::Tensor>& outputs) const;
-  void require_dense(std::size_t parameter) const;
-  [[noreturn]] void refuse_gradient(std::size_t parameter) const;
-  [[noreturn]] void refuse_second_gradient(std::size_t parameter) const;
 
   ProcessGroup group_;
   UnitMemory& memory_;
   UnitOptimizer* optimizer_;
+  UnitSteps steps_;
   std::vector<NamedTensor> buffers_;
   TrainingHostOptions options_;
   TrainingErrors errors_;
@@ -172,11 +162,7 @@ class TrainingHost : public SyncControl, private step::StepHost, private Gradien
   bool completes_mean_ = true;  ///< The expected backward does: no no_sync().
   bool announced_ = false;      ///< step_in_backward() was called.
   bool training_ = false;       ///< Autograd records the current forward.
-  double factor_ = 1;
-  /// With find_unused: roots of the graphs of the forwards since the last reduction, from which
-  /// backward may start. References are weak: a freed graph, as after an evaluation with gradients,
-  /// is ignored.
-  std::vector<WeakGraphNode> roots_;
+  UnusedParameters unused_;     ///< With find_unused, of the forwards since the last reduction.
   Duration buffer_time_{};
 };
 
