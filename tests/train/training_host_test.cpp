@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/base/random.h"
+#include "gradwire/train/checkpoint/replicated.h"
 #include "gradwire/train/data_parallel/data_parallel.h"
 #include "gradwire/train/zero/zero.h"
 #include "tests/support/torch/loopback.h"
@@ -267,6 +268,47 @@ TEST_P(AbandonedSteps, PutTheRandomStateBack) {
     states.push_back(train(group, GetParam(), /*draws=*/true, abandons));
   }
   expect_same_bits(states[0], states[1]);
+}
+
+/// Runs a forward and a backward that change the buffers.
+template <class Model>
+void run_backward(Model& model) {
+  model(torch::arange(64.0).view({8, 8})).sum().backward();
+}
+
+template <class Model>
+std::vector<torch::Tensor> buffers_of(Model& model) {
+  std::vector<torch::Tensor> copies;
+  for (const auto& buffer : model->buffers()) copies.push_back(buffer.clone());
+  return copies;
+}
+
+TEST(AbandonedStep, GoesBackToAStepThatWasTakenInBackward) {
+  Zero model(net_with_buffers(false),
+             {.process_group = group_of_one(), .stage = 2, .optimizer = adam, .can_abandon = true});
+  model.step_in_backward();
+  run_backward(model);
+  const auto after_step = buffers_of(model);
+  run_backward(model);
+  model.abandon_step();
+  expect_same_bits(buffers_of(model), after_step);
+}
+
+TEST(AbandonedStep, GoesBackToWhatWasLoaded) {
+  DataParallel model(net_with_buffers(false),
+                     {.process_group = group_of_one(), .optimizer = adam, .can_abandon = true});
+  ReplicatedModel state(*model.module(), model.core());
+  {
+    const torch::NoGradGuard no_grad;
+    for (const auto& piece : state.pieces(false)) {
+      if (piece.name == "1.running_mean") piece.data.fill_(3);
+    }
+  }
+  state.loaded();
+  const auto loaded = buffers_of(model);
+  run_backward(model);
+  model.abandon_step();
+  expect_same_bits(buffers_of(model), loaded);
 }
 
 TEST(AbandonedStep, IsRefusedUnlessAllowed) {

@@ -48,6 +48,11 @@ ReplicatedModel::ReplicatedModel(const torch::nn::Module& module, DataParallelCo
                                  std::vector<torch::optim::Optimizer*> optimizers)
     : core_(core), state_(module, optimizers_of(core, std::move(optimizers))) {}
 
+void ReplicatedModel::loaded() {
+  state_.loaded();
+  core_.host().invalidate();
+}
+
 std::vector<TensorPiece> ReplicatedModel::pieces(bool make_states) {
   core_.finish();
   return state_.pieces(make_states);

@@ -34,7 +34,7 @@ class ReplicatedModel final : public Checkpointable {
 
   /// Throws Exception(unsupported) for an optimizer whose states are not supported.
   std::vector<TensorPiece> pieces(bool make_states) override;
-  void loaded() override { state_.loaded(); }
+  void loaded() override;
 
  private:
   DataParallelCore& core_;

@@ -35,7 +35,7 @@ TrainingHost::TrainingHost(ProcessGroup group, UnitMemory& memory, UnitOptimizer
                                                steps_, *options_.clock);
   if (options_.exchange.can_abandon) {
     if (optimizer_ == nullptr) {
-      refuse("{}: can_abandon needs an optimizer: whoever steps decides which steps are abandoned",
+      refuse("{}: can_abandon requires an optimizer, whose steps commit; pass {{.optimizer = ...}}",
              options_.who);
     }
     last_step_.emplace(buffers_, parameters);
@@ -192,7 +192,10 @@ void TrainingHost::on_end_of_backward() {
   const at::NoGradGuard no_grad;
   expected_ = Expected::nothing;
   unused_.clear();
-  if (completes_mean_ && std::exchange(announced_, false)) poison();
+  if (completes_mean_ && std::exchange(announced_, false)) {
+    if (last_step_) last_step_->keep();
+    poison();
+  }
   run_or_abort(*group_, [this] { engine_->end_pass(); });
 }
 
@@ -211,6 +214,7 @@ void TrainingHost::abandon_step() {
   const Lock lock(mutex_);
   if (!last_step_) refuse("{}: set can_abandon to abandon steps", options_.who);
   require_complete();
+  announced_ = false;
   engine_->abandon_step();
   memory_.drop_gradients();
   last_step_->restore();
@@ -260,6 +264,7 @@ void TrainingHost::consolidate() {
 void TrainingHost::invalidate() {
   const Lock lock(mutex_);
   engine_->invalidate_all();
+  if (last_step_) last_step_->keep();
 }
 
 void TrainingHost::synchronize_buffers() {
