@@ -23,7 +23,7 @@ Error after_failure(const Error& cause);
 std::string mismatch_text(const std::string& peer, Rank peer_rank, const Fingerprint& theirs,
                           Rank self, const InFlightOperation& ours);
 
-/// A rank's message to itself differs from what it receives.
+/// The receive of a rank's message to itself has another size, type or layout than its send.
 std::string self_mismatch_text(Rank self, const Fingerprint& sent, const OperationRequest& receive);
 
 /// A peer left although an operation needs it. `failure`: why, as it says; may be empty.

@@ -13,7 +13,7 @@ namespace gradwire {
 /// An optimizer of libtorch for each unit.
 class TorchUnitOptimizer : public UnitOptimizer {
  public:
-  /// Sets what is called before each unit's optimizer steps; null: nothing. Call when no step is
+  /// Calls `before`, unless it is null, before each unit's optimizer steps. Call when no step is
   /// pending.
   void set_before(BeforeStep before) { before_ = std::move(before); }
 
