@@ -1,4 +1,4 @@
-#include "gradwire/bootstrap/handshake_server.h"
+#include "gradwire/bootstrap/handshake/handshake_server.h"
 
 #include <atomic>
 #include <optional>

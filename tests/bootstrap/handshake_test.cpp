@@ -1,4 +1,4 @@
-#include "gradwire/bootstrap/handshake.h"
+#include "gradwire/bootstrap/handshake/handshake.h"
 
 #include <map>
 #include <optional>
@@ -102,7 +102,7 @@ TEST(Handshake, EachClientMayHaveItsOwnSecret) {
     return SharedSecret{.secret = found->second, .purpose = "round"};
   };
   const auto shake_as = [&](Rank id, const std::string& secret) {
-    return shake({.secret = secret, .purpose = "round"}, credentials, accept_all, kAnyWorldSize,
+    return shake({.secret = secret, .purpose = "round"}, credentials, accept_all, kNoWorld,
                  {.from = id});
   };
   for (const auto& [id, secret] : secrets) {
@@ -187,13 +187,23 @@ INSTANTIATE_TEST_SUITE_P(
                     Refusal{Verdict::later, ErrorKind::disconnected, "earlier rendezvous"}));
 
 TEST(Handshake, WorldSizesThatDifferAreNamedOnBothSides) {
-  const Outcome outcome = shake(kShared, one_secret(kShared), accept_all, 8);
+  const Outcome outcome = shake(
+      kShared, one_secret(kShared), [](const Claims& claims) { return check_rank(claims, 8); }, 8);
   ASSERT_FALSE(outcome.client);
   EXPECT_THAT(outcome.client.error().message,
               AllOf(HasSubstr("world size of 5"), HasSubstr("with 8")));
   ASSERT_FALSE(outcome.server);
   EXPECT_THAT(outcome.server.error().message,
               AllOf(HasSubstr("of 5"), HasSubstr("world size here is 8")));
+}
+
+TEST(Handshake, RanksOfAJobAreWithinItsWorldSize) {
+  EXPECT_EQ(check_rank({.from = 4, .world_size = 5}, 5), Verdict::accepted);
+  EXPECT_EQ(check_rank({.from = 4, .world_size = 6}, 5), Verdict::other_world_size);
+  EXPECT_EQ(check_rank({.from = 4, .world_size = kNoWorld}, 5), Verdict::other_world_size);
+  for (const Rank rank : {-1, 5, 1 << 30}) {
+    EXPECT_EQ(check_rank({.from = rank, .world_size = 5}, 5), Verdict::impossible) << rank;
+  }
 }
 
 TEST(Handshake, UnprovedClaimsAreNeverJudged) {

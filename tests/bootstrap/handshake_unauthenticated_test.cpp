@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/base/random.h"
-#include "gradwire/bootstrap/handshake.h"
+#include "gradwire/bootstrap/handshake/handshake.h"
 #include "tests/support/loopback.h"
 
 namespace gradwire::bootstrap {

@@ -5,7 +5,7 @@
 
 #include "tests/bootstrap/warnings.h"
 #include "tests/support/host.h"
-#include "tests/support/rendezvous_jobs.h"
+#include "tests/support/start_jobs.h"
 
 namespace gradwire::bootstrap {
 namespace {
@@ -66,7 +66,7 @@ TEST(JobSecret, RanksElsewhereAreRefusedAtOnce) {
     Job job = job_of(rank, 2, free_port());
     job.master_address = kElsewhere;
     job.secret = "guess";
-    const auto mesh = connect_mesh(test::kNetwork, job, within(seconds(30)));
+    const auto mesh = connect(test::kNetwork, job, within(seconds(30)));
     ASSERT_FALSE(mesh);
     EXPECT_EQ(mesh.error().kind, ErrorKind::invalid_argument);
     EXPECT_THAT(mesh.error().message, HasSubstr("GRADWIRE_SECRET has 5 characters"));

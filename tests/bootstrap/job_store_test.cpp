@@ -1,4 +1,4 @@
-#include "gradwire/bootstrap/job_store.h"
+#include "gradwire/bootstrap/store/job_store.h"
 
 #include <set>
 #include <thread>
@@ -7,9 +7,9 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
-#include "gradwire/bootstrap/handshake.h"
+#include "gradwire/bootstrap/handshake/handshake.h"
 #include "tests/support/host.h"
-#include "tests/support/rendezvous_jobs.h"
+#include "tests/support/start_jobs.h"
 
 namespace gradwire::bootstrap {
 namespace {
@@ -87,7 +87,7 @@ TEST(JobStore, ThreadsThatWaitDoNotHoldOthersUp) {
 TEST(JobStore, MoreThreadsThanConnectionsTakeTurns) {
   Ends ends(1);
   std::vector<std::thread> threads;
-  for (int i = 0; i < 3 * JobStoreServer::kMaxConnections; ++i) {
+  for (int i = 0; i < 3 * StoreServer::kMaxConnections; ++i) {
     threads.emplace_back([&] { EXPECT_TRUE(ends[0].add("sum", 1)); });
   }
   for (std::thread& thread : threads) thread.join();
@@ -161,11 +161,11 @@ TEST(JobStore, TimesOutNamingTheKeyAndStaysUsable) {
 
 TEST(JobStore, RefusesWhatIsTooLarge) {
   Ends ends(1);
-  EXPECT_FALSE(ends[0].set(std::string(kMaxJobStoreKeyBytes + 1, 'k'), "v"));
-  EXPECT_FALSE(ends[0].set("k", std::string(kMaxJobStoreValueBytes + 1, 'v')));
-  EXPECT_TRUE(ends[0].set(std::string(kMaxJobStoreKeyBytes, 'k'), "v"));
+  EXPECT_FALSE(ends[0].set(std::string(kMaxStoreKeyBytes + 1, 'k'), "v"));
+  EXPECT_FALSE(ends[0].set("k", std::string(kMaxStoreValueBytes + 1, 'v')));
+  EXPECT_TRUE(ends[0].set(std::string(kMaxStoreKeyBytes, 'k'), "v"));
   Status status;
-  const std::string value(kMaxJobStoreValueBytes, 'v');
+  const std::string value(kMaxStoreValueBytes, 'v');
   int taken = 0;
   while ((status = ends[0].set("key " + std::to_string(taken), value))) ++taken;
   EXPECT_EQ(taken, 15) << "of 16 MiB each, within 256 MiB";
@@ -228,7 +228,8 @@ TEST(JobStore, IsBehindThePortThatTheRanksOfAHostShare) {
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     threads.emplace_back([&, i] {
-      meshes[i] = connect_mesh(test::kNetwork, jobs[i], test::within(seconds(30)), ends[i].get());
+      meshes[i] =
+          bootstrap::connect(test::kNetwork, jobs[i], test::within(seconds(30)), ends[i].get());
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -284,13 +285,13 @@ TEST(JobStore, AForkedChildLeavesItAlone) {
   EXPECT_EQ(ends[0].get("k", seconds(20)), "of the parent");
 }
 
-TEST(JobStoreRequest, SurvivesItsJourney) {
-  const JobStoreRequest request = {.operation = StoreOperation::compare_set,
-                                   .wait_ms = 4'000'000'000u,
-                                   .key = std::string("k\0y", 3),
-                                   .value = "desired",
-                                   .expected = "expected"};
-  const auto back = decode_job_store_request(encode(request));
+TEST(StoreRequest, SurvivesItsJourney) {
+  const StoreRequest request = {.operation = StoreOperation::compare_set,
+                                .wait_ms = 4'000'000'000u,
+                                .key = std::string("k\0y", 3),
+                                .value = "desired",
+                                .expected = "expected"};
+  const auto back = decode_store_request(encode(request));
   ASSERT_TRUE(back);
   EXPECT_EQ(back->operation, request.operation);
   EXPECT_EQ(back->wait_ms, request.wait_ms);
@@ -299,25 +300,25 @@ TEST(JobStoreRequest, SurvivesItsJourney) {
   EXPECT_EQ(back->expected, request.expected);
 }
 
-TEST(JobStoreRequest, OtherBytesAreRefused) {
+TEST(StoreRequest, OtherBytesAreRefused) {
   const std::string good =
-      encode(JobStoreRequest{.operation = StoreOperation::set, .key = "key", .value = "value"});
+      encode(StoreRequest{.operation = StoreOperation::set, .key = "key", .value = "value"});
   for (std::size_t size = 0; size < good.size(); ++size) {
-    EXPECT_FALSE(decode_job_store_request(good.substr(0, size))) << size;
+    EXPECT_FALSE(decode_store_request(good.substr(0, size))) << size;
   }
-  EXPECT_FALSE(decode_job_store_request(good + "x"));
-  for (const char operation : {'\0', '\x0a', '\xff'}) {
+  EXPECT_FALSE(decode_store_request(good + "x"));
+  for (const char operation : {'\0', '\x0d', '\xff'}) {
     std::string bad = good;
     bad[0] = operation;
-    EXPECT_FALSE(decode_job_store_request(bad));
+    EXPECT_FALSE(decode_store_request(bad));
   }
   for (std::size_t at = 5; at < 17; ++at) {
     std::string bad = good;
     bad[at] = '\xff';
-    EXPECT_FALSE(decode_job_store_request(bad)) << at;
+    EXPECT_FALSE(decode_store_request(bad)) << at;
   }
-  EXPECT_FALSE(decode_job_store_response(""));
-  EXPECT_FALSE(decode_job_store_response("\x03"));
+  EXPECT_FALSE(decode_store_response(""));
+  EXPECT_FALSE(decode_store_response("\x05"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "gradwire/bootstrap/local_rails.h"
+#include "gradwire/bootstrap/mesh/local_rails.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

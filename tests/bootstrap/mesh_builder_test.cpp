@@ -1,4 +1,4 @@
-#include "gradwire/bootstrap/mesh_builder.h"
+#include "gradwire/bootstrap/mesh/mesh_builder.h"
 
 #include <thread>
 

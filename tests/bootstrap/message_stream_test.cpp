@@ -1,4 +1,4 @@
-#include "gradwire/bootstrap/message_stream.h"
+#include "gradwire/bootstrap/store/message_stream.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -11,7 +11,7 @@
 
 #include "gradwire/net/socket.h"
 #include "tests/support/host.h"
-#include "tests/support/rendezvous_jobs.h"
+#include "tests/support/start_jobs.h"
 
 namespace gradwire::test {
 
@@ -58,7 +58,7 @@ class RankChild {
 
  private:
   [[noreturn]] static void run(const bootstrap::Job& job, Duration timeout, int out) {
-    const auto mesh = bootstrap::connect_mesh(kNetwork, job, within(timeout));
+    const auto mesh = bootstrap::connect(kNetwork, job, within(timeout));
     const std::string text = mesh ? "connected" : mesh.error().message;
     [[maybe_unused]] const ssize_t written = ::write(out, text.data(), text.size());
     ::_exit(0);

@@ -1,4 +1,4 @@
-#include "gradwire/bootstrap/rank_endpoint.h"
+#include "gradwire/bootstrap/mesh/rank_endpoint.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

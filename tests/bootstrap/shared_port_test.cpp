@@ -1,4 +1,4 @@
-#include "gradwire/bootstrap/shared_port.h"
+#include "gradwire/bootstrap/mesh/shared_port.h"
 
 #include <atomic>
 #include <thread>
@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "gradwire/bootstrap/handshake_server.h"
+#include "gradwire/bootstrap/handshake/handshake_server.h"
 #include "tests/support/host.h"
 #include "tests/support/loopback.h"
 

@@ -4,15 +4,15 @@
 #include <atomic>
 #include <filesystem>
 #include <future>
+#include <optional>
 #include <thread>
 
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 
-#include "gradwire/bootstrap/handshake_server.h"
-#include "gradwire/bootstrap/rendezvous_server.h"
-#include "gradwire/bootstrap/rendezvous_store.h"
-#include "gradwire/bootstrap/store_rendezvous.h"
+#include "gradwire/bootstrap/handshake/handshake_server.h"
+#include "gradwire/bootstrap/served_start.h"
+#include "gradwire/bootstrap/store/open_session.h"
 #include "tests/bootstrap/rank_child.h"
 #include "tests/support/host.h"
 
@@ -32,42 +32,29 @@ net::Deadline soon_enough() {
   return net::Deadline::after(test::kClock, seconds(30));
 }
 
-/// A rank that the test drives step by step, in place of connect_mesh().
+/// A rank that the test drives step by step, in place of connect().
 class Puppet {
  public:
   explicit Puppet(const Job& job) : job_(job), listener_(listen_on_loopback()) {
-    auto store = RendezvousStore::connect(test::kNetwork,
-                                          {.host = job.master_address,
-                                           .port = job.master_port,
-                                           .secret = job.secret,
-                                           .rank = job.rank,
-                                           .world_size = job.world_size,
-                                           .own_host = "puppet"},
-                                          soon_enough());
-    EXPECT_TRUE(store) << store.error().message;
-    store_ = std::move(*store);
+    auto session = open_session(test::kNetwork, job_, claims_of(job_), soon_enough());
+    EXPECT_TRUE(session) << session.error().message;
+    start_.emplace(test::kNetwork, std::move(*session), job_, seconds(30));
   }
 
   /// Returns when all have joined.
   void join() {
-    StoreRendezvous rendezvous(*store_, "0",
-                               {.rank = job_.rank,
-                                .world_size = job_.world_size,
-                                .where = "here",
-                                .timeout = seconds(30)});
-    ASSERT_TRUE(rendezvous.join(soon_enough()));
     const RankEndpoint endpoint = {
         .host = "puppet", .machine = "its own", .rails = {{net::local_address(listener_), "lo"}}};
-    const auto endpoints = rendezvous.exchange(endpoint, *store_, soon_enough());
+    const auto endpoints = start_->exchange_endpoints(endpoint, soon_enough());
     ASSERT_TRUE(endpoints) << endpoints.error().message;
   }
 
-  RendezvousStore& store() { return *store_; }
+  ServedStart& start() { return *start_; }
   net::Socket& listener() { return listener_; }
 
   /// Closes its connections, as a killed process does.
   void die() {
-    store_.reset();
+    start_.reset();
     listener_.close();
   }
 
@@ -78,14 +65,14 @@ class Puppet {
 
   Job job_;
   net::Socket listener_;
-  std::unique_ptr<RendezvousStore> store_;
+  std::optional<ServedStart> start_;
 };
 
 using Outcome = std::future<Result<Mesh>>;
 
 Outcome start(const Job& job) {
   return std::async(std::launch::async,
-                    [job] { return connect_mesh(test::kNetwork, job, within(seconds(60))); });
+                    [job] { return connect(test::kNetwork, job, within(seconds(60))); });
 }
 
 std::string reason_of(Outcome& outcome) {
@@ -95,22 +82,28 @@ std::string reason_of(Outcome& outcome) {
 
 TEST(StartUp, ARankThatIsKilledAndStartedAgainWhileOthersWaitJoins) {
   const std::uint16_t port = free_port();
-  RankChild zero(job_of(0, 3, port));
+  RankChild zero(job_of(0, 4, port));
   {
-    // Rank 1's waiting is not visible from outside: its place is the last thing that it writes.
-    RankChild one(job_of(1, 3, port));
-    Puppet spy(job_of(2, 3, port));
-    const auto word = spy.store().get("gradwire/0/knock/1", seconds(30));
-    const auto room = spy.store().get("gradwire/0/room/" + word.value(), seconds(30));
-    EXPECT_TRUE(
-        spy.store().get(fmt::format("gradwire/0/{}/place/{}", room.value(), *word), seconds(30)));
+    RankChild one(job_of(1, 4, port));
+    // Rank 2's place is taken by a session that sees when rank 1 has joined.
+    const Job job = job_of(2, 4, port);
+    auto session = open_session(test::kNetwork, job, claims_of(job), soon_enough());
+    ASSERT_TRUE(session) << session.error().message;
+    const RankEndpoint endpoint = {.host = "spy",
+                                   .rails = {{*net::SocketAddress::parse("127.0.0.1:1"), "lo"}}};
+    std::vector<Rank> missing;
+    while (missing != std::vector<Rank>{3}) {
+      const auto response = session->ask(
+          {.operation = StoreOperation::exchange, .wait_ms = 10, .value = encode(endpoint)});
+      ASSERT_TRUE(response) << response.error().message;
+      missing = decode_missing_ranks(response->value).ranks;
+    }
     one.kill();
   }
-  RankChild one(job_of(1, 3, port));
-  RankChild two(job_of(2, 3, port));
-  EXPECT_EQ(zero.outcome(), "connected");
-  EXPECT_EQ(one.outcome(), "connected");
-  EXPECT_EQ(two.outcome(), "connected");
+  RankChild one(job_of(1, 4, port));
+  RankChild two(job_of(2, 4, port));
+  RankChild three(job_of(3, 4, port));
+  for (RankChild* rank : {&zero, &one, &two, &three}) EXPECT_EQ(rank->outcome(), "connected");
 }
 
 TEST(StartUp, ARankThatDiesOnceAllHaveJoinedIsNamedOnEveryRank) {
@@ -133,7 +126,7 @@ TEST(StartUp, TheReasonOfTheRankThatFailedIsToldToEveryRank) {
   Puppet one(job_of(1, 3, port));
   one.join();
   const Error own = {ErrorKind::system, "no paper in the printer"};
-  EXPECT_EQ(one.store().fail(own).message, own.message);
+  EXPECT_EQ(one.start().fail(own).message, own.message);
   one.die();
   for (Outcome* outcome : {&zero, &two}) {
     EXPECT_THAT(reason_of(*outcome),

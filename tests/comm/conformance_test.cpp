@@ -4,7 +4,7 @@
 
 #include "gradwire/base/random.h"
 #include "tests/support/local_job.h"
-#include "tests/support/rendezvous_jobs.h"
+#include "tests/support/start_jobs.h"
 #include "tests/support/sim_collective.h"
 #include "tests/support/topologies.h"
 

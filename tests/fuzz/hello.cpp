@@ -3,7 +3,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "gradwire/bootstrap/handshake.h"
+#include "gradwire/bootstrap/handshake/handshake.h"
 #include "tests/fuzz/target.h"
 
 /// Bytes of an unauthenticated peer in place of a handshake. The first byte selects the receiving

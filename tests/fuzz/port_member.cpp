@@ -1,4 +1,4 @@
-#include "gradwire/bootstrap/port_switch.h"
+#include "gradwire/bootstrap/mesh/port_switch.h"
 #include "gradwire/net/local_socket.h"
 #include "tests/fuzz/target.h"
 

@@ -22,7 +22,7 @@ std::string user_key_in(const std::string& path);
 
 /// Minimum length of a secret that protects connections over a network. A peer to which a rank
 /// connects, and an observer of the packets, gets a proof against which it can test guesses offline
-/// (bootstrap/handshake_messages.h).
+/// (bootstrap/handshake/handshake_messages.h).
 inline constexpr std::size_t kMinSecretBytes = 16;
 
 /// Fails with invalid_argument if the secret is shorter, unless `address` is a loopback address,

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "gradwire/bootstrap/job.h"
-#include "gradwire/bootstrap/store.h"
+#include "gradwire/bootstrap/store/store.h"
 
 /// The commands of `gradwire` and `gradwire-torch`. argv[0] is the command's name. They return the
 /// exit status: 0, 1 for an error, 2 for a wrong command line. main() handles their exceptions.

@@ -3,7 +3,7 @@
 #include <fmt/ranges.h>
 
 #include "gradwire/bootstrap/job.h"
-#include "gradwire/bootstrap/local_rails.h"
+#include "gradwire/bootstrap/mesh/local_rails.h"
 #include "gradwire/cli/command_line.h"
 #include "gradwire/cli/commands.h"
 

@@ -6,7 +6,7 @@
 #include "gradwire/base/log.h"
 #include "gradwire/base/refuse.h"
 #include "gradwire/bootstrap/failure_report.h"
-#include "gradwire/bootstrap/rendezvous.h"
+#include "gradwire/bootstrap/connect.h"
 #include "gradwire/comm/arguments.h"
 #include "gradwire/comm/job_topology.h"
 #include "gradwire/comm/scheduled_communicator.h"
@@ -57,7 +57,7 @@ struct Connected {
   topology::Topology topology;  ///< The assumed topology, before rank 0's is agreed on.
 };
 
-Connected connect_ranks(const Job& job, const CommunicatorOptions& options,
+Connected open_engine(const Job& job, const CommunicatorOptions& options,
                         bootstrap::Store* store) {
   const std::shared_ptr<const net::HostNetwork> network =
       options.network ? options.network : std::make_shared<net::KernelNetwork>();
@@ -68,7 +68,7 @@ Connected connect_ranks(const Job& job, const CommunicatorOptions& options,
             Tuner::assumed(1)};
   }
   bootstrap::Mesh mesh =
-      value_or_throw(bootstrap::connect_mesh(*network, job,
+      value_or_throw(bootstrap::connect(*network, job,
                                              {.timeout = options.rendezvous_timeout,
                                               .dead_peer_timeout = options.dead_peer_timeout,
                                               .scope = options.scope},
@@ -100,7 +100,7 @@ std::shared_ptr<Communicator> Communicator::connect(const Job& job,
   const auto planner = [&](topology::JobTopology by) {
     return std::make_shared<Planner>(job.rank, std::move(by), forced, options.segment_bytes);
   };
-  const Connected connected = connect_ranks(job, options, store.get());
+  const Connected connected = open_engine(job, options, store.get());
   auto communicator = std::make_shared<ScheduledCommunicator>(
       job.rank, options, planner({.topology = connected.topology, .choices = {}}),
       std::make_shared<SharedEngine>(connected.engine));

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "gradwire/base/error.h"
-#include "gradwire/bootstrap/rendezvous.h"
+#include "gradwire/bootstrap/connect.h"
 #include "gradwire/comm/communicator.h"
 #include "gradwire/topology/cluster.h"
 #include "gradwire/topology/topology.h"

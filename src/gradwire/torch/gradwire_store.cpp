@@ -6,7 +6,7 @@
 #include <torch/csrc/distributed/c10d/exception.h>
 
 #include "gradwire/base/error.h"
-#include "gradwire/bootstrap/rendezvous.h"
+#include "gradwire/bootstrap/connect.h"
 #include "gradwire/net/deadline.h"
 
 namespace gradwire {
@@ -43,7 +43,7 @@ Duration limit_of(std::chrono::milliseconds timeout) {
 c10::intrusive_ptr<GradwireStore> GradwireStore::open(const bootstrap::Job& job,
                                                       std::chrono::milliseconds timeout) {
   auto network = std::make_shared<const net::KernelNetwork>();
-  const Duration limit = std::min(limit_of(timeout), bootstrap::RendezvousOptions{}.timeout);
+  const Duration limit = std::min(limit_of(timeout), bootstrap::StartOptions{}.timeout);
   std::shared_ptr<bootstrap::JobStore> opened = value_or_throw(
       bootstrap::JobStore::open(network, job, net::Deadline::after(network->clock(), limit)));
   return c10::make_intrusive<GradwireStore>(std::move(opened), timeout);

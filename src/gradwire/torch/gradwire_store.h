@@ -9,11 +9,11 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "gradwire/bootstrap/job.h"
-#include "gradwire/bootstrap/job_store.h"
+#include "gradwire/bootstrap/store/job_store.h"
 
 namespace gradwire {
 
-/// The job's store (bootstrap/job_store.h) as a c10d::Store. Only clients that know the job's
+/// The job's store (bootstrap/store/job_store.h) as a c10d::Store. Only clients that know the job's
 /// secret can use it, on the named address only. Thread-safe. Throws c10::DistStoreError on
 /// timeouts, as c10d's stores do, and Exception for JobStore's other errors.
 class GradwireStore final : public c10d::Store {

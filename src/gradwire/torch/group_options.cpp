@@ -8,7 +8,7 @@
 #include "gradwire/base/refuse.h"
 #include "gradwire/bootstrap/environment_variables.h"
 #include "gradwire/bootstrap/job_secret.h"
-#include "gradwire/bootstrap/local_rails.h"
+#include "gradwire/bootstrap/mesh/local_rails.h"
 #include "gradwire/torch/gradwire_store.h"
 #include "gradwire/torch/store.h"
 

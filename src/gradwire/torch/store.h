@@ -9,7 +9,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "gradwire/bootstrap/job.h"
-#include "gradwire/bootstrap/store.h"
+#include "gradwire/bootstrap/store/store.h"
 
 namespace gradwire {
 

@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 #include <poll.h>
 
-#include "gradwire/bootstrap/handshake_messages.h"
-#include "gradwire/bootstrap/rendezvous.h"
+#include "gradwire/bootstrap/handshake/handshake_messages.h"
+#include "gradwire/bootstrap/connect.h"
 #include "tests/bootstrap/simulation/start_scenario.h"
 
 namespace gradwire::test {
@@ -62,7 +62,7 @@ struct Member {
   SimProcess* process = nullptr;
   Time begun = {};
   Time ended = {};
-  std::optional<Result<bootstrap::JoinedRanks>> result;
+  std::optional<Result<bootstrap::ConnectedRanks>> result;
 
   bool joined() const { return !process->killed() && result && result->has_value(); }
   bool failed() const { return !process->killed() && result && !result->has_value(); }
@@ -170,7 +170,7 @@ class Start {
     try {
       process.pause(delay);
       member.begun = process.clock().now();
-      member.result = bootstrap::join_ranks(process, job_of(member.rank, process.address()),
+      member.result = bootstrap::connect_ranks(process, job_of(member.rank, process.address()),
                                             {.timeout = scenario_.timeout});
       member.ended = process.clock().now();
     } catch (const Killed&) {
@@ -260,7 +260,7 @@ class Start {
     if (&one == &other || !other.joined()) return {};
     const std::string both = one.name() + " and " + other.name();
     if (one.rank == other.rank) return both + " joined as the same rank";
-    const bootstrap::JoinedRanks &a = **one.result, &b = **other.result;
+    const bootstrap::ConnectedRanks &a = **one.result, &b = **other.result;
     if (!std::ranges::equal(a.endpoints, b.endpoints, {}, encode_endpoint, encode_endpoint)) {
       return both + " have different tables";
     }

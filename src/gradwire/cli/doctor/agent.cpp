@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "gradwire/bootstrap/rendezvous.h"
+#include "gradwire/bootstrap/connect.h"
 #include "gradwire/cli/probe/measure.h"
 #include "gradwire/topology/topology_file.h"
 
@@ -74,7 +74,7 @@ Result<std::string> connect_and_measure(const net::HostNetwork& network, const b
                                         bootstrap::Store& store) {
   GRADWIRE_ASSIGN_OR_RETURN(
       auto mesh,
-      bootstrap::connect_mesh(network, job, {.timeout = kMeshTimeout, .scope = "doctor"}, &store));
+      bootstrap::connect(network, job, {.timeout = kMeshTimeout, .scope = "doctor"}, &store));
   GRADWIRE_ASSIGN_OR_RETURN(
       const auto cluster,
       measure_cluster(*mesh.transport, prober_of(job, mesh), network.clock(), kShortProbe));

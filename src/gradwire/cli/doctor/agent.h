@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "gradwire/bootstrap/job.h"
-#include "gradwire/bootstrap/store.h"
+#include "gradwire/bootstrap/store/store.h"
 #include "gradwire/cli/doctor/host_report.h"
 #include "gradwire/cli/doctor/reach.h"
 

@@ -7,7 +7,7 @@
 
 #include <poll.h>
 
-#include "gradwire/bootstrap/store.h"
+#include "gradwire/bootstrap/store/store.h"
 #include "gradwire/cli/doctor/host_report.h"
 #include "gradwire/cli/doctor/pipe_store.h"
 #include "gradwire/cli/launch/launch.h"

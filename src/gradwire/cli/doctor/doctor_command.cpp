@@ -106,8 +106,7 @@ int examine_hosts(const DoctorArguments& given) {
 }
 
 int examine_as_rank(const bootstrap::Job& job) {
-  const net::KernelNetwork network;
-  const auto found = value_or_throw(examine_in_job(network, job));
+  const auto found = value_or_throw(examine_in_job(std::make_shared<net::KernelNetwork>(), job));
   return found ? print_report(*found, {}) : 0;
 }
 

@@ -8,7 +8,7 @@
 #include "gradwire/base/error.h"
 #include "gradwire/base/types.h"
 #include "gradwire/bootstrap/job.h"
-#include "gradwire/bootstrap/rank_endpoint.h"
+#include "gradwire/bootstrap/mesh/rank_endpoint.h"
 #include "gradwire/topology/cluster.h"
 
 namespace gradwire::cli {

@@ -5,9 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "gradwire/bootstrap/job_secret.h"
-#include "gradwire/bootstrap/master_server.h"
-#include "gradwire/bootstrap/rendezvous_store.h"
+#include "gradwire/bootstrap/store/job_store.h"
 #include "gradwire/cli/doctor/agent.h"
 
 namespace gradwire::cli {
@@ -15,7 +13,6 @@ namespace {
 
 constexpr Duration kJoinTimeout = std::chrono::seconds(30);
 constexpr Duration kReportTimeout = std::chrono::minutes(3);
-constexpr Duration kShutdownGrace = std::chrono::seconds(5);
 
 std::vector<HostReport> reports_of(const bootstrap::Job& job) {
   std::vector<HostReport> reports;
@@ -32,7 +29,7 @@ std::vector<HostReport> reports_of(const bootstrap::Job& job) {
 
 }  // namespace
 
-Result<std::optional<ClusterReport>> examine_in_job(const net::HostNetwork& network,
+Result<std::optional<ClusterReport>> examine_in_job(std::shared_ptr<const net::HostNetwork> network,
                                                     const bootstrap::Job& job) {
   if (job.launcher_store) {
     return failure(
@@ -41,24 +38,10 @@ Result<std::optional<ClusterReport>> examine_in_job(const net::HostNetwork& netw
             "{} runs its own store at MASTER_PORT: use gradwire doctor --hosts a,b,c instead",
             job.launcher));
   }
-  GRADWIRE_RETURN_IF_ERROR(bootstrap::check_secret_at(job.secret, job.master_address));
-  std::unique_ptr<bootstrap::RendezvousServer> server;
-  if (job.rank == 0 && job.world_size > 1) {
-    GRADWIRE_ASSIGN_OR_RETURN(
-        auto started, bootstrap::serve_at_master(
-                          network, job, net::Deadline::after(network.clock(), kJoinTimeout)));
-    server = std::move(started);
-  }
-  GRADWIRE_ASSIGN_OR_RETURN(auto store, bootstrap::RendezvousStore::connect(
-                                            network,
-                                            {.host = job.master_address,
-                                             .port = job.master_port,
-                                             .secret = job.secret,
-                                             .rank = job.rank,
-                                             .world_size = job.world_size,
-                                             .job_id = job.job_id},
-                                            net::Deadline::after(network.clock(), kJoinTimeout)));
-  GRADWIRE_RETURN_IF_ERROR(examine_host(network, job, {}, "python3", MasterPort::in_use, *store));
+  GRADWIRE_ASSIGN_OR_RETURN(
+      const auto store, bootstrap::JobStore::open(
+                            network, job, net::Deadline::after(network->clock(), kJoinTimeout)));
+  GRADWIRE_RETURN_IF_ERROR(examine_host(*network, job, {}, "python3", MasterPort::in_use, *store));
   std::optional<ClusterReport> found;
   if (job.rank == 0) {
     found = collect(*store, reports_of(job), kReportTimeout);
@@ -68,9 +51,6 @@ Result<std::optional<ClusterReport>> examine_in_job(const net::HostNetwork& netw
       if (report.info) report.name += fmt::format(" ({})", report.info->host);
     }
   }
-  GRADWIRE_RETURN_IF_ERROR(store->finish());
-  store.reset();
-  if (server) server->wait_until_idle(net::Deadline::after(network.clock(), kShutdownGrace));
   return found;
 }
 

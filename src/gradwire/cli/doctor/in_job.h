@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 
 #include "gradwire/bootstrap/job.h"
@@ -10,9 +11,9 @@ namespace gradwire::cli {
 
 /// Runs the doctor as the ranks of a job of another launcher. Every rank calls it and reports
 /// through a store that rank 0 serves at the job's master address and port. Returns the examination
-/// on rank 0, nullopt elsewhere. Fails with the errors of RendezvousStore::connect(), or with
-/// invalid_argument if the launcher runs its own store there.
-Result<std::optional<ClusterReport>> examine_in_job(const net::HostNetwork& network,
+/// on rank 0, nullopt elsewhere. Fails like JobStore::open(), or with invalid_argument if the launcher
+/// runs its own store there.
+Result<std::optional<ClusterReport>> examine_in_job(std::shared_ptr<const net::HostNetwork> network,
                                                     const bootstrap::Job& job);
 
 }  // namespace gradwire::cli

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "gradwire/base/unique_fd.h"
-#include "gradwire/bootstrap/store.h"
+#include "gradwire/bootstrap/store/store.h"
 
 namespace gradwire::cli {
 

@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include "gradwire/base/random.h"
-#include "gradwire/bootstrap/handshake.h"
-#include "gradwire/bootstrap/shared_port.h"
+#include "gradwire/bootstrap/handshake/handshake.h"
+#include "gradwire/bootstrap/mesh/shared_port.h"
 #include "gradwire/cli/probe/measure.h"
 #include "gradwire/net/datagram.h"
 #include "gradwire/net/poll_set.h"
@@ -238,8 +238,9 @@ ReachabilityServer::ReachabilityServer(const net::HostNetwork& network, const bo
   if (job.port == 0 || job.local_rank == 0) bind_datagram_sockets(job, rails, info);
   info.token = random_hex(8);
   echo_ = std::make_unique<EchoServer>(std::move(datagram_sockets_), echo_token(info.token));
-  const auto admit = [me = job.rank](const bootstrap::Claims& claims) {
-    return claims.to == me ? bootstrap::Verdict::accepted : bootstrap::Verdict::impossible;
+  const auto admit = [me = job.rank, world_size = job.world_size](const bootstrap::Claims& claims) {
+    return claims.to == me ? bootstrap::check_rank(claims, world_size)
+                           : bootstrap::Verdict::impossible;
   };
   handshakes_ = std::make_unique<bootstrap::HandshakeServer>(
       network.clock(), std::move(listeners_),

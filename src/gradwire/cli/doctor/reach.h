@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "gradwire/bootstrap/handshake_server.h"
+#include "gradwire/bootstrap/handshake/handshake_server.h"
 #include "gradwire/bootstrap/job.h"
-#include "gradwire/bootstrap/rank_endpoint.h"
+#include "gradwire/bootstrap/mesh/rank_endpoint.h"
 #include "gradwire/cli/doctor/host_report.h"
 #include "gradwire/cli/probe/echo.h"
 #include "gradwire/net/host_network.h"
@@ -22,7 +22,7 @@ std::vector<Reachability> reach_all(const net::HostNetwork& network, const boots
                                     const std::vector<std::optional<HostInfo>>& others,
                                     Duration patience);
 
-/// The purpose of the doctor's own connections (bootstrap/handshake.h).
+/// The purpose of the doctor's own connections (bootstrap/handshake/handshake.h).
 inline constexpr const char* kDoctorPurpose = "doctor";
 
 /// examined: the first host's doctor listens at the job's master address and port, as rank 0 will.

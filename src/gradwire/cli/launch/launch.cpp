@@ -16,7 +16,7 @@
 #include "gradwire/bootstrap/failure_report.h"
 #include "gradwire/bootstrap/job_secret.h"
 #include "gradwire/bootstrap/launchers.h"
-#include "gradwire/bootstrap/local_rails.h"
+#include "gradwire/bootstrap/mesh/local_rails.h"
 #include "gradwire/cli/command_line.h"
 #include "gradwire/cli/launch/process.h"
 #include "gradwire/cli/launch/supervisor.h"

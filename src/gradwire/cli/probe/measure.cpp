@@ -11,7 +11,7 @@
 #include "gradwire/base/cpu.h"
 #include "gradwire/base/log.h"
 #include "gradwire/base/random.h"
-#include "gradwire/bootstrap/local_rails.h"
+#include "gradwire/bootstrap/mesh/local_rails.h"
 #include "gradwire/cli/probe/roster.h"
 #include "gradwire/cli/probe/stream_probe.h"
 #include "gradwire/net/datagram.h"

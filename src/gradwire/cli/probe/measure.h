@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "gradwire/bootstrap/job.h"
-#include "gradwire/bootstrap/rank_endpoint.h"
-#include "gradwire/bootstrap/rendezvous.h"
+#include "gradwire/bootstrap/mesh/rank_endpoint.h"
+#include "gradwire/bootstrap/connect.h"
 #include "gradwire/cli/probe/echo.h"
 #include "gradwire/cli/probe/wire.h"
 #include "gradwire/net/address.h"

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "gradwire/bootstrap/job.h"
-#include "gradwire/bootstrap/rendezvous.h"
+#include "gradwire/bootstrap/connect.h"
 #include "gradwire/cli/command_line.h"
 #include "gradwire/cli/commands.h"
 #include "gradwire/cli/launch/launch_arguments.h"
@@ -40,7 +40,7 @@ int be_a_rank(const bootstrap::Job& job, const ProbeArguments& given) {
         "inside this host");
   }
   const net::KernelNetwork network;
-  const bootstrap::Mesh mesh = value_or_throw(bootstrap::connect_mesh(network, job));
+  const bootstrap::Mesh mesh = value_or_throw(bootstrap::connect(network, job));
   ProbeOptions options;
   options.bandwidth_time =
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(given.seconds));
