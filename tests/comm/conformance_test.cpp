@@ -4,8 +4,8 @@
 
 #include "gradwire/base/random.h"
 #include "tests/support/local_job.h"
-#include "tests/support/start_jobs.h"
 #include "tests/support/sim_collective.h"
+#include "tests/support/start_jobs.h"
 #include "tests/support/topologies.h"
 
 /// Runs every algorithm over TCP, TLS and shared memory, on every topology. Ranks are threads with

@@ -20,7 +20,7 @@
 namespace gradwire::bootstrap {
 namespace {
 
-/// Time for which rank 0 keeps the store of a failed start, so that other ranks can read the reason.
+/// Time for which rank 0 keeps the store of a failed start, so that other ranks can read why.
 constexpr Duration kErrorLinger = std::chrono::seconds(2);
 
 /// Additional time that a rank grants to the others if it connects just before its deadline.

@@ -5,8 +5,8 @@
 #include "gradwire/base/cpu.h"
 #include "gradwire/base/log.h"
 #include "gradwire/base/refuse.h"
-#include "gradwire/bootstrap/failure_report.h"
 #include "gradwire/bootstrap/connect.h"
+#include "gradwire/bootstrap/failure_report.h"
 #include "gradwire/comm/arguments.h"
 #include "gradwire/comm/job_topology.h"
 #include "gradwire/comm/scheduled_communicator.h"
@@ -57,8 +57,7 @@ struct Connected {
   topology::Topology topology;  ///< The assumed topology, before rank 0's is agreed on.
 };
 
-Connected open_engine(const Job& job, const CommunicatorOptions& options,
-                        bootstrap::Store* store) {
+Connected open_engine(const Job& job, const CommunicatorOptions& options, bootstrap::Store* store) {
   const std::shared_ptr<const net::HostNetwork> network =
       options.network ? options.network : std::make_shared<net::KernelNetwork>();
   const std::shared_ptr<const Clock> clock(network, &network->clock());
@@ -69,10 +68,10 @@ Connected open_engine(const Job& job, const CommunicatorOptions& options,
   }
   bootstrap::Mesh mesh =
       value_or_throw(bootstrap::connect(*network, job,
-                                             {.timeout = options.rendezvous_timeout,
-                                              .dead_peer_timeout = options.dead_peer_timeout,
-                                              .scope = options.scope},
-                                             store));
+                                        {.timeout = options.rendezvous_timeout,
+                                         .dead_peer_timeout = options.dead_peer_timeout,
+                                         .scope = options.scope},
+                                        store));
   topology::Topology topology = assumed_topology(mesh.endpoints);
   auto engine = std::make_shared<engine::Progress>(std::move(mesh.transport), job.rank,
                                                    job.world_size, executor_options(options), clock,

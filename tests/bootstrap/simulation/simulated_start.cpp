@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 #include <poll.h>
 
-#include "gradwire/bootstrap/handshake/handshake_messages.h"
 #include "gradwire/bootstrap/connect.h"
+#include "gradwire/bootstrap/handshake/handshake_messages.h"
 #include "tests/bootstrap/simulation/start_scenario.h"
 
 namespace gradwire::test {
@@ -171,7 +171,7 @@ class Start {
       process.pause(delay);
       member.begun = process.clock().now();
       member.result = bootstrap::connect_ranks(process, job_of(member.rank, process.address()),
-                                            {.timeout = scenario_.timeout});
+                                               {.timeout = scenario_.timeout});
       member.ended = process.clock().now();
     } catch (const Killed&) {
       const bool again = scenario_.fault == StartFault::restart && !stopping_;

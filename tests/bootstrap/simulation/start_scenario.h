@@ -56,7 +56,7 @@ struct StartOutcome {
   bool divided = false;   ///< One rank missed the last message of the start, and left again.
 };
 
-/// Starts the job on simulated hosts, with the code that real jobs use (connect_ranks()), and checks
+/// Starts the job on simulated hosts, with the code that real jobs use (connect_ranks()). Checks
 /// that all ranks joined it alike, or that each surviving rank failed in time with an error that
 /// names the fault.
 StartOutcome simulate_start(const StartScenario& scenario);

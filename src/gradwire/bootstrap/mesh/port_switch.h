@@ -23,7 +23,8 @@ std::optional<PortMember> decode_port_member(std::string_view message);
 /// Listens on the port that all processes of a job on this host share, on its own thread. It peeks
 /// at the first message of each connection, without consuming it, and passes the connection to the
 /// destination process. It authenticates no peer and makes no decisions; the destination process
-/// performs the handshake (bootstrap/handshake/handshake.h). Its memory is bounded like a HandshakeServer's.
+/// performs the handshake (bootstrap/handshake/handshake.h). Its memory is bounded like a
+/// HandshakeServer's.
 ///
 /// The process that holds the local name `name` is the switch. The others connect to that name,
 /// send a PortMember and get a response, "+" or "-" followed by the error, and then connections.

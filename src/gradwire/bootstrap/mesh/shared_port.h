@@ -18,8 +18,8 @@ std::string shared_port_name(const std::string& secret, std::uint16_t port);
 
 /// A listener behind a port that all processes of the job on this host share; it receives the
 /// connections for this process. The first process that opens one becomes the switch
-/// (bootstrap/mesh/port_switch.h). When it exits, another one takes over, and the port is closed for a
-/// moment: a caller that is refused or cut off retries.
+/// (bootstrap/mesh/port_switch.h). When it exits, another one takes over, and the port is closed
+/// for a moment: a caller that is refused or cut off retries.
 class SharedPortListener final : public Listener {
  public:
   /// `name`: shared_port_name(). Fails with invalid_argument (the port is used by another program),

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "gradwire/bootstrap/connect.h"
 #include "gradwire/bootstrap/job.h"
 #include "gradwire/bootstrap/mesh/rank_endpoint.h"
-#include "gradwire/bootstrap/connect.h"
 #include "gradwire/cli/probe/echo.h"
 #include "gradwire/cli/probe/wire.h"
 #include "gradwire/net/address.h"

@@ -5,8 +5,8 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "gradwire/bootstrap/job.h"
 #include "gradwire/bootstrap/connect.h"
+#include "gradwire/bootstrap/job.h"
 #include "gradwire/cli/command_line.h"
 #include "gradwire/cli/commands.h"
 #include "gradwire/cli/launch/launch_arguments.h"
