@@ -42,6 +42,16 @@ void check_lane(int lane) {
   if (lane < 0 || lane > kMaxLane) refuse("lane {} is not within 0 to {}", lane, kMaxLane);
 }
 
+void check_domain(engine::FailureDomain domain, schedule::Collective collective) {
+  const bool is_message = collective == schedule::Collective::point_to_point;
+  if (domain == engine::FailureDomain::job || is_message) return;
+  throw Exception(ErrorKind::unsupported,
+                  fmt::format("{} over a communicator of pairs, which has messages only: a rank "
+                              "that is lost would leave the others waiting; use a communicator "
+                              "with FailureDomain::job",
+                              schedule::name_of(collective)));
+}
+
 void check_parts(std::string_view operation, int ranks, std::size_t part, DataType part_type,
                  std::size_t whole, DataType whole_type) {
   if (part_type == whole_type && whole == part * static_cast<std::size_t>(ranks)) return;

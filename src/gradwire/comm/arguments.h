@@ -29,6 +29,9 @@ inline constexpr int kMaxLane = (1 << 30) - 1;
 /// Checks that `lane` is within 0 .. kMaxLane.
 void check_lane(int lane);
 
+/// Checks that a communicator with this domain has the operation.
+void check_domain(engine::FailureDomain domain, schedule::Collective collective);
+
 /// Checks that `whole` is `ranks` times `part`, with the same element type.
 void check_parts(std::string_view operation, int ranks, std::size_t part, DataType part_type,
                  std::size_t whole, DataType whole_type);

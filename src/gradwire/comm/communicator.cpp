@@ -21,6 +21,7 @@ engine::ExecutorOptions executor_options(const CommunicatorOptions& options) {
   made.limits.segment_bytes = options.segment_bytes;
   made.limits.eager_bytes = options.eager_bytes;
   made.dead_peer_timeout = options.dead_peer_timeout;
+  made.domain = options.failure_domain;
   made.on_warning = [](const std::string& what) { log_warning(what); };
   if (const auto path = options.environment(bootstrap::kReportVariable)) {
     made.on_failure = [path = *path](Rank cause, const std::string& message) {
@@ -103,12 +104,13 @@ std::shared_ptr<Communicator> Communicator::connect(const Job& job,
   auto communicator = std::make_shared<ScheduledCommunicator>(
       job.rank, options, planner({.topology = connected.topology, .choices = {}}),
       std::make_shared<SharedEngine>(connected.engine));
-  if (job.world_size == 1) return communicator;
+  // Messages need no plan.
+  if (job.world_size == 1 || options.failure_domain == FailureDomain::pair) return communicator;
   topology::JobTopology agreed =
       agree_on_topology(*communicator, connected.endpoints,
                         option_or(options.topology, options.environment, "GRADWIRE_TOPOLOGY"));
   if (agreed.topology != connected.topology || !agreed.choices.empty())
-    communicator->go_by(planner(std::move(agreed)));
+    communicator->set_planner(planner(std::move(agreed)));
   return communicator;
 }
 

@@ -14,6 +14,7 @@
 #include "gradwire/base/types.h"
 #include "gradwire/bootstrap/job.h"
 #include "gradwire/comm/tuner.h"
+#include "gradwire/engine/executor_state.h"
 #include "gradwire/engine/work.h"
 #include "gradwire/net/host_network.h"
 #include "gradwire/schedule/schedule.h"
@@ -25,6 +26,7 @@ class Store;
 namespace gradwire {
 
 using bootstrap::Job;
+using engine::FailureDomain;
 using engine::Work;
 using schedule::Collective;
 
@@ -73,6 +75,11 @@ struct CommunicatorOptions {
   /// Distinguishes the communicators of one process that use the same store or share one port. Must
   /// be the same on all of their ranks.
   std::string scope = "0";
+  /// The operations that fail with a rank that is lost, leaves or errs. `job`: all of them, on all
+  /// ranks. `pair`: the messages between that rank and each other one; messages between others go
+  /// on. A communicator of pairs has messages only (send, recv, recv_any): collectives throw
+  /// Exception(unsupported). Must be the same on all ranks.
+  FailureDomain failure_domain = FailureDomain::job;
   /// Where the variables named above are read from.
   bootstrap::Environment environment = bootstrap::process_environment();
   /// Source of time and connections. Null: this host's.
@@ -82,8 +89,9 @@ struct CommunicatorOptions {
 /// A group of ranks that perform collective operations. Every rank must call the same collectives
 /// in the same order; calls in different lanes may be interleaved in any order. A mismatch is an
 /// error on all ranks. All operations are asynchronous, and several may be in flight. After any
-/// error the communicator is unusable, and later operations fail. Thread-safe, but the caller must
-/// keep the order of calls the same on all ranks.
+/// error the communicator is unusable, and later operations fail; another failure domain limits
+/// that (CommunicatorOptions::failure_domain). Thread-safe, but the caller must keep the order of
+/// calls the same on all ranks.
 ///
 /// Every operation below produces bitwise the same result on all ranks.
 class Communicator {

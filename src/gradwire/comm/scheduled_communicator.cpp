@@ -41,7 +41,7 @@ SharedEngine::~SharedEngine() {
                  unwinds ? "after an exception" : "");
 }
 
-void SharedEngine::take_groups_up_to(std::int64_t number) {
+void SharedEngine::reserve_groups(std::int64_t number) {
   std::int64_t next = next_group_;
   while (next <= number && !next_group_.compare_exchange_weak(next, number + 1)) {
   }
@@ -102,7 +102,7 @@ std::uint16_t ScheduledCommunicator::agree_on_group(Rank self,
     agreement.recv(lend(number), 0, 0, {}).wait();
   }
   if (number >= kAgreement) refuse("a job has at most {} subgroups", kAgreement - 1);
-  shared_->take_groups_up_to(number);
+  shared_->reserve_groups(number);
   return static_cast<std::uint16_t>(number);
 }
 
@@ -292,6 +292,7 @@ engine::OperationRequest ScheduledCommunicator::make(const schedule::CollectiveS
                                                      const OperationOptions& options) const {
   check_lane(options.lane);
   check_reduction(type, op);
+  check_domain(options_.failure_domain, spec.collective);
   const OperationPlan& plan = planner_->plan(spec, count * size_of(type), options.algorithm);
   engine::OperationRequest request;
   request.program = plan.program;

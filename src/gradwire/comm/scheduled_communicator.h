@@ -25,7 +25,7 @@ class SharedEngine {
 
   /// The lowest number that no subgroup of this rank has.
   std::int64_t next_group() const { return next_group_; }
-  void take_groups_up_to(std::int64_t number);
+  void reserve_groups(std::int64_t number);
 
  private:
   std::shared_ptr<engine::Engine> engine_;
@@ -42,7 +42,7 @@ class ScheduledCommunicator final : public Communicator {
                         std::uint16_t group = 0);
 
   /// Plans later operations with `planner`. Not thread-safe.
-  void go_by(std::shared_ptr<Planner> planner) { planner_ = std::move(planner); }
+  void set_planner(std::shared_ptr<Planner> planner) { planner_ = std::move(planner); }
 
   Rank rank() const override { return rank_; }
   int size() const override { return planner_->topology().ranks(); }

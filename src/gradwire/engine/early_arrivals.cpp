@@ -66,6 +66,17 @@ void EarlyArrivals::abandon(net::StreamId from) {
   }
 }
 
+void EarlyArrivals::forget(Rank peer) {
+  for (auto at = operations_.begin(); at != operations_.end();) {
+    Operation& operation = at->second;
+    std::erase_if(operation.announcements, [&](const Announcement& a) { return a.peer == peer; });
+    std::erase_if(operation.pieces, [&](const Piece& piece) { return piece.peer == peer; });
+    const bool empty = operation.announcements.empty() && operation.pieces.empty();
+    at = empty ? operations_.erase(at) : std::next(at);
+  }
+  held_[static_cast<std::size_t>(peer)] = {};
+}
+
 std::optional<std::uint64_t> EarlyArrivals::announced_at(OperationKey key, Rank peer) const {
   const auto at = operations_.find(key_of(key, peer));
   if (at == operations_.end() || at->second.announcements.empty()) return std::nullopt;

@@ -68,6 +68,9 @@ class EarlyArrivals {
   /// InFlightOperation. Incomplete payloads stay until they are complete and this is called again.
   Operation take(OperationKey key, Rank pair);
 
+  /// Drops everything from a peer.
+  void forget(Rank peer);
+
   /// Drops everything.
   void clear() { operations_.clear(); }
 

@@ -44,6 +44,13 @@ Error after_failure(const Error& cause) {
               cause.message + "); the buffer was not touched"};
 }
 
+Error after_failure(Rank peer, const Error& cause) {
+  return {ErrorKind::aborted,
+          fmt::format("no message can be exchanged with rank {} after an earlier error ({}); the "
+                      "buffer was not touched",
+                      peer, cause.message)};
+}
+
 std::string mismatch_text(const std::string& peer, Rank peer_rank, const Fingerprint& theirs,
                           Rank self, const InFlightOperation& ours) {
   const Fingerprint mine = ours.fingerprint_for(peer_rank);

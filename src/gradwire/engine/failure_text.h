@@ -19,6 +19,9 @@ Error failure_of(const OperationRequest& receive, const Error& cause);
 /// Error of an operation posted after the communicator failed.
 Error after_failure(const Error& cause);
 
+/// The same for a message to or from a rank with which operations have failed.
+Error after_failure(Rank peer, const Error& cause);
+
 /// Two ranks announced different operations with the same sequence number.
 std::string mismatch_text(const std::string& peer, Rank peer_rank, const Fingerprint& theirs,
                           Rank self, const InFlightOperation& ours);

@@ -77,14 +77,25 @@ bool InFlightTable::has_earlier_in_lane(const InFlightOperation& flight) const {
   });
 }
 
-std::vector<std::unique_ptr<InFlightOperation>> InFlightTable::remove_unanswered_receives() {
+template <class Condition>
+std::vector<std::unique_ptr<InFlightOperation>> InFlightTable::remove_if(
+    const Condition& condition) {
   std::vector<std::unique_ptr<InFlightOperation>> removed;
   std::erase_if(in_flight_, [&](std::unique_ptr<InFlightOperation>& flight) {
-    if (!flight->is_unanswered_receive()) return false;
+    if (!condition(*flight)) return false;
     removed.push_back(std::move(flight));
     return true;
   });
   return removed;
+}
+
+std::vector<std::unique_ptr<InFlightOperation>> InFlightTable::remove_with(Rank peer) {
+  return remove_if(
+      [&](const InFlightOperation& flight) { return flight.exchange_index(peer) >= 0; });
+}
+
+std::vector<std::unique_ptr<InFlightOperation>> InFlightTable::remove_unanswered_receives() {
+  return remove_if([](const InFlightOperation& flight) { return flight.is_unanswered_receive(); });
 }
 
 InFlightTable::Scratch InFlightTable::take_scratch(std::size_t bytes) {

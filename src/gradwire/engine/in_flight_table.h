@@ -40,6 +40,9 @@ class InFlightTable {
   /// Returns true if a collective that was posted earlier in the same lane is in flight.
   bool has_earlier_in_lane(const InFlightOperation& flight) const;
 
+  /// Removes the operations that exchange messages with a peer.
+  std::vector<std::unique_ptr<InFlightOperation>> remove_with(Rank peer);
+
   /// Removes the receives for which the sender has announced nothing (is_unanswered_receive).
   std::vector<std::unique_ptr<InFlightOperation>> remove_unanswered_receives();
 
@@ -57,6 +60,8 @@ class InFlightTable {
     auto operator<=>(const Sequence&) const = default;
   };
 
+  template <class Condition>
+  std::vector<std::unique_ptr<InFlightOperation>> remove_if(const Condition& condition);
   OperationKey next_key(const OperationRequest& request, Rank& pair);
   Scratch take_scratch(std::size_t bytes);
 

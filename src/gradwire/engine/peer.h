@@ -70,15 +70,16 @@ struct Peer {
   Outbox outbox;
   std::vector<std::unique_ptr<Rail>> rails;
   bool dirty = false;
-  bool unwritten = false;     ///< Has deferred writes.
-  bool departed = false;      ///< Has sent goodbye on all rails.
-  std::string failure;        ///< Why it left early, as its goodbye says; "" if it did not.
-  bool closed = false;        ///< Its last stream has ended.
-  std::size_t due = 0;        ///< Minimum over operations of missing bytes (receive_demand.h).
-  std::size_t total_due = 0;  ///< Missing bytes of all operations together.
-  bool sequential = false;    ///< All operations with missing bytes need one peer after the other.
-  bool not_next = false;      ///< All operations with missing bytes need other peers first.
-  double window_share = 1;    ///< Share of the last switch's queue, from when it last sent.
+  bool unwritten = false;      ///< Has deferred writes.
+  bool departed = false;       ///< Has sent goodbye on all rails.
+  std::string failure;         ///< Why it left early, as its goodbye says; "" if it did not.
+  bool closed = false;         ///< Its last stream has ended.
+  std::optional<Error> error;  ///< It failed the operations with this peer (FailureDomain::pair).
+  std::size_t due = 0;         ///< Minimum over operations of missing bytes (receive_demand.h).
+  std::size_t total_due = 0;   ///< Missing bytes of all operations together.
+  bool sequential = false;     ///< All operations with missing bytes need one peer after the other.
+  bool not_next = false;       ///< All operations with missing bytes need other peers first.
+  double window_share = 1;     ///< Share of the last switch's queue, from when it last sent.
   std::optional<Time> pinged_at;  ///< Time of a ping that is not answered yet.
   Time resumed{};                 ///< Time of its answer after a pause.
   std::uint64_t round = 0;        ///< Last round of read_awaited() that read from it.
@@ -86,13 +87,5 @@ struct Peer {
 
 /// All peers, by rank; null at this rank.
 using Peers = std::vector<std::unique_ptr<Peer>>;
-
-/// The state that the parts of an executor share.
-struct ExecutorState {
-  Time now;
-  std::optional<Error> error;  ///< The first error; it failed all operations.
-  bool leaving = false;        ///< This rank has sent its goodbye.
-  std::string failure;         ///< Why it leaves early; "" if it does not.
-};
 
 }  // namespace gradwire::engine

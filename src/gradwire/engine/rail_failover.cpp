@@ -56,13 +56,10 @@ void start_failure(Rail& rail, const Error& error, Time now) {
 }  // namespace
 
 RailFailover::RailFailover(Rank rank, const ExecutorState& state, Peers& peers,
-                           InFlightTable& in_flight, EarlyArrivals& early,
                            net::Transport& transport, Host& host, Warning warn)
     : rank_(rank),
       state_(state),
       peers_(peers),
-      in_flight_(in_flight),
-      early_(early),
       transport_(transport),
       host_(host),
       warn_(std::move(warn)) {}
@@ -89,7 +86,7 @@ void RailFailover::fail_over(Rail& rail, const Error& why) {
     return;
   }
   // A peer that leaves needs nothing more of this rank, and has sent all that this rank needs.
-  if (rail.goodbye || state_.error) {
+  if (rail.goodbye || is_over(from.rank)) {
     rail.closed = true;
     if (state_.leaving) host_.send_goodbye_on(rail);
     return;
@@ -113,7 +110,7 @@ void RailFailover::send_notice(const Rail& rail) {
 }
 
 Status RailFailover::on_notice(Rail& over, const net::FrameHeader& header) {
-  if (state_.error) return {};
+  if (is_over(over.stream.peer)) return {};
   const Result<RailNotice> notice =
       decode_rail_notice(ConstBytes(over.control).first(header.length));
   if (!notice) return tl::unexpected(notice.error());
@@ -148,9 +145,10 @@ void RailFailover::on_rail_failed(Rail& rail, const RailNotice& notice) {
   if (notice.kind == RailNotice::Kind::failed || std::exchange(rail.resent, true)) return;
   report(rail);
   if (Status again = from.outbox.resend(rail.stream.rail, notice.received_frames); !again) {
-    host_.fail(again.error().kind,
-               fmt::format("the connection to {} broke: {}", transport_.describe(rail.stream),
-                           again.error().message));
+    host_.fail({.error = {again.error().kind,
+                          fmt::format("the connection to {} broke: {}",
+                                      transport_.describe(rail.stream), again.error().message)},
+                .peer = from.rank});
     return;
   }
   if (state_.leaving) host_.send_goodbye_on(rail);
@@ -169,7 +167,7 @@ void RailFailover::settle() {
   while (!draining_.empty()) {
     const net::StreamId stream = draining_.back();
     draining_.pop_back();
-    if (!state_.error) drain(rail(stream));
+    if (!is_over(stream.peer)) drain(rail(stream));
   }
   for (const net::StreamId stream : std::exchange(suspected_, {})) fail_if_silent(rail(stream));
 }
@@ -179,7 +177,8 @@ void RailFailover::settle() {
 void RailFailover::fail_if_silent(Rail& rail) {
   if (rail.accepts_input()) host_.read_all(rail);
   const bool silent = state_.now - rail.last_received >= kPingAfter;
-  if (state_.error || rail.failed || !silent || peer(rail.stream.peer).outbox.live_rails() == 1)
+  if (is_over(rail.stream.peer) || rail.failed || !silent ||
+      peer(rail.stream.peer).outbox.live_rails() == 1)
     return;
   fail_over(rail, {ErrorKind::disconnected, fmt::format("no progress on the link from {}",
                                                         transport_.describe(rail.stream))});
@@ -196,17 +195,19 @@ void RailFailover::on_answer(Peer& peer) const {
 /// number of frames.
 void RailFailover::drain(Rail& rail) {
   if (rail.accepts_input()) host_.read_all(rail);
-  if (state_.error) return;
+  if (is_over(rail.stream.peer)) return;
   rail.drained = true;
   rail.received_frames = rail.inbox.frames();
-  early_.abandon(rail.stream);
+  host_.on_drained(rail.stream);
   if (rail.closed || rail.broken) {
     rail.closed = true;
     transport_.close(rail.stream);
   } else if (rail.peer_written < rail.received_bytes) {
-    host_.fail(ErrorKind::corrupted, fmt::format("{} reports {} bytes written, but {} have arrived",
-                                                 transport_.describe(rail.stream),
-                                                 rail.peer_written, rail.received_bytes));
+    host_.fail({.error = {ErrorKind::corrupted,
+                          fmt::format("{} reports {} bytes written, but {} have arrived",
+                                      transport_.describe(rail.stream), rail.peer_written,
+                                      rail.received_bytes)},
+                .peer = rail.stream.peer});
     return;
   } else {
     rail.stale_bytes = rail.peer_written - rail.received_bytes;
@@ -232,7 +233,7 @@ void RailFailover::resume(Rail& rail) {
   rail.in_use_since = rail.moved = rail.last_received = rail.checked = state_.now;
   Peer& to = peer(rail.stream.peer);
   to.outbox.resume(rail.stream.rail, state_.now);
-  for (const auto& flight : in_flight_.all()) to.outbox.reannounce(*flight, rail.stream.rail);
+  host_.on_resumed(rail.stream);
   host_.mark_dirty(to.rank);
   if (warn_ && is_new_cause(reported_back_, rail.stream.rail, state_.now)) {
     warn_(fmt::format("rail {} is back ({})", rail.stream.rail, transport_.describe(rail.stream)));
@@ -261,7 +262,7 @@ void RailFailover::report(const Rail& rail) {
 }
 
 void RailFailover::watch(const Peer& peer) {
-  if (next_check_ <= state_.now + kCheckEvery || state_.error) return;
+  if (next_check_ <= state_.now + kCheckEvery || is_over(peer.rank)) return;
   for (const auto& rail : peer.rails) {
     if (peer.outbox.undelivered(rail->stream.rail) &&
         (!rail->failed || (rail->probed && rail->can_recover()))) {
@@ -276,7 +277,7 @@ void RailFailover::check(Time now) {
   next_check_ = Time::max();
   for (const auto& peer : peers_) {
     if (state_.error) return;
-    if (!peer || peer->closed || !peer->has_rails()) continue;
+    if (!peer || peer->closed || peer->error || !peer->has_rails()) continue;
     peer->outbox.confirm();
     for (const auto& rail : peer->rails) {
       if (!rail->failed) {

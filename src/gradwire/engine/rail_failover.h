@@ -6,8 +6,7 @@
 #include <vector>
 
 #include "gradwire/base/error.h"
-#include "gradwire/engine/early_arrivals.h"
-#include "gradwire/engine/in_flight_table.h"
+#include "gradwire/engine/executor_state.h"
 #include "gradwire/engine/peer.h"
 #include "gradwire/engine/rail_notice.h"
 #include "gradwire/net/transport.h"
@@ -36,10 +35,9 @@ class RailFailover {
  public:
   using Warning = std::function<void(const std::string&)>;
 
-  /// The functions of the executor that failover needs.
-  class Host {
+  /// The functions of the links that failover needs.
+  class Host : public FailureHandler {
    public:
-    virtual ~Host() = default;
     /// Frames may have to be written to this peer.
     virtual void mark_dirty(Rank rank) = 0;
     /// Reads all bytes that have arrived on a rail.
@@ -47,14 +45,16 @@ class RailFailover {
     virtual void send_goodbye_on(const Rail& rail) = 0;
     /// The last rail to a peer has failed.
     virtual void on_peer_lost(Rank rank, const Error& error) = 0;
-    /// Fails all operations on all ranks.
-    virtual void fail(ErrorKind kind, const std::string& message) = 0;
+    /// A failed rail is drained: its incomplete frame is lost, or will be sent on another rail.
+    virtual void on_drained(net::StreamId stream) = 0;
+    /// A rail that had failed carries data again; the peer may have missed announcements on it.
+    virtual void on_resumed(net::StreamId stream) = 0;
   };
 
   /// All references must outlive this. `warn`, if not null, gets a message when a rail fails or
   /// recovers.
-  RailFailover(Rank rank, const ExecutorState& state, Peers& peers, InFlightTable& in_flight,
-               EarlyArrivals& early, net::Transport& transport, Host& host, Warning warn);
+  RailFailover(Rank rank, const ExecutorState& state, Peers& peers, net::Transport& transport,
+               Host& host, Warning warn);
 
   /// A stream to a peer with several rails has ended.
   void on_broken(Rail& rail, const Error& why);
@@ -90,6 +90,7 @@ class RailFailover {
   void recover(Peer& peer, Rail& rail);
   void resume(Rail& rail);
   bool resume_probed(Peer& peer);
+  bool is_over(Rank rank) const { return state_.error || peer(rank).error; }
   void report(const Rail& rail);
   void check_rail(Peer& peer, Rail& rail, Time now);
   void suspect(Peer& peer, const Rail& rail);
@@ -97,8 +98,6 @@ class RailFailover {
   Rank rank_;
   const ExecutorState& state_;
   Peers& peers_;
-  InFlightTable& in_flight_;
-  EarlyArrivals& early_;
   net::Transport& transport_;
   Host& host_;
   Warning warn_;

@@ -1,12 +1,11 @@
+#include "gradwire/engine/links.h"
+
 #include <algorithm>
 #include <limits>
 #include <utility>
 
-#include "gradwire/engine/executor.h"
 #include "gradwire/engine/failure_text.h"
-#include "gradwire/engine/receive_demand.h"
 
-/// The executor's reads and writes.
 namespace gradwire::engine {
 namespace {
 
@@ -19,84 +18,65 @@ constexpr std::size_t kInPlacePiece = 64 * 1024;
 /// other threads would be blocked until then.
 constexpr std::size_t kBytesPerCall = 512 * 1024;
 
-/// Every kReadAllEvery-th call of read_awaited() reads from all peers with missing messages, not
-/// only from the senders of the next ones.
-constexpr std::uint64_t kReadAllEvery = 8;
-
 }  // namespace
 
-/// Passes the frames of one rail to the executor.
-class Executor::Frames final : public Inbox::Handler {
+/// Passes the frames of one rail to the handler.
+class Links::Frames final : public Inbox::Handler {
  public:
-  Frames(Executor& executor, Rail& rail) : executor_(executor), rail_(rail) {}
+  Frames(Links::Handler& handler, Rail& rail) : handler_(handler), rail_(rail) {}
   Result<PayloadSink> begin(const net::FrameHeader& header) override {
-    return executor_.begin_frame(rail_, header);
+    return handler_.begin_frame(rail_, header);
   }
   Status complete(const net::FrameHeader& header) override {
-    return executor_.complete_frame(rail_, header);
+    return handler_.complete_frame(rail_, header);
   }
 
  private:
-  Executor& executor_;
+  Links::Handler& handler_;
   Rail& rail_;
 };
 
-Rail& Executor::rail(net::StreamId stream) {
+Links::Links(Rank rank, int ranks, const Options& options, const ExecutorState& state,
+             net::Transport& transport, Handler& handler)
+    : options_(options),
+      state_(state),
+      transport_(transport),
+      handler_(handler),
+      liveness_(ranks, options.dead_peer_timeout, state.now),
+      failover_(rank, state, peers_, transport, *this, options.on_warning),
+      receive_buffer_(std::make_unique_for_overwrite<std::byte[]>(options.receive_buffer_bytes)) {
+  for (Rank r = 0; r < ranks; ++r) {
+    peers_.push_back(r == rank ? nullptr : std::make_unique<Peer>(r, options.limits, transport));
+  }
+}
+
+Rail& Links::rail(net::StreamId stream) const {
   return *peer(stream.peer).rails[static_cast<std::size_t>(stream.rail)];
 }
 
-void Executor::on_readable(net::StreamId stream, Time now) {
-  state_.now = now;
+void Links::read(net::StreamId stream) {
   Rail& source = rail(stream);
   if (!source.accepts_input()) return;
   // The transport may report a stream without new bytes (Transport::expect).
-  if (read(source, kBytesPerCall) > 0) liveness_.on_received(stream.peer, now);
-  failover_.settle();
-  flush_dirty();
+  if (read(source, kBytesPerCall) > 0) liveness_.on_received(stream.peer, state_.now);
 }
 
-bool Executor::read_awaited(Time now) {
-  state_.now = now;
-  collect_awaited(++round_ % kReadAllEvery == 0);
+std::size_t Links::read(const std::vector<Rank>& from) {
   std::size_t bytes = 0;
-  for (const Rank from : awaited_) {
+  for (const Rank rank : from) {
     std::size_t from_peer = 0;
-    for (const auto& source : peer(from).rails) {
+    for (const auto& source : peer(rank).rails) {
       if (source->accepts_input()) from_peer += read(*source, kBytesPerCall);
     }
-    if (from_peer > 0) liveness_.on_received(from, now);
+    if (from_peer > 0) liveness_.on_received(rank, state_.now);
     bytes += from_peer;
   }
-  failover_.settle();
-  flush_dirty();
-  return bytes > 0;
-}
-
-/// Collects the sender of each operation's next message; `all`: all peers with missing messages.
-void Executor::collect_awaited(bool all) {
-  awaited_.clear();
-  const auto add = [&](Rank from) {
-    if (from < 0 || std::exchange(peer(from).round, round_) == round_) return;
-    awaited_.push_back(from);
-  };
-  for (const auto& flight : in_flight_.all()) {
-    add(flight->next_expected_peer());
-    if (!all) continue;
-    for (const CompiledProgram::Exchange& exchange : flight->operation.program().exchanges) {
-      const bool missing = std::ranges::any_of(
-          exchange.receives, [&](schedule::OpIndex op) { return !flight->operation.complete(op); });
-      if (missing) add(exchange.peer);
-    }
-  }
-}
-
-void Executor::prepare_to_sleep() {
-  expect_bytes(peers_, in_flight_, transport_);
+  return bytes;
 }
 
 /// Reads the available bytes, up to about `budget`, and defers the rest. Returns the number of
 /// bytes read.
-std::size_t Executor::read(Rail& rail, std::size_t budget) {
+std::size_t Links::read(Rail& rail, std::size_t budget) {
   const std::size_t bytes = rail.in_place ? read_in_place(rail, budget) : read_copy(rail, budget);
   if (bytes > 0) {
     failover_.on_answer(peer(rail.stream.peer));
@@ -105,21 +85,21 @@ std::size_t Executor::read(Rail& rail, std::size_t budget) {
   return bytes;
 }
 
-void Executor::read_all(Rail& rail) {
+void Links::read_all(Rail& rail) {
   read(rail, std::numeric_limits<std::size_t>::max());
 }
 
 /// Returns a buffer for bytes written before the rail failed. They are discarded, because they were
 /// retransmitted over another rail.
-Inbox::Reading Executor::stale_reading(const Rail& rail, Bytes shared) {
+Inbox::Reading Links::stale_reading(const Rail& rail, Bytes shared) {
   Inbox::Reading reading;
   reading.size = std::min<std::uint64_t>(rail.stale_bytes, shared.size());
   reading.pieces[reading.count++] = shared.first(reading.size);
   return reading;
 }
 
-std::size_t Executor::read_copy(Rail& rail, std::size_t budget) {
-  Frames frames(*this, rail);
+std::size_t Links::read_copy(Rail& rail, std::size_t budget) {
+  Frames frames(handler_, rail);
   const Bytes shared(receive_buffer_.get(), options_.receive_buffer_bytes);
   std::size_t total = 0;
   while (rail.accepts_input()) {
@@ -139,7 +119,7 @@ std::size_t Executor::read_copy(Rail& rail, std::size_t budget) {
     } else if (Status status = rail.inbox.received(shared, *size, frames); !status) {
       mark_corrupt(rail, status.error());
     }
-    flush_dirty();
+    flush();
     if (*size < reading.size) break;
     if (total >= budget) {
       defer_reading(rail);
@@ -149,8 +129,8 @@ std::size_t Executor::read_copy(Rail& rail, std::size_t budget) {
   return total;
 }
 
-std::size_t Executor::read_in_place(Rail& rail, std::size_t budget) {
-  Frames frames(*this, rail);
+std::size_t Links::read_in_place(Rail& rail, std::size_t budget) {
+  Frames frames(handler_, rail);
   std::size_t total = 0;
   while (rail.accepts_input()) {
     if (total >= budget) {
@@ -168,18 +148,18 @@ std::size_t Executor::read_in_place(Rail& rail, std::size_t budget) {
     total += piece.size();
     if (Status status = rail.inbox.take(piece, frames); !status) mark_corrupt(rail, status.error());
     transport_.consume(rail.stream, piece.size());
-    flush_dirty();
+    flush();
   }
   return total;
 }
 
 /// Readiness is edge-triggered: records the stream, because no event follows for unread bytes.
-void Executor::defer_reading(Rail& rail) {
+void Links::defer_reading(Rail& rail) {
   if (!std::exchange(rail.unread, true)) unread_.push_back(rail.stream);
 }
 
 /// Continues the deferred reads and writes, each stream with a new budget.
-void Executor::resume_deferred() {
+void Links::resume_deferred() {
   for (const Rank rank : std::exchange(unwritten_, {})) {
     peer(rank).unwritten = false;
     mark_dirty(rank);
@@ -193,26 +173,25 @@ void Executor::resume_deferred() {
   }
 }
 
-void Executor::mark_corrupt(Rail& rail, const Error& error) {
+void Links::mark_corrupt(Rail& rail, const Error& error) {
   rail.corrupt = true;
-  fail(error.kind, transport_.describe(rail.stream) + " sent " + error.message);
+  handler_.fail({.error = {error.kind, transport_.describe(rail.stream) + " sent " + error.message},
+                 .peer = rail.stream.peer});
 }
 
-void Executor::on_writable(net::StreamId stream, Time now) {
-  state_.now = now;
+void Links::writable(net::StreamId stream) {
   peer(stream.peer).outbox.writable(stream.rail);
   mark_dirty(stream.peer);
-  flush_dirty();
 }
 
-void Executor::mark_dirty(Rank rank) {
+void Links::mark_dirty(Rank rank) {
   Peer& to = peer(rank);
   if (to.dirty || to.closed) return;
   to.dirty = true;
   dirty_.push_back(rank);
 }
 
-void Executor::flush_dirty() {
+void Links::flush() {
   if (std::exchange(flushing_, true)) return;  // The outer call's loop handles additions.
   // In the order of mark_dirty(); the loop may add entries.
   for (std::size_t i = 0; i < dirty_.size(); ++i) {
@@ -232,11 +211,11 @@ void Executor::flush_dirty() {
 
 /// Flushes every live rail to a peer once. Returns true if another round may send more: a rail may
 /// now take what it left to another one.
-bool Executor::flush_rails(Peer& to) {
+bool Links::flush_rails(Peer& to) {
   const std::size_t before = to.outbox.total_bytes();
   for (const auto& rail : to.rails) {
     if (!to.outbox.is_writing(rail->stream.rail)) continue;
-    const Result<bool> all = to.outbox.flush(rail->stream.rail, kBytesPerCall, *this);
+    const Result<bool> all = to.outbox.flush(rail->stream.rail, kBytesPerCall, handler_);
     if (!all) {
       on_disconnect(rail->stream, all.error());
     } else if (!*all && !std::exchange(to.unwritten, true)) {
@@ -248,7 +227,7 @@ bool Executor::flush_rails(Peer& to) {
 }
 
 /// A stream to a peer has ended.
-void Executor::on_disconnect(net::StreamId stream, const Error& error) {
+void Links::on_disconnect(net::StreamId stream, const Error& error) {
   Peer& from = peer(stream.peer);
   if (!from.has_rails()) {
     on_peer_lost(stream.peer, error);
@@ -257,7 +236,7 @@ void Executor::on_disconnect(net::StreamId stream, const Error& error) {
   }
 }
 
-void Executor::on_peer_lost(Rank rank, const Error& error) {
+void Links::on_peer_lost(Rank rank, const Error& error) {
   Peer& lost = peer(rank);
   if (std::exchange(lost.closed, true)) return;
   // Its last frames may contain the cause (abort) or a goodbye.
@@ -266,11 +245,60 @@ void Executor::on_peer_lost(Rank rank, const Error& error) {
     rail->closed = true;
   }
   if (lost.departed || state_.leaving || state_.error) return;
-  const Operation* during = nullptr;
-  for (const auto& flight : in_flight_.all()) {
-    if (during == nullptr && flight->operation.needs(rank)) during = &flight->operation;
+  handler_.on_peer_lost(rank, error);
+}
+
+void Links::abandon_messages(Peer& peer) {
+  peer.outbox.drop_messages();
+  for (const auto& rail : peer.rails) rail->inbox.abandon();
+}
+
+void Links::send_abort(Peer& to, ConstBytes message) {
+  if (to.closed) return;
+  for (const auto& rail : to.rails) {
+    if (rail->failed) continue;
+    to.outbox.queue_control_on(rail->stream.rail, {.type = net::FrameType::abort}, message);
   }
-  fail_because_of(rank, error.kind, disconnect_text(error.message, during));
+  mark_dirty(to.rank);
+}
+
+Time Links::next_timer() const {
+  if (!unread_.empty() || !unwritten_.empty()) return state_.now;
+  return std::min(liveness_.next_check(), failover_.next_check());
+}
+
+void Links::check(Time now) {
+  if (now >= failover_.next_check()) failover_.check(now);
+  if (now >= liveness_.next_check()) check_silence(now);
+}
+
+void Links::check_silence(Time now) {
+  liveness_.check(now);
+  for (const auto& peer : peers_) {
+    if (state_.error) return;
+    if (!peer || peer->closed || peer->departed || peer->error) continue;
+    if (liveness_.is_dead(peer->rank, now)) {
+      handler_.fail(
+          {.error = {ErrorKind::disconnected, silence_text(transport_.describe({peer->rank, 0}),
+                                                           options_.dead_peer_timeout)},
+           .peer = peer->rank,
+           .cause = peer->rank});
+      continue;
+    }
+    if (!liveness_.needs_ping(peer->rank, now)) continue;
+    peer->outbox.queue_control({.type = net::FrameType::ping});
+    mark_dirty(peer->rank);
+  }
+}
+
+bool Links::flushed() {
+  return std::ranges::all_of(peers_, [](const auto& peer) {
+    if (peer == nullptr || peer->closed) return true;
+    peer->outbox.confirm();
+    return peer->outbox.is_done() && std::ranges::none_of(peer->rails, [](const auto& rail) {
+             return rail->failed && !rail->resent && !rail->goodbye;
+           });
+  });
 }
 
 }  // namespace gradwire::engine
