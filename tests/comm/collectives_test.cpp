@@ -189,7 +189,7 @@ TEST(RecvAny, TakesEachMessageOnceAndSaysWhose) {
       std::vector<int> seen(4, 0);
       for (int i = 0; i < 6; ++i) {
         std::vector<int> data(count, -1);
-        const engine::Work work = c.recv_any(lend(data), tag);
+        const Work work = c.recv_any(lend(data), tag);
         work.wait();
         ASSERT_GE(work.source(), 1);
         EXPECT_EQ(data, std::vector<int>(count, work.source()));
@@ -205,8 +205,8 @@ TEST(RecvAny, MayBePostedBeforeAnybodySends) {
   expect_no_errors(job.run([](Rank rank, Communicator& c) {
     std::vector<int> first(1000), second(1000), data(1000, rank);
     if (rank == 0) {
-      const engine::Work a = c.recv_any(lend(first), 1);
-      const engine::Work b = c.recv_any(lend(second), 1);
+      const Work a = c.recv_any(lend(first), 1);
+      const Work b = c.recv_any(lend(second), 1);
       c.barrier().wait();
       a.wait(), b.wait();
       EXPECT_EQ(a.source() + b.source(), 3);
@@ -224,9 +224,9 @@ TEST(RecvAny, LeavesOtherTagsAndNamedReceivesAlone) {
   expect_no_errors(job.run([](Rank rank, Communicator& c) {
     std::vector<int> a(10, 1), b(10, 2), d(10, 3);
     if (rank == 1) {
-      const engine::Work one = c.send(lend(a), 0, 1);
-      const engine::Work two = c.send(lend(b), 0, 2);
-      const engine::Work three = c.send(lend(d), 0, 1);
+      const Work one = c.send(lend(a), 0, 1);
+      const Work two = c.send(lend(b), 0, 2);
+      const Work three = c.send(lend(d), 0, 1);
       one.wait(), two.wait(), three.wait();
       return;
     }
@@ -256,7 +256,7 @@ TEST(Coalesced, ManyOperationsAreOneWork) {
     std::vector<std::vector<int>> data;
     for (std::size_t i = 0; i < 50; ++i) data.emplace_back(1 + i * 37, rank + 1);
     std::vector<int> part(7, rank), whole(21);
-    const engine::Work work = c.coalesced([&](Communicator& together) {
+    const Work work = c.coalesced([&](Communicator& together) {
       for (auto& values : data) together.all_reduce(lend(values), ReduceOp::sum);
       together.all_gather(lend(part), lend(whole));
     });

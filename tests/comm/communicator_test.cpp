@@ -21,7 +21,7 @@ TEST(Communicator, SeveralOperationsInFlightAreAllRight) {
   LocalJob job(4);
   const auto errors = job.run([](Rank rank, Communicator& c) {
     std::vector<std::vector<float>> data;
-    std::vector<engine::Work> works;
+    std::vector<Work> works;
     for (std::size_t i = 0; i < 20; ++i)
       data.emplace_back(1 + i * 9973, static_cast<float>(rank + 1));
     for (std::size_t i = 0; i < data.size(); ++i) {
@@ -74,10 +74,10 @@ TEST(Communicator, ManyThreadsMayWaitAtOnce) {
   LocalJob job(2);
   const auto errors = job.run([](Rank, Communicator& c) {
     std::vector<std::vector<float>> data(8, std::vector<float>(50'000, 1.0f));
-    std::vector<engine::Work> works;
+    std::vector<Work> works;
     for (auto& values : data) works.push_back(c.all_reduce(lend(values), ReduceOp::sum));
     std::vector<std::thread> waiters;
-    for (const engine::Work& work : works) waiters.emplace_back([work] { work.wait(); });
+    for (const Work& work : works) waiters.emplace_back([work] { work.wait(); });
     for (std::thread& waiter : waiters) waiter.join();
     for (const auto& values : data) ASSERT_EQ(values.back(), 2.0f);
   });
@@ -88,11 +88,11 @@ TEST(Communicator, NobodyNeedsToWaitForProgress) {
   LocalJob job(3);
   std::atomic<int> called = 0;
   std::vector<std::vector<float>> data(3, std::vector<float>(300'000, 1.0f));
-  std::vector<engine::Work> works(3);
+  std::vector<Work> works(3);
   job.run([&](Rank rank, Communicator& c) {
     auto& work = works[static_cast<std::size_t>(rank)];
     work = c.all_reduce(lend(data[static_cast<std::size_t>(rank)]), ReduceOp::sum);
-    work.on_done([&](const engine::Work& done) { called += done.error() == nullptr ? 1 : 100; });
+    work.on_done([&](const Work& done) { called += done.error() == nullptr ? 1 : 100; });
   });
   while (called < 3) std::this_thread::yield();
   EXPECT_EQ(called, 3);
@@ -120,15 +120,15 @@ void wakes_the_waiter_of_what_a_post_completes(Wire wire) {
         continue;
       }
       std::vector<float> answer(1);
-      const engine::Work answered = c.recv(lend(answer), 1, 3);
+      const Work answered = c.recv(lend(answer), 1, 3);
       auto driver = std::async(std::launch::async, [&] { return answered.wait_for(kGenerous); });
-      const engine::Work large = c.send(lend(big), 1, 1);
+      const Work large = c.send(lend(big), 1, 1);
       auto waiter = std::async(std::launch::async, [&] {
         const bool sent = large.wait_for(2 * kGenerous);
         c.send(lend(word), 1, 5).wait();
         return sent;
       });
-      std::vector<engine::Work> small;
+      std::vector<Work> small;
       while (!large.done()) {
         if (small.size() < 400) small.push_back(c.send(lend(word), 1, 2));
         std::this_thread::yield();
@@ -138,7 +138,7 @@ void wakes_the_waiter_of_what_a_post_completes(Wire wire) {
       EXPECT_TRUE(driver.get()) << "the waiting thread slept on after its message had left";
       EXPECT_TRUE(waiter.get());
       answered.wait();
-      for (const engine::Work& work : small) work.wait();
+      for (const Work& work : small) work.wait();
     }
   });
   for (const std::string& error : errors) EXPECT_EQ(error, "");
@@ -161,11 +161,11 @@ TEST(Communicator, CallbacksContinueBetweenShortWaitsOfAnotherThread) {
     for (int round = 0; round < kRounds; ++round) {
       std::vector<float> sent(1, static_cast<float>(round));
       std::promise<void> received;
-      const engine::Work in = c.recv(lend(echo), 1 - rank, 1);
-      in.on_done([&](const engine::Work&) { received.set_value(); });
+      const Work in = c.recv(lend(echo), 1 - rank, 1);
+      in.on_done([&](const Work&) { received.set_value(); });
       in.drive_in_background();
       c.all_reduce(lend(small), ReduceOp::max).wait();
-      const engine::Work out = c.send(lend(sent), 1 - rank, 1);
+      const Work out = c.send(lend(sent), 1 - rank, 1);
       out.drive_in_background();
       received.get_future().wait();
       ASSERT_EQ(echo.front(), static_cast<float>(round));
@@ -182,16 +182,16 @@ TEST(Communicator, MessagesWithATagKeepTheirOrder) {
     std::vector<float> second(100'000, 2.0f);
     std::vector<float> other(3, 3.0f);
     if (rank == 0) {
-      const engine::Work a = c.send(lend(first), 1, 7);
-      const engine::Work b = c.send(lend(second), 1, 7);
-      const engine::Work d = c.send(lend(other), 1, 8);
+      const Work a = c.send(lend(first), 1, 7);
+      const Work b = c.send(lend(second), 1, 7);
+      const Work d = c.send(lend(other), 1, 8);
       a.wait(), b.wait(), d.wait();
       return;
     }
     std::vector<float> in_first(10), in_second(100'000), in_other(3);
     c.recv(lend(in_other), 0, 8).wait();  // Posted first, sent last.
-    const engine::Work a = c.recv(lend(in_first), 0, 7);
-    const engine::Work b = c.recv(lend(in_second), 0, 7);
+    const Work a = c.recv(lend(in_first), 0, 7);
+    const Work b = c.recv(lend(in_second), 0, 7);
     b.wait(), a.wait();
     EXPECT_EQ(in_first, first);
     EXPECT_EQ(in_second, second);
@@ -205,8 +205,8 @@ TEST(Communicator, BothSendFirstAndReceiveAfterwards) {
   const auto errors = job.run([](Rank rank, Communicator& c) {
     std::vector<float> mine(2'000'000, static_cast<float>(rank));
     std::vector<float> theirs(2'000'000);
-    const engine::Work sent = c.send(lend(mine), 1 - rank);
-    const engine::Work received = c.recv(lend(theirs), 1 - rank);
+    const Work sent = c.send(lend(mine), 1 - rank);
+    const Work received = c.recv(lend(theirs), 1 - rank);
     sent.wait();
     received.wait();
     EXPECT_EQ(theirs.back(), static_cast<float>(1 - rank));
@@ -254,8 +254,8 @@ TEST(Communicator, AnotherOrderOfCallsIsAnError) {
   LocalJob job(3);
   const auto errors = job.run([](Rank rank, Communicator& c) {
     std::vector<float> a(100'000), b(10);
-    const engine::Work first = c.all_reduce(lend(rank == 1 ? b : a), ReduceOp::sum);
-    const engine::Work second = c.all_reduce(lend(rank == 1 ? a : b), ReduceOp::sum);
+    const Work first = c.all_reduce(lend(rank == 1 ? b : a), ReduceOp::sum);
+    const Work second = c.all_reduce(lend(rank == 1 ? a : b), ReduceOp::sum);
     first.wait();
     second.wait();
   });
@@ -296,7 +296,7 @@ TEST(Communicator, AnOperationThatARankDoesNotCallTimesOutAndSaysSo) {
     std::vector<float> data(1000);
     if (rank == 2) {
       // Alive, but not in a call: it learns of the failure at its next call.
-      const engine::Work late = c.recv(lend(data), 0, 5);
+      const Work late = c.recv(lend(data), 0, 5);
       late.wait();
     } else {
       c.all_reduce(lend(data), ReduceOp::sum, {.timeout = std::chrono::milliseconds(300)}).wait();

@@ -150,7 +150,7 @@ std::vector<float> message(Rank from, Rank to) {
 /// Sends a message to every other rank and receives one from each, all at the same time.
 void exchange_messages(Rank rank, Communicator& communicator) {
   std::vector<std::vector<float>> sent, received;
-  std::vector<engine::Work> works;
+  std::vector<Work> works;
   for (Rank other = 0; other < communicator.size(); ++other) {
     if (other == rank) continue;
     sent.push_back(message(rank, other));
@@ -159,7 +159,7 @@ void exchange_messages(Rank rank, Communicator& communicator) {
     works.push_back(communicator.send(lend(sent.back()), other));
     works.push_back(communicator.recv(lend(received.back()), other));
   }
-  for (engine::Work& work : works) work.wait();
+  for (Work& work : works) work.wait();
   auto got = received.begin();
   for (Rank other = 0; other < communicator.size(); ++other) {
     if (other == rank) continue;

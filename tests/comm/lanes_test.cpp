@@ -31,7 +31,7 @@ TEST(Lanes, EachRankMayMixThemInAnOrderOfItsOwn) {
     std::vector<std::vector<float>> data(kLanes * kEach);
     std::vector<std::vector<float>> gathered(kLanes * kEach);
     std::vector<std::size_t> called(kLanes);
-    std::vector<engine::Work> works;
+    std::vector<Work> works;
     while (works.size() < data.size()) {
       const int lane = draw_lane(random, called, kEach);
       const auto l = static_cast<std::size_t>(lane);
@@ -48,7 +48,7 @@ TEST(Lanes, EachRankMayMixThemInAnOrderOfItsOwn) {
         works.push_back(c.all_reduce(lend(values), ReduceOp::sum, options));
       }
     }
-    for (const engine::Work& work : works) work.wait();
+    for (const Work& work : works) work.wait();
     for (std::size_t i = 0; i < data.size(); ++i) {
       const auto n = static_cast<float>(i % kEach);
       if (i % kEach % 3 == 2) {
@@ -67,8 +67,8 @@ TEST(Lanes, ADisagreementWithinOneNamesIt) {
   LocalJob job(3);
   const auto errors = job.run([](Rank rank, Communicator& c) {
     std::vector<float> first(10), second(rank == 1 ? 21 : 20);
-    const engine::Work a = c.all_reduce(lend(first), ReduceOp::sum, {.lane = 4});
-    const engine::Work b = c.all_reduce(lend(second), ReduceOp::sum, {.lane = 9});
+    const Work a = c.all_reduce(lend(first), ReduceOp::sum, {.lane = 4});
+    const Work b = c.all_reduce(lend(second), ReduceOp::sum, {.lane = 9});
     a.wait();
     b.wait();
   });

@@ -18,7 +18,7 @@ namespace {
 /// Ranks 1 and up post an operation and leave without waiting for it, while rank 0 posts it a
 /// little later. Returns the error of rank 0's Work.
 std::string leave_behind(int ranks,
-                         const std::function<engine::Work(Rank, Communicator&, LentSpan)>& post) {
+                         const std::function<Work(Rank, Communicator&, LentSpan)>& post) {
   LocalJob job(ranks);
   std::vector<std::thread> leavers;
   const auto values = [](Rank rank) {
@@ -58,20 +58,20 @@ TEST(Communicator, OperationsInFlightCompleteBeforeARankLeaves) {
 TEST(Communicator, AReceiveThatNobodyAnswersKeepsNoRankFromLeaving) {
   LocalJob job(2);
   std::vector<float> there(100'000), back(100'000);
-  const engine::Work first = job.on(0).recv(lend(there), 1, 1);
-  const engine::Work second = job.on(1).recv(lend(back), 0, 1);
-  const engine::Work any = job.on(1).recv_any(lend(back), 2);
+  const Work first = job.on(0).recv(lend(there), 1, 1);
+  const Work second = job.on(1).recv(lend(back), 0, 1);
+  const Work any = job.on(1).recv_any(lend(back), 2);
   std::thread other([&] { job.leave(0); });
   job.leave(1);
   other.join();
   ASSERT_TRUE(first.done() && second.done() && any.done());
-  for (const engine::Work& work : {first, second, any}) EXPECT_NE(work.error(), nullptr);
+  for (const Work& work : {first, second, any}) EXPECT_NE(work.error(), nullptr);
 }
 
 TEST(Communicator, ARankThatLeavesByAnExceptionEndsOperationsInFlight) {
   LocalJob job(2);
   std::vector<float> data(100'000);
-  const engine::Work lost = job.on(0).all_reduce(lend(data), ReduceOp::sum);
+  const Work lost = job.on(0).all_reduce(lend(data), ReduceOp::sum);
   try {
     struct Leave {
       LocalJob& job;
@@ -122,10 +122,10 @@ TEST(Communicator, ABarrierCompletesAfterEarlierCollectives) {
   const auto errors = job.run([](Rank, Communicator& c) {
     for (int round = 0; round < 20; ++round) {
       std::vector<float> a(500'000, 1.0f), b(500'000, 2.0f);
-      const engine::Work first = c.all_reduce(lend(a), ReduceOp::sum);
-      const engine::Work second = c.broadcast(lend(b), 3);
-      const engine::Work barrier = c.barrier();
-      const engine::Work next = c.barrier();
+      const Work first = c.all_reduce(lend(a), ReduceOp::sum);
+      const Work second = c.broadcast(lend(b), 3);
+      const Work barrier = c.barrier();
+      const Work next = c.barrier();
       barrier.wait();
       EXPECT_TRUE(first.done() && second.done());
       next.wait();

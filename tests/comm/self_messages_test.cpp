@@ -30,7 +30,7 @@ TEST_P(SelfMessages, ArriveInTheOrderInWhichTheyWereSent) {
   expect_no_errors(job.run([](Rank rank, Communicator& c) {
     Values first(3, 1), second(200'000, 2), other(5, 3), none;
     Values in_first(3), in_second(200'000), in_other(5);
-    const engine::Work early = c.recv(lend(in_first), rank, 4);
+    const Work early = c.recv(lend(in_first), rank, 4);
     EXPECT_FALSE(early.done());
     c.send(lend(first), rank, 4).wait();
     c.send(lend(second), rank, 4).wait();
@@ -57,7 +57,7 @@ TEST_P(SelfMessages, MeetReceivesFromAnyRank) {
     std::vector<int> seen(static_cast<std::size_t>(c.size()));
     for (int i = 0; i < c.size(); ++i) {
       Values in(4, -1);
-      const engine::Work work = c.recv_any(lend(in), 1);
+      const Work work = c.recv_any(lend(in), 1);
       work.wait();
       EXPECT_EQ(in, Values(4, static_cast<float>(work.source())));
       ++seen[static_cast<std::size_t>(work.source())];
@@ -105,7 +105,7 @@ TEST_P(SelfMessages, WakeAThreadThatWaits) {
   Communicator& c = job.on(0);
   for (int i = 0; i < 200; ++i) {
     Values data(8, static_cast<float>(i)), in(8);
-    const engine::Work receive = c.recv(lend(in), 0);
+    const Work receive = c.recv(lend(in), 0);
     std::thread waiter([&] { receive.wait(); });
     receive.wait_for(std::chrono::microseconds(10 * i));  // The waiter spins, or already sleeps.
     c.send(lend(data), 0).wait();
@@ -145,7 +145,7 @@ TEST_P(SelfMessages, ThatNeverComeTimeOut) {
 TEST_P(SelfMessages, ThatNeverComeKeepNoRankFromLeaving) {
   LocalJob job(ranks());
   Values in(2);
-  const engine::Work receive = job.on(0).recv(lend(in), 0, 3);
+  const Work receive = job.on(0).recv(lend(in), 0, 3);
   job.leave(0);
   try {
     receive.wait();

@@ -348,15 +348,15 @@ TEST(MakeExchange, CallsBackWhenAUnitIsDoneWithoutAWaiter) {
       std::atomic<int> finished = 0;
       const auto exchange = exchange::make_exchange(shared(c), shapes, {.codec = codec});
       Gradients gradients = draw_gradients(shapes, rank, 0);
-      std::vector<std::unique_ptr<exchange::UnitTransfer>> transfers;
+      std::vector<Work> works;
       for (std::size_t unit = 0; unit < 2; ++unit) {
-        transfers.push_back(exchange->all_reduce(unit, lend(gradients[unit]), 0));
-        transfers.back()->on_done([&] { ++finished; });
+        works.push_back(exchange->all_reduce(unit, lend(gradients[unit]), 0));
+        works.back().on_done([&](const Work&) { ++finished; });
       }
       while (finished < 2) std::this_thread::yield();
-      for (const auto& transfer : transfers) {
-        EXPECT_TRUE(transfer->done());
-        transfer->wait();
+      for (const Work& work : works) {
+        EXPECT_TRUE(work.done());
+        work.wait();
       }
       exchange->end_pass();
       EXPECT_EQ(finished, 2) << codec;
@@ -370,12 +370,12 @@ TEST(MakeExchange, CallsBackWhenAUnitHasFailed) {
   const auto exchange =
       exchange::make_exchange(shared(job.on(0)), shapes_of({10}), {.codec = "int8"});
   std::vector<float> ten(10);
-  const auto transfer = exchange->all_reduce(0, lend(ten), 0);
+  const Work work = exchange->all_reduce(0, lend(ten), 0);
   std::atomic<bool> finished = false;
-  transfer->on_done([&] { finished = true; });
+  work.on_done([&](const Work&) { finished = true; });
   job.on(0).abort("enough");
   while (!finished) std::this_thread::yield();
-  EXPECT_THROW(transfer->wait(), Exception);
+  EXPECT_THROW(work.wait(), Exception);
 }
 
 }  // namespace

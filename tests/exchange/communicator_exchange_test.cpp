@@ -38,7 +38,7 @@ TEST_P(CommunicatorExchanges, ReduceAndGather) {
     const auto exchange =
         exchange::communicator_exchange(shared(c), std::vector<exchange::UnitShape>(kUnits));
     std::vector<std::vector<float>> whole, part(kUnits), back(kUnits);
-    std::vector<std::unique_ptr<exchange::UnitTransfer>> reductions, gathers;
+    std::vector<Work> reductions, gathers;
     for (std::size_t unit = 0; unit < kUnits; ++unit) {
       const std::size_t count = shard_of(unit) * static_cast<std::size_t>(ranks);
       whole.push_back(draw_gradient(count, 10 * unit + static_cast<std::uint64_t>(rank)));
@@ -48,13 +48,13 @@ TEST_P(CommunicatorExchanges, ReduceAndGather) {
                                                     static_cast<int>(unit)));
     }
     for (std::size_t unit = kUnits; unit-- > 0;) {
-      reductions[unit]->wait();
-      EXPECT_TRUE(reductions[unit]->done());
+      reductions[unit].wait();
+      EXPECT_TRUE(reductions[unit].done());
     }
     for (std::size_t unit = 0; unit < kUnits; ++unit)
       gathers.push_back(exchange->all_gather(unit, lend(part[unit]), lend(back[unit]), 1));
     for (std::size_t unit = 0; unit < kUnits; ++unit) {
-      gathers[unit]->wait();
+      gathers[unit].wait();
       std::vector<double> mean(whole[unit].size());
       for (int r = 0; r < ranks; ++r) {
         const auto theirs = draw_gradient(mean.size(), 10 * unit + static_cast<std::uint64_t>(r));
@@ -76,7 +76,7 @@ TEST(CommunicatorExchange, GathersUnitsInAnyOrder) {
         exchange::communicator_exchange(shared(c), std::vector<exchange::UnitShape>(8));
     EXPECT_EQ(exchange->traits().order, exchange::OperationOrder::by_unit);
     std::map<std::size_t, std::vector<float>> part, whole;
-    std::map<std::size_t, std::unique_ptr<exchange::UnitTransfer>> gathers;
+    std::map<std::size_t, Work> gathers;
     for (std::size_t i = 0; i < 8; ++i) {
       const std::size_t unit = rank == 0 ? i : 7 - i;
       part[unit] = {static_cast<float>(10 * unit) + static_cast<float>(rank)};
@@ -84,7 +84,7 @@ TEST(CommunicatorExchange, GathersUnitsInAnyOrder) {
       gathers[unit] = exchange->all_gather(unit, lend(part[unit]), lend(whole[unit]), 0);
     }
     for (std::size_t unit = 0; unit < 8; ++unit) {
-      gathers[unit]->wait();
+      gathers[unit].wait();
       const auto first = static_cast<float>(10 * unit);
       EXPECT_EQ(whole[unit], (std::vector<float>{first, first + 1}));
     }
@@ -107,9 +107,9 @@ TEST(CommunicatorExchange, RefusesShardsThatDoNotMakeAUnit) {
 TEST(LocalExchange, CopiesUnlessMemoryIsTheSame) {
   const auto exchange = exchange::local_exchange();
   std::vector<float> whole{1, 2}, part(2), back(2);
-  exchange->all_reduce(0, lend(whole), 0)->wait();
-  exchange->reduce_scatter(0, lend(whole), lend(whole), 0)->wait();
-  exchange->reduce_scatter(0, lend(whole), lend(part), 0)->wait();
+  exchange->all_reduce(0, lend(whole), 0).wait();
+  exchange->reduce_scatter(0, lend(whole), lend(whole), 0).wait();
+  exchange->reduce_scatter(0, lend(whole), lend(part), 0).wait();
   EXPECT_EQ(part, (std::vector<float>{1, 2}));
   const auto gather = exchange->all_gather(0, lend(part), lend(back), 0);
   EXPECT_TRUE(gather->done());

@@ -34,9 +34,9 @@ std::vector<std::vector<float>> reduce(exchange::Exchange& exchange, int ranks, 
   for (int pass = first; pass < first + passes; ++pass) {
     std::vector<float> unit = gradient_of(ranks, rank, pass);
     std::vector<float>& part = parts.emplace_back(kShard);
-    const auto transfer = exchange.reduce_scatter(0, lend(unit), lend(part), 0);
-    transfer->wait();
-    EXPECT_TRUE(transfer->done());
+    const Work work = exchange.reduce_scatter(0, lend(unit), lend(part), 0);
+    work.wait();
+    EXPECT_TRUE(work.done());
     exchange.end_pass();
   }
   return parts;
@@ -85,7 +85,7 @@ TEST_P(ShardedCodecs, GathersAreExact) {
         exchange::make_exchange(shared(c), {unit_for(ranks)}, {.codec = "top_k", .sharded = true});
     std::vector<float> part(kShard, static_cast<float>(rank) + 0.1f);
     std::vector<float> unit(unit_for(ranks).count);
-    exchange->all_gather(0, lend(part), lend(unit), 0)->wait();
+    exchange->all_gather(0, lend(part), lend(unit), 0).wait();
     EXPECT_EQ(unit.back(), static_cast<float>(ranks - 1) + 0.1f);
   }));
 }
@@ -127,7 +127,7 @@ TEST(ShardedCodec, BeginsAnewWhereUnitsAreOthers) {
     const exchange::ExchangeOptions codec{.codec = "int4", .sharded = true};
     const auto other = exchange::make_exchange(shared(c), {{.count = 640}}, codec);
     std::vector<float> unit(640, 0.3f), part(320);
-    other->reduce_scatter(0, lend(unit), lend(part), 0)->wait();
+    other->reduce_scatter(0, lend(unit), lend(part), 0).wait();
     other->end_pass();
     const StateCopy state(*other);
     const auto exchange = exchange::make_exchange(shared(c), {unit_for(2)}, codec);

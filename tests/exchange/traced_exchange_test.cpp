@@ -21,7 +21,7 @@ struct ManualClock final : Clock {
   Time time{};
 };
 
-/// The state of a transfer that completes when the test decides.
+/// The state of an operation that completes when the test decides.
 struct ManualState {
   bool over = false;
   std::function<void()> callback;
@@ -32,8 +32,8 @@ struct ManualState {
   }
 };
 
-struct ManualTransfer final : UnitTransfer {
-  ManualTransfer(ManualState& s, ManualClock& c) : state(s), clock(c) {}
+struct ManualWork final : WorkState {
+  ManualWork(ManualState& s, ManualClock& c) : state(s), clock(c) {}
 
   bool done() override { return state.over; }
   void wait() override {
@@ -41,7 +41,9 @@ struct ManualTransfer final : UnitTransfer {
     clock.time += milliseconds(10);
     state.complete();
   }
-  void on_done(std::function<void()> callback) override { state.callback = std::move(callback); }
+  void on_done(std::function<void(const Work&)> callback) override {
+    state.callback = [callback = std::move(callback)] { callback(Work()); };
+  }
 
   ManualState& state;
   ManualClock& clock;
@@ -50,22 +52,20 @@ struct ManualTransfer final : UnitTransfer {
 struct ManualExchange final : Exchange {
   explicit ManualExchange(ManualClock& c) : clock(c) {}
 
-  std::unique_ptr<UnitTransfer> start(std::string operation, int priority) {
+  Work start(std::string operation, int priority) {
     if (refuses) throw Exception(ErrorKind::invalid_argument, "no");
     last = std::move(operation);
     last_priority = priority;
     state = {};
-    return std::make_unique<ManualTransfer>(state, clock);
+    return Work(std::make_shared<ManualWork>(state, clock));
   }
-  std::unique_ptr<UnitTransfer> all_reduce(std::size_t, LentSpan, int priority) override {
+  Work all_reduce(std::size_t, LentSpan, int priority) override {
     return start("all_reduce", priority);
   }
-  std::unique_ptr<UnitTransfer> reduce_scatter(std::size_t, LentSpan, LentSpan,
-                                               int priority) override {
+  Work reduce_scatter(std::size_t, LentSpan, LentSpan, int priority) override {
     return start("reduce_scatter", priority);
   }
-  std::unique_ptr<UnitTransfer> all_gather(std::size_t, LentConstSpan, LentSpan,
-                                           int priority) override {
+  Work all_gather(std::size_t, LentConstSpan, LentSpan, int priority) override {
     return start("all_gather", priority);
   }
   ExchangeTraits traits() const override { return {.order = OperationOrder::by_kind}; }
@@ -90,9 +90,7 @@ struct TracedExchange : ::testing::Test {
   }
 
   void pass(int ms) { clock.time += milliseconds(ms); }
-  std::unique_ptr<UnitTransfer> start(std::size_t unit) {
-    return exchange->all_reduce(unit, span, 3);
-  }
+  Work start(std::size_t unit) { return exchange->all_reduce(unit, span, 3); }
   TraceSpan only(TraceKind kind) const {
     TraceSpan found;
     int count = 0;
@@ -117,12 +115,12 @@ struct TracedExchange : ::testing::Test {
 TEST_F(TracedExchange, AnOperationLastsFromItsStartUntilItsResultIsInPlace) {
   recorder.begin_step(6);
   pass(1);
-  const auto transfer = start(2);
+  const Work work = start(2);
   pass(4);
   recorder.begin_step(7);
   inner->state.complete();
   pass(5);
-  transfer->wait();
+  work.wait();
   const auto unit = only(TraceKind::communication);
   EXPECT_EQ(unit.begin, at(1));
   EXPECT_EQ(unit.end, at(5)) << "not only when it was waited for";
@@ -133,9 +131,9 @@ TEST_F(TracedExchange, AnOperationLastsFromItsStartUntilItsResultIsInPlace) {
 }
 
 TEST_F(TracedExchange, AWaitThatBlocksIsOne) {
-  const auto transfer = start(1);
+  const Work work = start(1);
   pass(3);
-  transfer->wait();
+  work.wait();
   const auto wait = only(TraceKind::wait);
   EXPECT_EQ(wait.begin, at(3));
   EXPECT_EQ(wait.end, at(13));
@@ -144,8 +142,8 @@ TEST_F(TracedExchange, AWaitThatBlocksIsOne) {
 }
 
 TEST_F(TracedExchange, NamesOperationsByTheirKind) {
-  exchange->reduce_scatter(4, span, span, 0)->wait();
-  exchange->all_gather(5, span, span, 0)->wait();
+  exchange->reduce_scatter(4, span, span, 0).wait();
+  exchange->all_gather(5, span, span, 0).wait();
   EXPECT_THAT(recorder.log().names,
               ::testing::IsSupersetOf({"reduce 4", "wait for reduce 4", "gather 5"}));
 }
@@ -157,11 +155,11 @@ TEST_F(TracedExchange, RefusedOperationsAreNotRecorded) {
 }
 
 TEST_F(TracedExchange, ForwardsTheRest) {
-  start(0)->wait();
+  start(0).wait();
   EXPECT_EQ(inner->last, "all_reduce");
-  exchange->reduce_scatter(0, span, span, 3)->wait();
+  exchange->reduce_scatter(0, span, span, 3).wait();
   EXPECT_EQ(inner->last, "reduce_scatter");
-  exchange->all_gather(0, span, span, 3)->wait();
+  exchange->all_gather(0, span, span, 3).wait();
   EXPECT_EQ(inner->last, "all_gather");
   EXPECT_EQ(inner->last_priority, 3);
   exchange->end_pass();

@@ -142,8 +142,8 @@ PipelineSchedule on_one_rank(const PipelineSchedule& schedule) {
 /// Transfers of a job of one rank, which has none.
 class NoTransfers final : public StageTransfers {
  public:
-  std::unique_ptr<Transfer> send(const Message&, Rank, LentConstSpan) override { std::abort(); }
-  std::unique_ptr<Transfer> receive(const Message&, Rank, LentSpan) override { std::abort(); }
+  Work send(const Message&, Rank, LentConstSpan) override { std::abort(); }
+  Work receive(const Message&, Rank, LentSpan) override { std::abort(); }
   void barrier() override {}
 };
 

@@ -35,17 +35,17 @@ class Started {
   explicit Started(exchange::Exchange& exchange) : exchange_(exchange) {}
 
   void start(std::size_t unit, LentSpan data, int priority) {
-    transfers_[unit] = exchange_.all_reduce(unit, std::move(data), priority);
+    works_[unit] = exchange_.all_reduce(unit, std::move(data), priority);
   }
-  bool done(std::size_t unit) { return !transfers_[unit] || transfers_[unit]->done(); }
+  bool done(std::size_t unit) { return !works_[unit].valid() || works_[unit].done(); }
   /// Returns at once if nothing was started.
   void wait(std::size_t unit) {
-    if (const auto transfer = std::exchange(transfers_[unit], nullptr)) transfer->wait();
+    if (const Work work = std::exchange(works_[unit], {}); work.valid()) work.wait();
   }
 
  private:
   exchange::Exchange& exchange_;
-  std::map<std::size_t, std::unique_ptr<exchange::UnitTransfer>> transfers_;
+  std::map<std::size_t, Work> works_;
 };
 
 /// Starts all buckets, waits for them in an order drawn from the seed, and ends the step. Between

@@ -7,20 +7,19 @@
 
 namespace gradwire::step {
 
-class IdealExchange::IdealTransfer final : public exchange::UnitTransfer {
+class IdealExchange::IdealWork final : public WorkState {
  public:
-  IdealTransfer(IdealExchange& exchange, Key key) : exchange_(exchange), key_(key) {}
+  IdealWork(IdealExchange& exchange, Key key) : exchange_(exchange), key_(key) {}
   bool done() override { return exchange_.done(key_); }
   void wait() override { exchange_.wait(key_); }
-  void on_done(std::function<void()>) override {}
+  void on_done(std::function<void(const Work&)>) override {}
 
  private:
   IdealExchange& exchange_;
   Key key_;
 };
 
-std::unique_ptr<exchange::UnitTransfer> IdealExchange::start(Key key, std::size_t count,
-                                                             int priority, InFlight operation) {
+Work IdealExchange::start(Key key, std::size_t count, int priority, InFlight operation) {
   advance();
   EXPECT_FALSE(in_flight_.contains(key)) << key.first << key.second << " twice";
   const double share = static_cast<double>(ranks_ - 1) / ranks_ * (key.first == 'a' ? 2 : 1);
@@ -30,23 +29,18 @@ std::unique_ptr<exchange::UnitTransfer> IdealExchange::start(Key key, std::size_
   in_flight_[key] = operation;
   started.push_back({key.first, key.second, alarm_.now()});
   sent += bytes;
-  return std::make_unique<IdealTransfer>(*this, key);
+  return Work(std::make_shared<IdealWork>(*this, key));
 }
 
-std::unique_ptr<exchange::UnitTransfer> IdealExchange::all_reduce(std::size_t unit, LentSpan data,
-                                                                  int priority) {
+Work IdealExchange::all_reduce(std::size_t unit, LentSpan data, int priority) {
   return start({'a', unit}, data.count, priority, {});
 }
 
-std::unique_ptr<exchange::UnitTransfer> IdealExchange::reduce_scatter(std::size_t unit,
-                                                                      LentSpan data, LentSpan,
-                                                                      int priority) {
+Work IdealExchange::reduce_scatter(std::size_t unit, LentSpan data, LentSpan, int priority) {
   return start({'r', unit}, data.count, priority, {});
 }
 
-std::unique_ptr<exchange::UnitTransfer> IdealExchange::all_gather(std::size_t unit,
-                                                                  LentConstSpan shard,
-                                                                  LentSpan data, int priority) {
+Work IdealExchange::all_gather(std::size_t unit, LentConstSpan shard, LentSpan data, int priority) {
   InFlight operation;
   if (data.data != nullptr) {
     operation.gathered = std::span(static_cast<float*>(data.data), data.count);

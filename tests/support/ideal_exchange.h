@@ -40,12 +40,9 @@ class IdealExchange final : public exchange::Exchange {
                 exchange::ExchangeTraits traits = {})
       : alarm_(alarm), rate_(bytes_per_second), ranks_(ranks), traits_(traits) {}
 
-  std::unique_ptr<exchange::UnitTransfer> all_reduce(std::size_t unit, LentSpan data,
-                                                     int priority) override;
-  std::unique_ptr<exchange::UnitTransfer> reduce_scatter(std::size_t unit, LentSpan data,
-                                                         LentSpan shard, int priority) override;
-  std::unique_ptr<exchange::UnitTransfer> all_gather(std::size_t unit, LentConstSpan shard,
-                                                     LentSpan data, int priority) override;
+  Work all_reduce(std::size_t unit, LentSpan data, int priority) override;
+  Work reduce_scatter(std::size_t unit, LentSpan data, LentSpan shard, int priority) override;
+  Work all_gather(std::size_t unit, LentConstSpan shard, LentSpan data, int priority) override;
   exchange::ExchangeTraits traits() const override { return traits_; }
   void end_pass() override;
   void end_step(exchange::StepOutcome outcome) override;
@@ -68,10 +65,9 @@ class IdealExchange final : public exchange::Exchange {
     std::span<float> gathered;
     float value = 0;
   };
-  class IdealTransfer;
+  class IdealWork;
 
-  std::unique_ptr<exchange::UnitTransfer> start(Key key, std::size_t count, int priority,
-                                                InFlight operation);
+  Work start(Key key, std::size_t count, int priority, InFlight operation);
   bool is_forgotten(Key key) const { return key.first == 'g' && forgets == key.second; }
   bool done(Key key);
   void wait(Key key);

@@ -12,10 +12,10 @@
 #include "gradwire/base/element.h"
 #include "gradwire/base/lent_span.h"
 #include "gradwire/base/types.h"
+#include "gradwire/base/work.h"
 #include "gradwire/bootstrap/job.h"
 #include "gradwire/comm/tuner.h"
 #include "gradwire/engine/executor_state.h"
-#include "gradwire/engine/work.h"
 #include "gradwire/net/host_network.h"
 #include "gradwire/schedule/schedule.h"
 
@@ -27,7 +27,6 @@ namespace gradwire {
 
 using bootstrap::Job;
 using engine::FailureDomain;
-using engine::Work;
 using schedule::Collective;
 
 struct OperationOptions {

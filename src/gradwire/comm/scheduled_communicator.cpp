@@ -16,7 +16,7 @@ namespace gradwire {
 namespace {
 
 /// Makes the operation write to a copy, which replaces the data once the operation has succeeded.
-void work_on_copy(engine::OperationRequest& request, engine::WorkState& state,
+void work_on_copy(engine::OperationRequest& request, engine::PostedWork& state,
                   const LentSpan& data) {
   const std::size_t bytes = data.count * size_of(data.type);
   // C++20 has no way to leave this uninitialized.
@@ -50,7 +50,7 @@ void SharedEngine::reserve_groups(std::int64_t number) {
 /// Operations to be started together.
 class ScheduledCommunicator::Batch {
  public:
-  Work add(engine::OperationRequest request, std::shared_ptr<engine::WorkState> state) {
+  Work add(engine::OperationRequest request, std::shared_ptr<engine::PostedWork> state) {
     requests_.push_back(std::move(request));
     works_.emplace_back(std::move(state));
     return works_.back();
@@ -106,8 +106,8 @@ std::uint16_t ScheduledCommunicator::agree_on_group(Rank self,
   return static_cast<std::uint16_t>(number);
 }
 
-std::shared_ptr<engine::WorkState> ScheduledCommunicator::new_state() const {
-  return std::make_shared<engine::WorkState>(shared_->engine());
+std::shared_ptr<engine::PostedWork> ScheduledCommunicator::new_state() const {
+  return std::make_shared<engine::PostedWork>(shared_->engine());
 }
 
 Work ScheduledCommunicator::all_reduce(LentSpan data, ReduceOp op,
@@ -332,7 +332,7 @@ engine::OperationRequest ScheduledCommunicator::make_unplanned(
 }
 
 Work ScheduledCommunicator::post(engine::OperationRequest request,
-                                 std::shared_ptr<engine::WorkState> state) {
+                                 std::shared_ptr<engine::PostedWork> state) {
   request.completion = state;
   if (batch_ != nullptr) return batch_->add(std::move(request), std::move(state));
   engine().post(std::move(request));

@@ -7,8 +7,8 @@
 
 #include "gradwire/comm/communicator.h"
 #include "gradwire/comm/planner.h"
+#include "gradwire/engine/engine.h"
 #include "gradwire/engine/operation.h"
-#include "gradwire/engine/work_state.h"
 
 namespace gradwire {
 
@@ -80,13 +80,13 @@ class ScheduledCommunicator final : public Communicator {
   class Batch;
 
   engine::Engine& engine() const { return *shared_->engine(); }
-  std::shared_ptr<engine::WorkState> new_state() const;
+  std::shared_ptr<engine::PostedWork> new_state() const;
   std::uint16_t agree_on_group(Rank self, const std::shared_ptr<Planner>& members) const;
   engine::OperationRequest make(const schedule::CollectiveSpec& spec, std::size_t count,
                                 DataType type, ReduceOp op, const OperationOptions& options) const;
   engine::OperationRequest make_unplanned(std::size_t count, DataType type, int tag,
                                           const OperationOptions& options) const;
-  Work post(engine::OperationRequest request, std::shared_ptr<engine::WorkState> state);
+  Work post(engine::OperationRequest request, std::shared_ptr<engine::PostedWork> state);
   Work post_in_place(engine::OperationRequest request, const LentSpan& data,
                      const OperationOptions& options);
   Work post_with(engine::OperationRequest request, const LentConstSpan& input,

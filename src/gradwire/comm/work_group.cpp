@@ -9,10 +9,10 @@ namespace {
 /// Counts the works that are still in flight.
 class Countdown {
  public:
-  Countdown(std::size_t works, std::shared_ptr<engine::WorkState> whole)
+  Countdown(std::size_t works, std::shared_ptr<engine::PostedWork> whole)
       : left_(works), whole_(std::move(whole)) {}
 
-  void one_done(const engine::Work& work) {
+  void one_done(const Work& work) {
     const std::shared_ptr<const Error> failed = work.error();
     std::shared_ptr<const Error> first;
     {
@@ -28,23 +28,22 @@ class Countdown {
   std::mutex mutex_;
   std::size_t left_;
   std::shared_ptr<const Error> error_;
-  std::shared_ptr<engine::WorkState> whole_;
+  std::shared_ptr<engine::PostedWork> whole_;
 };
 
 }  // namespace
 
-engine::Work work_group(std::shared_ptr<engine::Engine> engine,
-                        std::span<const engine::Work> works) {
-  auto whole = std::make_shared<engine::WorkState>(std::move(engine));
+Work work_group(std::shared_ptr<engine::Engine> engine, std::span<const Work> works) {
+  auto whole = std::make_shared<engine::PostedWork>(std::move(engine));
   if (works.empty()) {
     whole->conclude(nullptr);
-    return engine::Work(std::move(whole));
+    return Work(std::move(whole));
   }
   auto countdown = std::make_shared<Countdown>(works.size(), whole);
-  for (const engine::Work& work : works) {
-    work.on_done([countdown](const engine::Work& done) { countdown->one_done(done); });
+  for (const Work& work : works) {
+    work.on_done([countdown](const Work& done) { countdown->one_done(done); });
   }
-  return engine::Work(std::move(whole));
+  return Work(std::move(whole));
 }
 
 }  // namespace gradwire

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <memory>
-
 #include "gradwire/emulation/emulated_device.h"
 #include "gradwire/exchange/exchange.h"
 
@@ -14,14 +12,13 @@ class StallExchange final : public exchange::ExchangeDecorator {
   StallExchange(exchange::Exchange& exchange, EmulatedDevice& device)
       : exchange::ExchangeDecorator(exchange), device_(device) {}
 
-  std::unique_ptr<exchange::UnitTransfer> all_reduce(std::size_t unit, LentSpan data,
-                                                     int priority) override;
-  std::unique_ptr<exchange::UnitTransfer> reduce_scatter(std::size_t unit, LentSpan data,
-                                                         LentSpan shard, int priority) override;
-  std::unique_ptr<exchange::UnitTransfer> all_gather(std::size_t unit, LentConstSpan shard,
-                                                     LentSpan data, int priority) override;
+  Work all_reduce(std::size_t unit, LentSpan data, int priority) override;
+  Work reduce_scatter(std::size_t unit, LentSpan data, LentSpan shard, int priority) override;
+  Work all_gather(std::size_t unit, LentConstSpan shard, LentSpan data, int priority) override;
 
  private:
+  Work observed(Work work);
+
   EmulatedDevice& device_;
 };
 

@@ -276,9 +276,9 @@ void Progress::notify_waiters() {
   if (waiting_ > (waiter_drives_ ? 1 : 0)) waiters_.notify_all();
 }
 
-void Progress::wait(const WorkState& state, Time until) {
+void Progress::wait(const PostedWork& state, Time until) {
   refuse_in_child();
-  wait_for([&state] { return state.done(); }, until);
+  wait_for([&state] { return state.is_done(); }, until);
 }
 
 void Progress::drive_in_background(int change) {

@@ -11,8 +11,8 @@
 
 #include "gradwire/base/clock.h"
 #include "gradwire/base/fork.h"
+#include "gradwire/engine/engine.h"
 #include "gradwire/engine/executor.h"
-#include "gradwire/engine/work_state.h"
 #include "gradwire/net/transport.h"
 
 namespace gradwire::engine {
@@ -42,7 +42,7 @@ class Progress final : public Engine, public std::enable_shared_from_this<Progre
   void post(OperationRequest request) override;
   void post(std::vector<OperationRequest> requests) override;
   Time now() const override { return clock_->now(); }
-  void wait(const WorkState& state, Time until) override;
+  void wait(const PostedWork& state, Time until) override;
   void drive_in_background(int change) override;
   void abort(Error error) override;
   /// Waits briefly until the kernel has taken the goodbye frames.

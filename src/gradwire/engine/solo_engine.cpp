@@ -51,11 +51,11 @@ void SoloEngine::post(std::vector<OperationRequest> requests) {
   run([&] { executor_.post(std::move(requests), clock_->now()); });
 }
 
-void SoloEngine::wait(const WorkState& state, Time until) {
-  while (!state.done() && clock_->now() < until) {
+void SoloEngine::wait(const PostedWork& state, Time until) {
+  while (!state.is_done() && clock_->now() < until) {
     {
       std::unique_lock lock(mutex_);
-      if (state.done()) return;
+      if (state.is_done()) return;
       const Time timer = std::min(until, executor_.next_timer());
       waiters_.wait_until(lock, timer);
     }

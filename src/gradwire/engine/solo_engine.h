@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "gradwire/base/clock.h"
+#include "gradwire/engine/engine.h"
 #include "gradwire/engine/executor.h"
-#include "gradwire/engine/work_state.h"
 
 namespace gradwire::engine {
 
@@ -23,7 +23,7 @@ class SoloEngine final : public Engine {
   void post(OperationRequest request) override;
   void post(std::vector<OperationRequest> requests) override;
   Time now() const override { return clock_->now(); }
-  void wait(const WorkState& state, Time until) override;
+  void wait(const PostedWork& state, Time until) override;
   void abort(Error error) override;
   void close(Close how, const std::string& failure) override;
   Executor::Traffic traffic() override { return {}; }

@@ -122,7 +122,7 @@ void CodedExchange::begin_coded(std::size_t unit) {
 
 void CodedExchange::encode(std::size_t unit, Slot& slot) {
   slot.piece.encode(coded(unit).data, residual(unit));
-  const engine::Work work = slot.piece.exchange(communicator(), operation(unit, slot.lane));
+  const Work work = slot.piece.exchange(communicator(), operation(unit, slot.lane));
   add_task_after(work, unit, kSecond, [this, unit, &slot] {
     options().sharded ? store_mean(unit, slot) : reduce(unit, slot);
   });
@@ -130,7 +130,7 @@ void CodedExchange::encode(std::size_t unit, Slot& slot) {
 
 void CodedExchange::reduce(std::size_t unit, Slot& slot) {
   value_or_throw(slot.piece.reduce(mean_residual(unit, slot), scratch_));
-  const engine::Work work = slot.piece.gather(communicator(), operation(unit, slot.lane));
+  const Work work = slot.piece.gather(communicator(), operation(unit, slot.lane));
   add_task_after(work, unit, kThird, [this, unit, &slot] { decode(unit, slot); });
 }
 

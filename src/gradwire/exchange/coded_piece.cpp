@@ -82,7 +82,7 @@ void CodedPiece::encode(std::span<const float> unit, std::span<float> residual) 
   }
 }
 
-engine::Work CodedPiece::exchange(Communicator& communicator, const OperationOptions& options) {
+Work CodedPiece::exchange(Communicator& communicator, const OperationOptions& options) {
   std::vector<std::size_t> sent;
   for (std::size_t part = 0; part < ranks(); ++part) sent.push_back(sent_bytes(part));
   const LentSpan input = sent_.lend(0, sent_.size);
@@ -127,7 +127,7 @@ Status CodedPiece::reduce(std::span<float> residual, std::vector<float>& scratch
   return {};
 }
 
-engine::Work CodedPiece::gather(Communicator& communicator, const OperationOptions& options) {
+Work CodedPiece::gather(Communicator& communicator, const OperationOptions& options) {
   const LentSpan output = means_.lend(0, means_.size);
   const LentSpan own = means_.lend(static_cast<std::size_t>(self_) * mean_bytes_, mean_bytes_);
   return communicator.all_gather(own, output, options);

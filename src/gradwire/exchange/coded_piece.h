@@ -42,11 +42,11 @@ class CodedPiece {
 
   /// `unit`: all its values; `residual`: of the same count, or empty.
   void encode(std::span<const float> unit, std::span<float> residual);
-  engine::Work exchange(Communicator& communicator, const OperationOptions& options);
+  Work exchange(Communicator& communicator, const OperationOptions& options);
 
   /// `residual`: own().count() values, or empty; `scratch` is grown as needed.
   Status reduce(std::span<float> residual, std::vector<float>& scratch);
-  engine::Work gather(Communicator& communicator, const OperationOptions& options);
+  Work gather(Communicator& communicator, const OperationOptions& options);
 
   Status decode(std::span<float> unit) const;
 

@@ -10,9 +10,9 @@
 namespace gradwire::exchange {
 
 /// A unit that passes through the codec's stages.
-class CompressedExchange::CodedTransfer final : public UnitTransfer {
+class CompressedExchange::CodedWork final : public WorkState {
  public:
-  CodedTransfer(CompressedExchange& exchange, std::size_t unit, LentSpan shard)
+  CodedWork(CompressedExchange& exchange, std::size_t unit, LentSpan shard)
       : exchange_(exchange), tracker_(exchange.tracker_), unit_(unit), shard_(std::move(shard)) {}
 
   bool done() override { return tracker_->done(unit_); }
@@ -21,8 +21,11 @@ class CompressedExchange::CodedTransfer final : public UnitTransfer {
     if (shard_.data != nullptr) copy_shard();
     exchange_.in_flight_[unit_] = {};
   }
-  void on_done(std::function<void()> callback) override {
-    tracker_->on_done(unit_, std::move(callback));
+  void on_done(std::function<void(const Work&)> callback) override {
+    // The tracker may outlive the handles.
+    tracker_->on_done(unit_, [self = weak_from_this(), callback = std::move(callback)] {
+      callback(Work(self.lock()));
+    });
   }
 
  private:
@@ -97,8 +100,7 @@ void CompressedExchange::add_residuals(std::size_t unit, const LentSpan& data) {
   apply_residuals(unit, std::span(static_cast<float*>(data.data), data.count));
 }
 
-std::unique_ptr<UnitTransfer> CompressedExchange::all_reduce(std::size_t unit, LentSpan data,
-                                                             int priority) {
+Work CompressedExchange::all_reduce(std::size_t unit, LentSpan data, int priority) {
   check_unit(units_, unit, data);
   require_kind(/*sharded=*/false, unit);
   if (!committed_) keep_state();
@@ -107,8 +109,8 @@ std::unique_ptr<UnitTransfer> CompressedExchange::all_reduce(std::size_t unit, L
   return plain_->all_reduce(unit, std::move(data), priority);
 }
 
-std::unique_ptr<UnitTransfer> CompressedExchange::reduce_scatter(std::size_t unit, LentSpan data,
-                                                                 LentSpan shard, int priority) {
+Work CompressedExchange::reduce_scatter(std::size_t unit, LentSpan data, LentSpan shard,
+                                        int priority) {
   check_unit(units_, unit, data);
   check_shards("reduction", unit, data.count, shard.count, communicator_->size());
   require_kind(/*sharded=*/true, unit);
@@ -118,18 +120,18 @@ std::unique_ptr<UnitTransfer> CompressedExchange::reduce_scatter(std::size_t uni
   return plain_->reduce_scatter(unit, std::move(data), std::move(shard), priority);
 }
 
-std::unique_ptr<UnitTransfer> CompressedExchange::all_gather(std::size_t unit, LentConstSpan shard,
-                                                             LentSpan data, int priority) {
+Work CompressedExchange::all_gather(std::size_t unit, LentConstSpan shard, LentSpan data,
+                                    int priority) {
   return plain_->all_gather(unit, std::move(shard), std::move(data), priority);
 }
 
-std::unique_ptr<UnitTransfer> CompressedExchange::start_coded(std::size_t unit, LentSpan data,
-                                                              LentSpan shard, int priority) {
+Work CompressedExchange::start_coded(std::size_t unit, LentSpan data, LentSpan shard,
+                                     int priority) {
   tracker_->begin(unit, pieces_of(unit));
   const std::span<float> values(static_cast<float*>(data.data), data.count);
   in_flight_[unit] = {values, priority, std::move(data.keep_alive)};
   begin_coded(unit);
-  return std::make_unique<CodedTransfer>(*this, unit, std::move(shard));
+  return Work(std::make_shared<CodedWork>(*this, unit, std::move(shard)));
 }
 
 void CompressedExchange::reserve_lanes(std::size_t count) {
@@ -146,11 +148,11 @@ void CompressedExchange::add_task(std::size_t unit, Stage stage, std::function<v
   queue_->add(in_flight_[unit].priority, stage, [this, task = std::move(task)] { run(task); });
 }
 
-void CompressedExchange::add_task_after(const engine::Work& work, std::size_t unit, Stage stage,
+void CompressedExchange::add_task_after(const Work& work, std::size_t unit, Stage stage,
                                         std::function<void()> task) {
   work.on_done([this, tracker = tracker_, queue = queue_, stage,
                 priority = in_flight_[unit].priority,
-                task = std::move(task)](const engine::Work& done) mutable {
+                task = std::move(task)](const Work& done) mutable {
     if (const auto error = done.error()) return tracker->fail(*error);
     queue->add(priority, stage, [this, task = std::move(task)] { run(task); });
   });

@@ -25,11 +25,9 @@ class CompressedExchange : public Exchange {
  public:
   ~CompressedExchange() override;
 
-  std::unique_ptr<UnitTransfer> all_reduce(std::size_t unit, LentSpan data, int priority) final;
-  std::unique_ptr<UnitTransfer> reduce_scatter(std::size_t unit, LentSpan data, LentSpan shard,
-                                               int priority) final;
-  std::unique_ptr<UnitTransfer> all_gather(std::size_t unit, LentConstSpan shard, LentSpan data,
-                                           int priority) final;
+  Work all_reduce(std::size_t unit, LentSpan data, int priority) final;
+  Work reduce_scatter(std::size_t unit, LentSpan data, LentSpan shard, int priority) final;
+  Work all_gather(std::size_t unit, LentConstSpan shard, LentSpan data, int priority) final;
   ExchangeTraits traits() const final;
   void end_pass() override { ++step_; }
   void end_step(StepOutcome outcome) final;
@@ -67,8 +65,7 @@ class CompressedExchange : public Exchange {
   /// exchange and aborts the communicator.
   void add_task(std::size_t unit, Stage stage, std::function<void()> task);
   /// Queues `task` when `work` is complete.
-  void add_task_after(const engine::Work& work, std::size_t unit, Stage stage,
-                      std::function<void()> task);
+  void add_task_after(const Work& work, std::size_t unit, Stage stage, std::function<void()> task);
   void piece_done(std::size_t unit) { tracker_->piece_done(unit); }
 
   /// Reserves lanes 0 to count - 1 for this exchange. Called once, before any unit is started.
@@ -86,14 +83,13 @@ class CompressedExchange : public Exchange {
   void stop() { worker_.reset(); }
 
  private:
-  class CodedTransfer;
+  class CodedWork;
 
   bool is_coded(std::size_t unit) const;
   void require_kind(bool sharded, std::size_t unit) const;
   void keep_state();
   void add_residuals(std::size_t unit, const LentSpan& data);
-  std::unique_ptr<UnitTransfer> start_coded(std::size_t unit, LentSpan data, LentSpan shard,
-                                            int priority);
+  Work start_coded(std::size_t unit, LentSpan data, LentSpan shard, int priority);
   void run(const std::function<void()>& task);
 
   std::unique_ptr<Exchange> plain_;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gradwire/base/lent_span.h"
+#include "gradwire/base/work.h"
 
 namespace gradwire::exchange {
 
@@ -28,24 +29,6 @@ struct UnitShape {
   DataType type = DataType::float32;
   bool skip_compression = false;  ///< Small tensors, vectors, types other than float32.
   std::vector<UnitTensor> tensors;
-};
-
-/// An operation of an exchange in flight; it must not outlive the exchange. The memory is lent
-/// until wait() has returned or thrown, or done() has returned true. It may be destroyed earlier
-/// only if the memory has a keep-alive.
-class UnitTransfer {
- public:
-  virtual ~UnitTransfer() = default;
-
-  /// Returns true if wait() would return or throw at once.
-  virtual bool done() = 0;
-  /// Blocks until the result is in place; on an accelerator, makes the current stream wait. Called
-  /// at most once, on any thread. Throws Exception if the group failed.
-  virtual void wait() = 0;
-  /// Calls `callback` once, as soon as the operation has completed or failed; at once if it has.
-  /// The callback runs on any thread and must be short and must not block. Transfers that learn of
-  /// completion only in done() or wait() call it there. Called at most once, before wait().
-  virtual void on_done(std::function<void()> callback) = 0;
 };
 
 /// The order in which all ranks must start operations.
@@ -80,22 +63,20 @@ enum class StepOutcome : std::uint8_t {
 /// reduction and at most one gather in flight, and at most one reduction in a pass. `priority`:
 /// operations of higher priority overtake others. Starting an operation does not block on the
 /// network. Reductions, gathers and waits may each run on a different thread, one at a time each.
-/// All throw Exception.
+/// All throw Exception. A Work must not outlive the exchange, and is waited for at most once; it may
+/// be dropped earlier only if the memory has a keep-alive.
 class Exchange {
  public:
   virtual ~Exchange() = default;
 
   /// Starts `data` = its mean over ranks.
-  virtual std::unique_ptr<UnitTransfer> all_reduce(std::size_t unit, LentSpan data,
-                                                   int priority) = 0;
+  virtual Work all_reduce(std::size_t unit, LentSpan data, int priority) = 0;
   /// Starts `shard` = the mean over ranks of this rank's part of `data` (P * shard.count elements),
   /// which may be overwritten. They do not overlap.
-  virtual std::unique_ptr<UnitTransfer> reduce_scatter(std::size_t unit, LentSpan data,
-                                                       LentSpan shard, int priority) = 0;
+  virtual Work reduce_scatter(std::size_t unit, LentSpan data, LentSpan shard, int priority) = 0;
   /// Starts `data` (P * shard.count elements) = the ranks' shards, concatenated. `shard` may be its
   /// own place in `data`.
-  virtual std::unique_ptr<UnitTransfer> all_gather(std::size_t unit, LentConstSpan shard,
-                                                   LentSpan data, int priority) = 0;
+  virtual Work all_gather(std::size_t unit, LentConstSpan shard, LentSpan data, int priority) = 0;
 
   virtual ExchangeTraits traits() const = 0;
 
@@ -133,15 +114,13 @@ class Exchange {
 /// Base of decorators: forwards every call to another exchange.
 class ExchangeDecorator : public Exchange {
  public:
-  std::unique_ptr<UnitTransfer> all_reduce(std::size_t unit, LentSpan data, int priority) override {
+  Work all_reduce(std::size_t unit, LentSpan data, int priority) override {
     return exchange_->all_reduce(unit, std::move(data), priority);
   }
-  std::unique_ptr<UnitTransfer> reduce_scatter(std::size_t unit, LentSpan data, LentSpan shard,
-                                               int priority) override {
+  Work reduce_scatter(std::size_t unit, LentSpan data, LentSpan shard, int priority) override {
     return exchange_->reduce_scatter(unit, std::move(data), std::move(shard), priority);
   }
-  std::unique_ptr<UnitTransfer> all_gather(std::size_t unit, LentConstSpan shard, LentSpan data,
-                                           int priority) override {
+  Work all_gather(std::size_t unit, LentConstSpan shard, LentSpan data, int priority) override {
     return exchange_->all_gather(unit, std::move(shard), std::move(data), priority);
   }
   ExchangeTraits traits() const override { return exchange_->traits(); }

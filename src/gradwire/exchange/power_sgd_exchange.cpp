@@ -65,7 +65,7 @@ class PowerSgdExchange final : public CompressedExchange {
   }
 
  private:
-  engine::Work average(std::size_t unit, const LentSpan& factors) {
+  Work average(std::size_t unit, const LentSpan& factors) {
     return communicator().all_reduce(factors, ReduceOp::mean,
                                      operation(unit, static_cast<int>(unit)));
   }

@@ -5,29 +5,19 @@
 namespace gradwire::pipeline {
 namespace {
 
-class CommunicatorTransfer final : public Transfer {
- public:
-  explicit CommunicatorTransfer(Work work) : work_(std::move(work)) {}
-  bool done() override { return work_.done(); }
-  void wait() override { work_.wait(); }
-
- private:
-  Work work_;
-};
-
 class CommunicatorTransfers final : public StageTransfers {
  public:
   CommunicatorTransfers(std::shared_ptr<Communicator> communicator,
                         const PipelineSchedule& schedule, bool prioritizes)
       : communicator_(std::move(communicator)), schedule_(schedule), prioritizes_(prioritizes) {}
 
-  std::unique_ptr<Transfer> send(const Message& message, Rank to, LentConstSpan data) override {
-    return std::make_unique<CommunicatorTransfer>(
-        communicator_->send(std::move(data), to, tag_of(schedule_, message), options_of(message)));
+  Work send(const Message& message, Rank to, LentConstSpan data) override {
+    return communicator_->send(std::move(data), to, tag_of(schedule_, message),
+                               options_of(message));
   }
-  std::unique_ptr<Transfer> receive(const Message& message, Rank from, LentSpan data) override {
-    return std::make_unique<CommunicatorTransfer>(communicator_->recv(
-        std::move(data), from, tag_of(schedule_, message), options_of(message)));
+  Work receive(const Message& message, Rank from, LentSpan data) override {
+    return communicator_->recv(std::move(data), from, tag_of(schedule_, message),
+                               options_of(message));
   }
   void barrier() override { communicator_->barrier().wait(); }
 

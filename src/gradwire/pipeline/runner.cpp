@@ -194,7 +194,7 @@ void PipelineRunner::wait_for_inputs(const Task& task) {
   start_receives();
   for (const Message& message : remote(inputs_of(schedule_, task))) {
     Channel& channel = channel_of(receives_, message);
-    communicate("waits for", message, [&] { channel.in_flight.front().transfer->wait(); });
+    communicate("waits for", message, [&] { channel.in_flight.front().work.wait(); });
     channel.in_flight.erase(channel.in_flight.begin());
   }
 }
@@ -221,14 +221,14 @@ void PipelineRunner::send_outputs(const Task& task, std::int64_t step) {
 
 void PipelineRunner::complete_oldest_send(Channel& channel) {
   Channel::InFlight& oldest = channel.in_flight.front();
-  communicate("sends", oldest.message, [&] { oldest.transfer->wait(); });
+  communicate("sends", oldest.message, [&] { oldest.work.wait(); });
   work_.sent(oldest.message, oldest.step);
   channel.in_flight.erase(channel.in_flight.begin());
 }
 
 void PipelineRunner::reap_sends() {
   for (Channel& channel : sends_) {
-    while (!channel.in_flight.empty() && channel.in_flight.front().transfer->done()) {
+    while (!channel.in_flight.empty() && channel.in_flight.front().work.done()) {
       complete_oldest_send(channel);
     }
   }

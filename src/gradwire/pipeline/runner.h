@@ -81,7 +81,7 @@ class PipelineRunner {
     struct InFlight {
       Message message;
       std::int64_t step;
-      std::unique_ptr<Transfer> transfer;
+      Work work;
     };
     std::vector<InFlight> in_flight;  ///< The oldest first.
   };

@@ -1,26 +1,14 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 
 #include "gradwire/base/lent_span.h"
 #include "gradwire/base/priorities.h"
 #include "gradwire/base/types.h"
+#include "gradwire/base/work.h"
 #include "gradwire/pipeline/pipeline_schedule.h"
 
 namespace gradwire::pipeline {
-
-/// A message in flight. Its memory is lent until wait() has returned or thrown, or done() has
-/// returned true.
-class Transfer {
- public:
-  virtual ~Transfer() = default;
-
-  /// Returns true if wait() would return or throw at once.
-  virtual bool done() = 0;
-  /// Blocks until the message has arrived, or been sent. Throws Exception if the group failed.
-  virtual void wait() = 0;
-};
 
 /// Carries messages between the ranks of a pipeline. Both ends start the transfers of one message
 /// in the order of their steps; messages with other stages or micro-batches are independent.
@@ -29,8 +17,8 @@ class StageTransfers {
  public:
   virtual ~StageTransfers() = default;
 
-  virtual std::unique_ptr<Transfer> send(const Message& message, Rank to, LentConstSpan data) = 0;
-  virtual std::unique_ptr<Transfer> receive(const Message& message, Rank from, LentSpan data) = 0;
+  virtual Work send(const Message& message, Rank to, LentConstSpan data) = 0;
+  virtual Work receive(const Message& message, Rank from, LentSpan data) = 0;
   /// Returns when all ranks of the pipeline have called it.
   virtual void barrier() = 0;
 };

@@ -16,7 +16,7 @@ Gathers::Gathers(const StepPolicy& policy, std::size_t units, exchange::Exchange
       shards_(std::move(shards)),
       order_(exchange.traits().order),
       states_(units, State::resident),
-      transfers_(units) {}
+      works_(units) {}
 
 bool Gathers::is_queued(std::size_t unit) const {
   return std::ranges::find(queue_, unit) != queue_.end();
@@ -78,8 +78,8 @@ void Gathers::start(std::size_t unit) {
   shards_.update(unit);
   if (states_[unit] != State::absent) return;
   StepHost::Parameters parameters = host_.parameters(unit);
-  transfers_[unit] = exchange_.all_gather(unit, std::move(parameters.shard),
-                                          std::move(parameters.whole), priority_of(unit));
+  works_[unit] = exchange_.all_gather(unit, std::move(parameters.shard),
+                                      std::move(parameters.whole), priority_of(unit));
   states_[unit] = State::gathering;
 }
 
@@ -90,9 +90,9 @@ int Gathers::priority_of(std::size_t unit) {
 
 void Gathers::finish(std::size_t unit) {
   if (states_[unit] != State::gathering) return;
-  const auto transfer = std::move(transfers_[unit]);
+  const Work work = std::exchange(works_[unit], {});
   const Time begin = clock_.now();
-  transfer->wait();
+  work.wait();
   exposed_ += clock_.now() - begin;
   states_[unit] = State::resident;
 }

@@ -69,7 +69,7 @@ class Gathers {
   Shards shards_;
   exchange::OperationOrder order_;
   std::vector<State> states_;
-  std::vector<std::unique_ptr<exchange::UnitTransfer>> transfers_;
+  std::vector<Work> works_;
   std::deque<std::size_t> queue_;
   int started_ = 0;
   Duration exposed_{};

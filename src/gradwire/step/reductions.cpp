@@ -17,7 +17,7 @@ Reductions::Reductions(const std::vector<StepUnit>& units, const StepPolicy& pol
       missing_(units.size()),
       has_room_(units.size()),
       launched_(units.size()),
-      transfers_(units.size()) {}
+      works_(units.size()) {}
 
 void Reductions::begin_pass(std::vector<std::size_t> order) {
   if (exchange_.traits().has_state) settle_all();
@@ -65,10 +65,10 @@ void Reductions::launch(std::size_t unit) {
   stats_.bytes += static_cast<std::int64_t>(gradients.whole.count * size_of(gradients.whole.type));
   ++stats_.operations;
   const int priority = policy_.prioritizes ? reduction_priority(next_ - 1) : 0;
-  transfers_[unit] = policy_.stage == 0
-                         ? exchange_.all_reduce(unit, std::move(gradients.whole), priority)
-                         : exchange_.reduce_scatter(unit, std::move(gradients.whole),
-                                                    std::move(gradients.shard), priority);
+  works_[unit] = policy_.stage == 0
+                     ? exchange_.all_reduce(unit, std::move(gradients.whole), priority)
+                     : exchange_.reduce_scatter(unit, std::move(gradients.whole),
+                                                std::move(gradients.shard), priority);
   in_flight_.push_back(unit);
   launched_[unit] = true;
 }
@@ -99,11 +99,11 @@ void Reductions::abandon() {
 }
 
 void Reductions::settle(std::size_t unit) {
-  if (!transfers_[unit]) return;
+  if (!works_[unit].valid()) return;
   std::erase(in_flight_, unit);
-  const auto transfer = std::move(transfers_[unit]);
+  const Work work = std::exchange(works_[unit], {});
   const Time begin = clock_.now();
-  transfer->wait();
+  work.wait();
   stats_.exposed += clock_.now() - begin;
   host_.reduced(unit);
   report_end();

@@ -49,7 +49,7 @@ class Reductions {
   const std::vector<std::size_t>& in_flight() const { return in_flight_; }
 
   /// Returns true if settle() would not block.
-  bool arrived(std::size_t unit) { return !transfers_[unit] || transfers_[unit]->done(); }
+  bool arrived(std::size_t unit) { return !works_[unit].valid() || works_[unit].done(); }
   /// Waits for the unit's reduction; without one in flight, does nothing.
   void settle(std::size_t unit);
   void settle_all();
@@ -74,7 +74,7 @@ class Reductions {
   std::vector<std::size_t> missing_;
   std::vector<bool> has_room_;
   std::vector<bool> launched_;
-  std::vector<std::unique_ptr<exchange::UnitTransfer>> transfers_;  ///< Null: none in flight.
+  std::vector<Work> works_;  ///< Invalid: none in flight.
   std::vector<std::size_t> in_flight_;
   StepStats stats_;
 };

@@ -92,18 +92,11 @@ void CodecHook::check_shape(const c10d::GradBucket& bucket) {
 /// Starts averaging values in host memory. Returns a function that waits for the mean.
 std::function<void()> CodecHook::average(const at::Tensor& values, const PendingBucket& pending) {
   LentSpan span = lend(values, bucket_of(communicator_->rank()));
-  std::function<void()> wait;
-  if (exchange_) {
-    wait = [transfer = std::shared_ptr<exchange::UnitTransfer>(exchange_->all_reduce(
-                pending.index, std::move(span), static_cast<int>(pending.index)))] {
-      transfer->wait();
-    };
-  } else {
-    const engine::Work work = communicator_->all_reduce(std::move(span), ReduceOp::mean);
-    wait = [work] { work.wait(); };
-  }
-  return [this, wait = std::move(wait), pending] {
-    wait();
+  const Work work = exchange_ ? exchange_->all_reduce(pending.index, std::move(span),
+                                                      static_cast<int>(pending.index))
+                              : communicator_->all_reduce(std::move(span), ReduceOp::mean);
+  return [this, work, pending] {
+    work.wait();
     if (pending.trace_end) pending.trace_end();
     if (pending.last) end_step();
   };

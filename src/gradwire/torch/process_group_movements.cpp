@@ -91,7 +91,7 @@ std::vector<ListGather> plan_gathers(const TensorList& inputs,
 
 /// Parts of different sizes are gathered by one broadcast each.
 void post_gather(Communicator& communicator, const ListGather& gather, const ArgumentName& name,
-                 const OperationOptions& options, std::vector<engine::Work>& parts) {
+                 const OperationOptions& options, std::vector<Work>& parts) {
   if (gather.flat.defined()) {
     OperationOptions own = options;
     own.layout = gather.layout;

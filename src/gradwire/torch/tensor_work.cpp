@@ -56,7 +56,7 @@ void TensorWork::report_to(std::shared_ptr<Hooks> hooks, std::uint64_t key) {
   state_->parts_left = state_->operation.parts.size();
   const auto posted = SteadyClock().now();
   for (const auto& part : state_->operation.parts) {
-    part.on_done([state = state_, key, posted, threads = threads_](const engine::Work&) {
+    part.on_done([state = state_, key, posted, threads = threads_](const Work&) {
       state->part_is_done(key, posted, *threads);
     });
   }
@@ -165,7 +165,7 @@ void TensorWork::when_done(const std::function<void()>& then) const {
   const auto& parts = state_->operation.parts;
   auto left = std::make_shared<std::atomic<std::size_t>>(parts.size());
   for (const auto& part : parts) {
-    part.on_done([threads = threads_, then, left](const gradwire::engine::Work&) {
+    part.on_done([threads = threads_, then, left](const gradwire::Work&) {
       if (left->fetch_sub(1) == 1) threads->run(then);
     });
     part.drive_in_background();

@@ -317,7 +317,7 @@ void BenchOperation::run() {
 void BenchOperation::exchange_with_neighbors(const LentConstSpan& in, const LentSpan& out) {
   const int ranks = communicator_.size();
   if (ranks == 1) return;
-  const engine::Work sent = communicator_.send(in, (communicator_.rank() + 1) % ranks);
+  const Work sent = communicator_.send(in, (communicator_.rank() + 1) % ranks);
   communicator_.recv(out, (communicator_.rank() + ranks - 1) % ranks).wait();
   sent.wait();
 }

@@ -98,7 +98,7 @@ class Run {
   const ServerModel& model_;
   Random random_;
   std::vector<std::int64_t> read_;  ///< By worker: the version that it computes with.
-  double share_, own_;              ///< UnitTransfer seconds of a server's and a worker's port.
+  double share_, own_;              ///< Transfer seconds of a server's and a worker's port.
   std::priority_queue<Push, std::vector<Push>, std::greater<>> pushes_;
   std::int64_t version_ = 0;
   double in_ = 0, out_ = 0, end_ = 0;

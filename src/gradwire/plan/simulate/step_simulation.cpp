@@ -27,9 +27,9 @@ class TrafficAlarm final : public emulation::Alarm {
   Traffic& traffic_;
 };
 
-class SimulatedTransfer final : public exchange::UnitTransfer {
+class SimulatedWork final : public WorkState {
  public:
-  SimulatedTransfer(Traffic& traffic, std::vector<std::size_t> jobs)
+  SimulatedWork(Traffic& traffic, std::vector<std::size_t> jobs)
       : traffic_(traffic), jobs_(std::move(jobs)) {}
 
   bool done() override {
@@ -38,7 +38,7 @@ class SimulatedTransfer final : public exchange::UnitTransfer {
   void wait() override {
     for (const std::size_t job : jobs_) traffic_.finish(job);
   }
-  void on_done(std::function<void()> callback) override { callback(); }
+  void on_done(std::function<void(const Work&)> callback) override { callback(handle()); }
 
  private:
   Traffic& traffic_;
@@ -51,27 +51,23 @@ class SimulatedExchange final : public exchange::Exchange {
   SimulatedExchange(Traffic& traffic, const std::vector<UnitTraffic>& units)
       : traffic_(traffic), units_(units) {}
 
-  std::unique_ptr<exchange::UnitTransfer> all_reduce(std::size_t unit, LentSpan,
-                                                     int priority) override {
+  Work all_reduce(std::size_t unit, LentSpan, int priority) override {
     return start(units_[unit].reduction, priority);
   }
-  std::unique_ptr<exchange::UnitTransfer> reduce_scatter(std::size_t unit, LentSpan, LentSpan,
-                                                         int priority) override {
+  Work reduce_scatter(std::size_t unit, LentSpan, LentSpan, int priority) override {
     return start(units_[unit].reduction, priority);
   }
-  std::unique_ptr<exchange::UnitTransfer> all_gather(std::size_t unit, LentConstSpan, LentSpan,
-                                                     int priority) override {
+  Work all_gather(std::size_t unit, LentConstSpan, LentSpan, int priority) override {
     return start(units_[unit].gather, priority);
   }
   exchange::ExchangeTraits traits() const override { return {}; }
   std::string describe() const override { return "simulated"; }
 
  private:
-  std::unique_ptr<exchange::UnitTransfer> start(
-      const std::vector<std::vector<TrafficStage>>& stages, int priority) {
+  Work start(const std::vector<std::vector<TrafficStage>>& stages, int priority) {
     std::vector<std::size_t> jobs;
     for (const auto& job : stages) jobs.push_back(traffic_.start(priority, job));
-    return std::make_unique<SimulatedTransfer>(traffic_, std::move(jobs));
+    return Work(std::make_shared<SimulatedWork>(traffic_, std::move(jobs)));
   }
 
   Traffic& traffic_;

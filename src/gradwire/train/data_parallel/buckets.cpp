@@ -103,14 +103,14 @@ void Buckets::start_usage() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) used[i] = touched_[i] ? 1 : 0;
   global_usage_.copy_(usage_);
   const std::size_t index = layout_.buckets.size();
-  usage_transfer_ = exchange_->all_reduce(
+  usage_work_ = exchange_->all_reduce(
       index, lend_on_device(global_usage_, errors_.name("gradients")), reduction_priority(index));
   ++usage_operations_;
 }
 
 void Buckets::wait_for_usage() {
-  if (!usage_transfer_) return;
-  std::exchange(usage_transfer_, nullptr)->wait();
+  if (!usage_work_.valid()) return;
+  std::exchange(usage_work_, {}).wait();
   usage_.copy_(global_usage_);
 }
 

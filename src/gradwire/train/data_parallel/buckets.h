@@ -77,7 +77,7 @@ class Buckets final : public UnitMemory {
   std::vector<bool> touched_;   ///< Received a gradient since the last averaging.
   torch::Tensor usage_;         ///< Per parameter: ranks that used it, divided by the world size.
   torch::Tensor global_usage_;  ///< The same on the parameters' device, as it is reduced.
-  std::unique_ptr<exchange::UnitTransfer> usage_transfer_;
+  Work usage_work_;
   std::int64_t usage_operations_ = 0;
 };
 

@@ -5,6 +5,7 @@
 
 #include "gradwire/exchange/communicator_exchange.h"
 #include "gradwire/exchange/traced_exchange.h"
+#include "gradwire/torch/c10d_work.h"
 #include "gradwire/torch/process_group.h"
 #include "gradwire/torch/releases.h"
 #include "gradwire/torch/staged_sequence.h"
@@ -62,33 +63,29 @@ class GroupExchange final : public exchange::Exchange {
     if (sharded && !devices_.empty()) find_operations();
   }
 
-  std::unique_ptr<exchange::UnitTransfer> all_reduce(std::size_t unit, LentSpan data,
-                                                     int) override {
-    return std::make_unique<C10dTransfer>(all_reduce(tensor_over(data, devices_[unit])));
+  Work all_reduce(std::size_t unit, LentSpan data, int) override {
+    return work_of(all_reduce(tensor_over(data, devices_[unit])));
   }
 
-  std::unique_ptr<exchange::UnitTransfer> reduce_scatter(std::size_t unit, LentSpan data,
-                                                         LentSpan shard, int) override {
+  Work reduce_scatter(std::size_t unit, LentSpan data, LentSpan shard, int) override {
     auto input = tensor_over(data, devices_[unit]);
     auto output = tensor_over(shard, devices_[unit]);
-    if (has_reduce_scatter_) return std::make_unique<C10dTransfer>(reduce_scatter(input, output));
-    return std::make_unique<C10dTransfer>(all_reduce(input), [this, input, output] {
+    if (has_reduce_scatter_) return work_of(reduce_scatter(input, output));
+    return work_of(all_reduce(input), [this, input, output] {
       const auto part = output.numel();
       output.copy_(input.narrow(0, part * group_->getRank(), part));
     });
   }
 
-  std::unique_ptr<exchange::UnitTransfer> all_gather(std::size_t unit, LentConstSpan shard,
-                                                     LentSpan data, int) override {
+  Work all_gather(std::size_t unit, LentConstSpan shard, LentSpan data, int) override {
     auto input = tensor_over(shard, devices_[unit]);
     auto output = tensor_over(data, devices_[unit]);
     // Not every backend supports an in-place all-gather.
     if (overlap(input, output)) input = input.clone();
-    if (has_flat_gather_)
-      return std::make_unique<C10dTransfer>(all_gather_single(*group_, output, input));
+    if (has_flat_gather_) return work_of(all_gather_single(*group_, output, input));
     std::vector<std::vector<torch::Tensor>> outputs{output.chunk(group_->getSize())};
     std::vector<torch::Tensor> inputs{input};
-    return std::make_unique<C10dTransfer>(group_->allgather(outputs, inputs));
+    return work_of(group_->allgather(outputs, inputs));
   }
 
   exchange::ExchangeTraits traits() const override {
@@ -136,10 +133,8 @@ std::unique_ptr<exchange::Exchange> group_exchange(ProcessGroup group,
 
 namespace {
 
-/// Returns a StagedSequence::Wait that waits for the transfer.
-StagedSequence::Wait wait_for(std::unique_ptr<exchange::UnitTransfer> transfer) {
-  return
-      [shared = std::shared_ptr<exchange::UnitTransfer>(std::move(transfer))] { shared->wait(); };
+StagedSequence::Wait wait_for(Work work) {
+  return [work = std::move(work)] { work.wait(); };
 }
 
 class StagedExchange final : public exchange::ExchangeDecorator {
@@ -152,33 +147,30 @@ class StagedExchange final : public exchange::ExchangeDecorator {
         reductions_(rank),
         gathers_(rank) {}
 
-  std::unique_ptr<exchange::UnitTransfer> all_reduce(std::size_t unit, LentSpan data,
-                                                     int priority) override {
+  Work all_reduce(std::size_t unit, LentSpan data, int priority) override {
     const auto tensor = tensor_over(data, devices_[unit]);
     const auto begin = [=, this](const TensorList& on_host, const TensorList&) {
       return wait_for(inner().all_reduce(unit, lend(on_host.front(), name()), priority));
     };
-    return started(reductions_.run(c10d::OpType::ALLREDUCE, {tensor}, {tensor}, begin));
+    return work_of(reductions_.run(c10d::OpType::ALLREDUCE, {tensor}, {tensor}, begin));
   }
 
-  std::unique_ptr<exchange::UnitTransfer> reduce_scatter(std::size_t unit, LentSpan data,
-                                                         LentSpan shard, int priority) override {
+  Work reduce_scatter(std::size_t unit, LentSpan data, LentSpan shard, int priority) override {
     const auto begin = [=, this](const TensorList& units, const TensorList& shards) {
       return wait_for(inner().reduce_scatter(unit, lend(units.front(), name()),
                                              lend(shards.front(), name()), priority));
     };
-    return started(reductions_.run(c10d::OpType::REDUCE_SCATTER,
+    return work_of(reductions_.run(c10d::OpType::REDUCE_SCATTER,
                                    {tensor_over(data, devices_[unit])},
                                    {tensor_over(shard, devices_[unit])}, begin));
   }
 
-  std::unique_ptr<exchange::UnitTransfer> all_gather(std::size_t unit, LentConstSpan shard,
-                                                     LentSpan data, int priority) override {
+  Work all_gather(std::size_t unit, LentConstSpan shard, LentSpan data, int priority) override {
     const auto begin = [=, this](const TensorList& shards, const TensorList& units) {
       return wait_for(inner().all_gather(unit, lend(shards.front(), name()),
                                          lend(units.front(), name()), priority));
     };
-    return started(gathers_.run(c10d::OpType::ALLGATHER, {tensor_over(shard, devices_[unit])},
+    return work_of(gathers_.run(c10d::OpType::ALLGATHER, {tensor_over(shard, devices_[unit])},
                                 {tensor_over(data, devices_[unit])}, begin));
   }
 
@@ -190,10 +182,6 @@ class StagedExchange final : public exchange::ExchangeDecorator {
 
  private:
   ArgumentName name() const { return {"exchange", "unit", rank_}; }
-
-  static std::unique_ptr<exchange::UnitTransfer> started(c10::intrusive_ptr<c10d::Work> work) {
-    return std::make_unique<C10dTransfer>(std::move(work));
-  }
 
   Rank rank_;
   std::vector<c10::Device> devices_;

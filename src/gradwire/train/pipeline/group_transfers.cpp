@@ -1,13 +1,14 @@
 #include "gradwire/train/pipeline/group_transfers.h"
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
-#include "gradwire/base/error.h"
 #include "gradwire/pipeline/communicator_transfers.h"
+#include "gradwire/torch/c10d_work.h"
 #include "gradwire/torch/process_group.h"
 #include "gradwire/torch/tensor_span.h"
 #include "gradwire/train/wait_meter.h"
@@ -17,44 +18,16 @@ namespace {
 
 using pipeline::Message;
 
-/// Makes errors of other backends ours, so that the runner adds what this rank waited for.
-template <class Action>
-auto with_our_errors(const Action& action) {
-  try {
-    return action();
-  } catch (const Exception&) {
-    throw;
-  } catch (const c10::Error& error) {
-    throw Exception(ErrorKind::disconnected, error.what_without_backtrace());
-  } catch (const std::exception& error) {
-    throw Exception(ErrorKind::disconnected, error.what());
-  }
-}
-
-class GroupTransfer final : public pipeline::Transfer {
- public:
-  explicit GroupTransfer(c10::intrusive_ptr<c10d::Work> work) : work_(std::move(work)) {}
-  bool done() override { return work_->isCompleted(); }
-  void wait() override {
-    with_our_errors([&] { work_->wait(); });
-  }
-
- private:
-  c10::intrusive_ptr<c10d::Work> work_;
-};
-
 class GroupTransfers final : public pipeline::StageTransfers {
  public:
   GroupTransfers(ProcessGroup group, const pipeline::PipelineSchedule& schedule)
       : group_(std::move(group)), schedule_(schedule) {}
 
-  std::unique_ptr<pipeline::Transfer> send(const Message& message, Rank to,
-                                           LentConstSpan data) override {
+  Work send(const Message& message, Rank to, LentConstSpan data) override {
     std::vector<torch::Tensor> tensors{tensor_over(data, torch::kCPU)};
     return start([&] { return group_->send(tensors, to, pipeline::tag_of(schedule_, message)); });
   }
-  std::unique_ptr<pipeline::Transfer> receive(const Message& message, Rank from,
-                                              LentSpan data) override {
+  Work receive(const Message& message, Rank from, LentSpan data) override {
     std::vector<torch::Tensor> tensors{tensor_over(data, torch::kCPU)};
     return start([&] { return group_->recv(tensors, from, pipeline::tag_of(schedule_, message)); });
   }
@@ -63,9 +36,10 @@ class GroupTransfers final : public pipeline::StageTransfers {
   }
 
  private:
-  template <class Action>
-  static std::unique_ptr<pipeline::Transfer> start(const Action& action) {
-    return std::make_unique<GroupTransfer>(with_our_errors(action));
+  static Work start(const std::function<c10::intrusive_ptr<c10d::Work>()>& post) {
+    c10::intrusive_ptr<c10d::Work> work;
+    with_our_errors([&] { work = post(); });
+    return work_of(std::move(work));
   }
 
   ProcessGroup group_;
@@ -73,38 +47,19 @@ class GroupTransfers final : public pipeline::StageTransfers {
 };
 
 /// Measures how long the runner waits.
-class MeasuredTransfer final : public pipeline::Transfer {
- public:
-  MeasuredTransfer(std::unique_ptr<pipeline::Transfer> transfer, std::string name)
-      : transfer_(std::move(transfer)), name_(std::move(name)) {}
-  bool done() override { return transfer_->done(); }
-  void wait() override {
-    if (transfer_->done()) return transfer_->wait();
-    const MeasuredWait measured(name_);
-    transfer_->wait();
-  }
-
- private:
-  std::unique_ptr<pipeline::Transfer> transfer_;
-  std::string name_;
-};
-
 class MeasuredTransfers final : public pipeline::StageTransfers {
  public:
   explicit MeasuredTransfers(std::unique_ptr<pipeline::StageTransfers> transfers)
       : transfers_(std::move(transfers)) {}
 
-  std::unique_ptr<pipeline::Transfer> send(const Message& message, Rank to,
-                                           LentConstSpan data) override {
-    return std::make_unique<MeasuredTransfer>(transfers_->send(message, to, std::move(data)),
-                                              fmt::format("send to stage {}", message.to));
+  Work send(const Message& message, Rank to, LentConstSpan data) override {
+    return measured(transfers_->send(message, to, std::move(data)),
+                    fmt::format("send to stage {}", message.to));
   }
-  std::unique_ptr<pipeline::Transfer> receive(const Message& message, Rank from,
-                                              LentSpan data) override {
-    return std::make_unique<MeasuredTransfer>(
-        transfers_->receive(message, from, std::move(data)),
-        fmt::format("wait for {} of stage {}", message.is_gradient() ? "gradient" : "activation",
-                    message.from));
+  Work receive(const Message& message, Rank from, LentSpan data) override {
+    return measured(transfers_->receive(message, from, std::move(data)),
+                    fmt::format("wait for {} of stage {}",
+                                message.is_gradient() ? "gradient" : "activation", message.from));
   }
   void barrier() override {
     const MeasuredWait measured("wait for barrier");
@@ -112,6 +67,13 @@ class MeasuredTransfers final : public pipeline::StageTransfers {
   }
 
  private:
+  static Work measured(Work work, std::string name) {
+    return work_with_wait(std::move(work), [name = std::move(name)](const Work& in_flight) {
+      const MeasuredWait measure(name);
+      in_flight.wait();
+    });
+  }
+
   std::unique_ptr<pipeline::StageTransfers> transfers_;
 };
 

@@ -1,8 +1,8 @@
-#include "gradwire/engine/work_state.h"
-
 #include <stdexcept>
 
 #include <gtest/gtest.h>
+
+#include "gradwire/engine/engine.h"
 
 namespace gradwire::engine {
 namespace {
@@ -13,7 +13,7 @@ class EngineOfTheTest final : public Engine {
   void post(OperationRequest) override {}
   void post(std::vector<OperationRequest>) override {}
   Time now() const override { return {}; }
-  void wait(const WorkState&, Time) override {}
+  void wait(const PostedWork&, Time) override {}
   void abort(Error) override {}
   void close(Close, const std::string&) override {}
   Executor::Traffic traffic() override { return {}; }
@@ -21,10 +21,10 @@ class EngineOfTheTest final : public Engine {
   void publish_ended() { publish(take_ended()); }
 };
 
-TEST(WorkState, ACallbackThatThrowsKeepsNoOtherOperationInFlight) {
+TEST(PostedWork, ACallbackThatThrowsKeepsNoOtherOperationInFlight) {
   const auto engine = std::make_shared<EngineOfTheTest>();
-  const auto first = std::make_shared<WorkState>(engine);
-  const auto second = std::make_shared<WorkState>(engine);
+  const auto first = std::make_shared<PostedWork>(engine);
+  const auto second = std::make_shared<PostedWork>(engine);
   int called = 0;
   first->on_done([](const Work&) { throw std::runtime_error("no thread can be started"); });
   first->on_done([&](const Work&) { ++called; });
