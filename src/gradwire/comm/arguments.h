@@ -6,6 +6,8 @@
 
 #include "gradwire/base/element.h"
 #include "gradwire/base/types.h"
+#include "gradwire/engine/executor_state.h"
+#include "gradwire/schedule/schedule.h"
 
 /// Argument checks of the operations of a Communicator. All of them throw
 /// Exception(invalid_argument), which states the value found and the value expected.
