@@ -9,10 +9,12 @@
 #include <fmt/format.h>
 
 #include "gradwire/pipeline/dependencies.h"
-#include "gradwire/pipeline/simulated_network.h"
+#include "gradwire/schedule/cost/port_network.h"
 
 namespace gradwire::pipeline {
 namespace {
+
+using schedule::PortNetwork;
 
 class Simulation {
  public:
@@ -28,8 +30,8 @@ class Simulation {
     }
     while (true) {
       const double sent = network_.next_end();
-      const double next = ends_.empty() ? SimulatedNetwork::kNever : ends_.top().first;
-      if (std::min(sent, next) == SimulatedNetwork::kNever) return std::move(tasks_);
+      const double next = ends_.empty() ? PortNetwork::kNever : ends_.top().first;
+      if (std::min(sent, next) == PortNetwork::kNever) return std::move(tasks_);
       if (sent < next) {
         ends_.emplace(sent + costs_.latency, network_.end_next());
       } else {
@@ -46,7 +48,12 @@ class Simulation {
     if (node.kind == Node::Kind::transfer) {
       const bool gradient = node.task.compute != Compute::forward;
       const double seconds = costs_.transfer_between(node.task.stage, node.to);
-      network_.send({index, node.rank, node.to_rank, gradient ? 1 : 0, seconds}, now);
+      network_.start({.id = index,
+                      .from = node.rank,
+                      .to = node.to_rank,
+                      .priority = gradient ? 1 : 0,
+                      .seconds = seconds},
+                     now);
       return;
     }
     double end = now;
@@ -67,7 +74,7 @@ class Simulation {
   const PipelineCosts& costs_;
   std::vector<Node> nodes_;
   std::vector<int> waits_;
-  SimulatedNetwork network_;
+  PortNetwork network_;
   std::priority_queue<End, std::vector<End>, std::greater<>> ends_;
   std::vector<TimedTask> tasks_;
 };

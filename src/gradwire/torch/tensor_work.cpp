@@ -56,7 +56,7 @@ void TensorWork::report_to(std::shared_ptr<Hooks> hooks, std::uint64_t key) {
   state_->parts_left = state_->operation.parts.size();
   const auto posted = SteadyClock().now();
   for (const auto& part : state_->operation.parts) {
-    part.on_done([state = state_, key, posted, threads = threads_](const Work&) {
+    part.on_done([state = state_, key, posted, threads = threads_](const gradwire::Work&) {
       state->part_is_done(key, posted, *threads);
     });
   }

@@ -28,7 +28,7 @@ std::function<void()> with_thread_state(std::function<void()> task);
 /// The gradwire operations that implement one c10d operation.
 struct TensorOperation {
   c10d::OpType type = c10d::OpType::UNKNOWN;
-  std::vector<Work> parts;
+  std::vector<gradwire::Work> parts;
   std::vector<at::Tensor> outputs;  ///< Results of Work::result() and the future.
   /// Runs once after all parts succeeded, before the operation is reported as complete: it moves
   /// results to their destinations. May be empty.

@@ -1,108 +1,96 @@
 #include "gradwire/plan/simulate/traffic.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 namespace gradwire::plan {
 namespace {
 
-/// Remaining seconds at which a stage is finished: rounding errors.
+/// Stages of less than that are not simulated: rounding errors.
 constexpr double kNothing = 1e-12;
 
 }  // namespace
 
 std::size_t Traffic::start(int priority, std::vector<TrafficStage> stages) {
-  const std::size_t job = jobs_.size();
   jobs_.push_back({priority, std::move(stages)});
-  const auto lower_priority = std::ranges::find_if(
-      active_, [&](std::size_t other) { return jobs_[other].priority < priority; });
-  active_.insert(lower_priority, job);
-  begin_stage(job);
-  return job;
+  ++active_;
+  begin_stage(jobs_.size() - 1);
+  return jobs_.size() - 1;
 }
 
 void Traffic::begin_stage(std::size_t job) {
   Job& one = jobs_[job];
   while (one.stage < one.stages.size() && one.stages[one.stage].seconds <= kNothing) ++one.stage;
-  if (one.stage < one.stages.size()) {
-    one.left = one.stages[one.stage].seconds;
-  } else {
-    std::erase(active_, job);
+  if (one.stage == one.stages.size()) {
+    --active_;
+    return;
   }
+  const TrafficStage& stage = one.stages[one.stage];
+  if (stage.kind == TrafficStage::processor) {
+    waiting_.insert(std::ranges::upper_bound(waiting_, job), job);
+    return;
+  }
+  network_.start({.id = job,
+                  .from = 0,
+                  .to = 1,
+                  .priority = one.priority,
+                  .seconds = stage.seconds,
+                  .port = std::min(1.0, stage.port_seconds / stage.seconds)},
+                 now_);
 }
 
-void Traffic::share_port() {
-  double free = 1;
-  for (const std::size_t job : active_) {
-    Job& one = jobs_[job];
-    const TrafficStage& stage = one.stages[one.stage];
-    if (stage.kind != TrafficStage::network) continue;
-    const double wanted = std::min(1.0, stage.port_seconds / stage.seconds);
-    const double share = std::min(wanted, free);
-    one.speed = wanted > 0 ? share / wanted : 1;
-    free -= share;
-  }
-  port_used_ = 1 - free;
+void Traffic::end_stage(std::size_t job) {
+  ++jobs_[job].stage;
+  begin_stage(job);
 }
 
+bool Traffic::goes_before(std::size_t job, std::size_t other) const {
+  const Job& a = jobs_[job];
+  const Job& b = jobs_[other];
+  return a.priority > b.priority || (a.priority == b.priority && a.stage > b.stage);
+}
+
+/// Gives the codec thread its next task, if it has none.
 void Traffic::choose_task() {
-  if (coding_ != kNone) return;
-  for (const std::size_t job : active_) {
-    Job& one = jobs_[job];
-    if (one.stages[one.stage].kind != TrafficStage::processor) continue;
-    one.speed = 0;
-    const bool first = coding_ == kNone;
-    if (first || (one.priority == jobs_[coding_].priority && one.stage > jobs_[coding_].stage))
-      coding_ = job;
-  }
-  if (coding_ != kNone) jobs_[coding_].speed = 1;
+  if (coding_ != kNone || waiting_.empty()) return;
+  const auto next = std::ranges::min_element(
+      waiting_, [this](std::size_t job, std::size_t other) { return goes_before(job, other); });
+  coding_ = *next;
+  coding_ends_ = now_ + jobs_[coding_].stages[jobs_[coding_].stage].seconds;
+  waiting_.erase(next);
 }
 
 double Traffic::next_end() const {
-  double next = std::numeric_limits<double>::infinity();
-  for (const std::size_t job : active_) {
-    const Job& one = jobs_[job];
-    const bool waits = one.stages[one.stage].kind == TrafficStage::processor && job != coding_;
-    if (!waits && one.speed > 0) next = std::min(next, now_ + one.left / one.speed);
-  }
-  return next;
+  return std::min(network_.next_end(), coding_ends_);
 }
 
-/// Advances to `until`. No stage may end earlier; some may end then.
-void Traffic::pass(double until) {
-  const double time = until - now_;
-  std::vector<std::size_t> over;
-  for (const std::size_t job : active_) {
-    Job& one = jobs_[job];
-    if (one.stages[one.stage].kind == TrafficStage::processor && job != coding_) continue;
-    one.left -= one.speed * time;
-    if (one.left <= kNothing) over.push_back(job);
+/// Ends the stage that ends next.
+void Traffic::end_next() {
+  const double end = next_end();
+  if (network_.next_end() <= coding_ends_) {
+    const std::size_t job = network_.end_next();
+    pass(end);
+    end_stage(job);
+  } else {
+    pass(end);
+    coding_ends_ = schedule::PortNetwork::kNever;
+    end_stage(std::exchange(coding_, kNone));
   }
-  port_busy_ += port_used_ * time;
-  if (!active_.empty()) in_flight_ += time;
-  now_ = until;
-  for (const std::size_t job : over) {
-    if (job == coding_) coding_ = kNone;
-    ++jobs_[job].stage;
-    begin_stage(job);
-  }
+}
+
+void Traffic::pass(double time) {
+  if (active_ > 0) in_flight_ += time - now_;
+  now_ = time;
+  network_.advance(time);
 }
 
 void Traffic::advance(double time) {
-  while (now_ < time) {
-    share_port();
-    choose_task();
-    pass(std::min(time, next_end()));
-  }
+  for (choose_task(); next_end() <= time; choose_task()) end_next();
+  if (now_ < time) pass(time);
 }
 
 double Traffic::finish(std::size_t job) {
-  while (!done(job)) {
-    share_port();
-    choose_task();
-    pass(next_end());
-  }
+  for (choose_task(); !done(job); choose_task()) end_next();
   return now_;
 }
 

@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "gradwire/schedule/cost/port_network.h"
+
 namespace gradwire::plan {
 
 /// One of the consecutive stages in which a bucket, or a piece of one, is averaged.
@@ -15,10 +17,9 @@ struct TrafficStage {
   double port_seconds = 0;  ///< network: busy time of the most loaded port.
 };
 
-/// The network and the codec thread of a rank, in virtual time; all ranks do the same. Operations
-/// share the port by priority. The highest takes as much as it can use, port_seconds / seconds, the
-/// next takes from the rest, and so on. The codec thread runs one task at a time: the highest
-/// priority first, and among equals the latest stage (exchange/codec_worker.h).
+/// The network and the codec thread of a rank, in virtual time. All ranks do the same, so one
+/// connection stands for all. The codec thread runs one task at a time: the highest priority first,
+/// and among equals the latest stage (exchange/codec_worker.h).
 class Traffic {
  public:
   /// Begins a job with these stages; returns its number. Jobs of higher `priority` go first.
@@ -33,7 +34,7 @@ class Traffic {
 
   double now() const { return now_; }
   /// Busy seconds of the port.
-  double port_busy() const { return port_busy_; }
+  double port_busy() const { return network_.busy(); }
   /// Seconds with any job in flight.
   double in_flight() const { return in_flight_; }
 
@@ -42,22 +43,25 @@ class Traffic {
     int priority = 0;
     std::vector<TrafficStage> stages;
     std::size_t stage = 0;
-    double left = 0;  ///< Seconds of the stage at full speed.
-    double speed = 0;
   };
+  static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 
   void begin_stage(std::size_t job);
-  void share_port();
+  void end_stage(std::size_t job);
   void choose_task();
+  bool goes_before(std::size_t job, std::size_t other) const;
   double next_end() const;
-  void pass(double until);
+  void end_next();
+  void pass(double time);
 
   double now_ = 0;
-  double port_busy_ = 0, port_used_ = 0, in_flight_ = 0;
+  double in_flight_ = 0;
   std::vector<Job> jobs_;
-  std::vector<std::size_t> active_;  ///< Highest priority first, then in order of start.
-  static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
-  std::size_t coding_ = kNone;
+  std::size_t active_ = 0;  ///< Number of jobs in flight.
+  schedule::PortNetwork network_;
+  std::vector<std::size_t> waiting_;  ///< Jobs for the codec thread, in order of their start.
+  std::size_t coding_ = kNone;        ///< The job that it works on,
+  double coding_ends_ = schedule::PortNetwork::kNever;  ///< and until when.
 };
 
 }  // namespace gradwire::plan
