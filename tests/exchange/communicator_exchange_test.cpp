@@ -112,7 +112,7 @@ TEST(LocalExchange, CopiesUnlessMemoryIsTheSame) {
   exchange->reduce_scatter(0, lend(whole), lend(part), 0).wait();
   EXPECT_EQ(part, (std::vector<float>{1, 2}));
   const auto gather = exchange->all_gather(0, lend(part), lend(back), 0);
-  EXPECT_TRUE(gather->done());
+  EXPECT_TRUE(gather.done());
   EXPECT_EQ(back, (std::vector<float>{1, 2}));
 }
 

@@ -186,7 +186,7 @@ TEST(TracedExchanges, RecordGathersOverACommunicator) {
     std::vector<float> part(3), whole(6);
     exchange
         ->all_gather(3, {part.data(), 3, DataType::float32}, {.data = whole.data(), .count = 6}, 0)
-        ->wait();
+        .wait();
   });
   for (const std::string& error : errors) EXPECT_EQ(error, "");
   EXPECT_THAT(trace.log().names, ::testing::Contains("gather 3"));
