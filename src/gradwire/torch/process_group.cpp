@@ -176,6 +176,10 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupGradwire::make_split(
   return c10::make_intrusive<ProcessGroupGradwire>(std::move(communicator), std::move(options));
 }
 
+ProcessGroupGradwire::WorkPointer ProcessGroupGradwire::stage(DeviceOperation /*operation*/) {
+  refuse("rank {}: this group is for tensors on the CPU", rank_);
+}
+
 void ProcessGroupGradwire::setTimeout(std::chrono::milliseconds timeout) {
   if (timeout <= std::chrono::milliseconds::zero()) {
     refuse("rank {}: the timeout is {} ms; it must be positive", rank_, timeout.count());

@@ -186,6 +186,36 @@ class ProcessGroupGradwire : public c10d::Backend {
   virtual c10::intrusive_ptr<Backend> make_split(std::shared_ptr<Communicator> communicator,
                                                  c10::intrusive_ptr<GroupOptions> options) const;
 
+  /// How an operation's tensors may be cut into parts that run one after the other.
+  enum class Cut : std::uint8_t {
+    none,   ///< Not at all: sizes may differ between ranks.
+    pairs,  ///< Each input with its output, both as matrices: by columns.
+    lists,  ///< Lists of tensors of one size on all ranks: as the rows of one matrix.
+  };
+
+  /// An operation on tensors that are not on the CPU, to run over host memory.
+  struct DeviceOperation {
+    c10d::OpType type = c10d::OpType::UNKNOWN;
+    TensorList inputs;   ///< Read; an undefined tensor: none.
+    TensorList outputs;  ///< Written. A tensor in both lists has one host copy.
+    Cut cut = Cut::none;
+    int input_rows = 1;  ///< For Cut::pairs.
+    int output_rows = 1;
+    TensorList results;  ///< Of Work::result().
+    /// Runs it on a group for host memory, with tensors like those above.
+    std::function<WorkPointer(ProcessGroupGradwire& host, TensorList& inputs, TensorList& outputs)>
+        post;
+  };
+
+  /// Returns true if an operation on these tensors is one for stage(). Throws
+  /// Exception(invalid_argument) if they are not on one device.
+  virtual bool is_on_device(const TensorList& /*some*/, const TensorList& /*others*/,
+                            const char* /*operation*/) const {
+    return false;
+  }
+  /// Runs an operation over host memory. Only called if is_on_device().
+  virtual WorkPointer stage(DeviceOperation operation);
+
   ArgumentName name(const char* operation, std::string_view argument) const {
     return {operation, argument, rank_};
   }

@@ -15,6 +15,19 @@ using WorkPointer = ProcessGroupGradwire::WorkPointer;
 
 WorkPointer ProcessGroupGradwire::broadcast(TensorList& tensors,
                                             const c10d::BroadcastOptions& opts) {
+  if (is_on_device(tensors, {}, "broadcast")) {
+    only(tensors, name("broadcast", "tensors"));
+    const bool root = rank_ == opts.rootRank;
+    const TensorList none{at::Tensor()};
+    return stage({.type = c10d::OpType::BROADCAST,
+                  .inputs = root ? tensors : none,
+                  .outputs = root ? none : tensors,
+                  .cut = Cut::pairs,
+                  .results = tensors,
+                  .post = [opts, root](auto& host, TensorList& in, TensorList& out) {
+                    return host.broadcast(root ? in : out, opts);
+                  }});
+  }
   const auto argument = name("broadcast", "tensors[0]");
   ContiguousCopies copies;
   if (tensors.size() > 1) {
@@ -147,6 +160,17 @@ WorkPointer ProcessGroupGradwire::gather_lists(const std::vector<TensorList>& li
 
 WorkPointer ProcessGroupGradwire::allgather(std::vector<TensorList>& outputs, TensorList& inputs,
                                             const c10d::AllgatherOptions& opts) {
+  if (is_on_device(joined(outputs), inputs, "all_gather")) {
+    return stage({.type = c10d::OpType::ALLGATHER,
+                  .inputs = inputs,
+                  .outputs = joined(outputs),
+                  .cut = Cut::lists,
+                  .results = joined(outputs),
+                  .post = [opts, like = outputs](auto& host, TensorList& in, TensorList& out) {
+                    auto lists = split_as(like, out);
+                    return host.allgather(lists, in, opts);
+                  }});
+  }
   if (inputs.size() > 1) return gather_many(outputs, inputs, options_with(opts.timeout));
   only(inputs, name("all_gather", "inputs"));
   only(outputs, name("all_gather", "outputs"));
@@ -182,6 +206,16 @@ WorkPointer ProcessGroupGradwire::gather_many(const std::vector<TensorList>& out
 WorkPointer ProcessGroupGradwire::allgather_coalesced(std::vector<TensorList>& outputs,
                                                       TensorList& inputs,
                                                       const c10d::AllgatherOptions& opts) {
+  if (is_on_device(joined(outputs), inputs, "all_gather_coalesced")) {
+    return stage({.type = c10d::OpType::ALLGATHER_COALESCED,
+                  .inputs = inputs,
+                  .outputs = joined(outputs),
+                  .results = joined(outputs),
+                  .post = [opts, like = outputs](auto& host, TensorList& in, TensorList& out) {
+                    auto lists = split_as(like, out);
+                    return host.allgather_coalesced(lists, in, opts);
+                  }});
+  }
   const auto argument = name("all_gather_coalesced", "outputs");
   std::vector<TensorList> by_input(inputs.size());
   for (const TensorList& of_rank : outputs) {
@@ -194,6 +228,17 @@ WorkPointer ProcessGroupGradwire::allgather_coalesced(std::vector<TensorList>& o
 
 WorkPointer ProcessGroupGradwire::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                   const c10d::AllgatherOptions& opts) {
+  if (is_on_device({output}, {input}, "all_gather")) {
+    return stage({.type = c10d::OpType::_ALLGATHER_BASE,
+                  .inputs = {input},
+                  .outputs = {output},
+                  .cut = Cut::pairs,
+                  .output_rows = size_,
+                  .results = {output},
+                  .post = [opts](auto& host, TensorList& in, TensorList& out) {
+                    return host._allgather_base(out.front(), in.front(), opts);
+                  }});
+  }
   ContiguousCopies copies;
   at::Tensor dense_output = copies.written(output, name("all_gather", "output"));
   at::Tensor dense_input = copies.read(input);
@@ -210,6 +255,17 @@ WorkPointer ProcessGroupGradwire::_allgather_base(at::Tensor& output, at::Tensor
 
 WorkPointer ProcessGroupGradwire::allgather_into_tensor_coalesced(
     TensorList& outputs, TensorList& inputs, const c10d::AllgatherOptions& opts) {
+  if (is_on_device(outputs, inputs, "all_gather_into_tensor_coalesced")) {
+    return stage({.type = c10d::OpType::COALESCED,
+                  .inputs = inputs,
+                  .outputs = outputs,
+                  .cut = Cut::pairs,
+                  .output_rows = size_,
+                  .results = outputs,
+                  .post = [opts](auto& host, TensorList& in, TensorList& out) {
+                    return host.allgather_into_tensor_coalesced(out, in, opts);
+                  }});
+  }
   const auto argument = name("all_gather_into_tensor_coalesced", "outputs");
   check_pairs(outputs.size(), inputs.size(), argument);
   ContiguousCopies copies;
@@ -236,6 +292,17 @@ WorkPointer ProcessGroupGradwire::allgather_into_tensor_coalesced(
 
 WorkPointer ProcessGroupGradwire::gather(std::vector<TensorList>& outputs, TensorList& inputs,
                                          const c10d::GatherOptions& opts) {
+  if (is_on_device(joined(outputs), inputs, "gather")) {
+    return stage({.type = c10d::OpType::GATHER,
+                  .inputs = inputs,
+                  .outputs = joined(outputs),
+                  .cut = Cut::lists,
+                  .results = joined(outputs),
+                  .post = [opts, like = outputs](auto& host, TensorList& in, TensorList& out) {
+                    auto lists = split_as(like, out);
+                    return host.gather(lists, in, opts);
+                  }});
+  }
   ContiguousCopies copies;
   std::vector<TensorList> dense_outputs;
   for (const TensorList& list : outputs) {
@@ -282,6 +349,17 @@ WorkPointer ProcessGroupGradwire::gather_single(at::Tensor& output, at::Tensor& 
 
 WorkPointer ProcessGroupGradwire::scatter(TensorList& outputs, std::vector<TensorList>& inputs,
                                           const c10d::ScatterOptions& opts) {
+  if (is_on_device(joined(inputs), outputs, "scatter")) {
+    return stage({.type = c10d::OpType::SCATTER,
+                  .inputs = joined(inputs),
+                  .outputs = outputs,
+                  .cut = Cut::lists,
+                  .results = outputs,
+                  .post = [opts, like = inputs](auto& host, TensorList& in, TensorList& out) {
+                    auto lists = split_as(like, in);
+                    return host.scatter(out, lists, opts);
+                  }});
+  }
   ContiguousCopies copies;
   TensorList dense_outputs = copies.written(outputs, name("scatter", "outputs[0]"));
   std::vector<TensorList> dense_inputs;
@@ -310,6 +388,15 @@ WorkPointer ProcessGroupGradwire::scatter(TensorList& outputs, std::vector<Tenso
 
 WorkPointer ProcessGroupGradwire::alltoall(TensorList& outputs, TensorList& inputs,
                                            const c10d::AllToAllOptions& opts) {
+  if (is_on_device(outputs, inputs, "all_to_all")) {
+    return stage({.type = c10d::OpType::ALLTOALL,
+                  .inputs = inputs,
+                  .outputs = outputs,
+                  .results = outputs,
+                  .post = [opts](auto& host, TensorList& in, TensorList& out) {
+                    return host.alltoall(out, in, opts);
+                  }});
+  }
   const auto into = name("all_to_all", "outputs");
   const auto from = name("all_to_all", "inputs");
   ContiguousCopies copies;
@@ -340,6 +427,25 @@ WorkPointer ProcessGroupGradwire::alltoall_base(at::Tensor& output, at::Tensor& 
                                                 std::vector<std::int64_t>& output_splits,
                                                 std::vector<std::int64_t>& input_splits,
                                                 const c10d::AllToAllOptions& opts) {
+  if (is_on_device({output}, {input}, "all_to_all")) {
+    const auto shared = [&](const at::Tensor& tensor) {
+      return tensor.dim() > 0 && tensor.size(0) % size_ == 0;
+    };
+    const bool equal =
+        output_splits.empty() && input_splits.empty() && shared(output) && shared(input);
+    return stage({.type = c10d::OpType::ALLTOALL_BASE,
+                  .inputs = {input},
+                  .outputs = {output},
+                  .cut = equal ? Cut::pairs : Cut::none,
+                  .input_rows = size_,
+                  .output_rows = size_,
+                  .results = {output},
+                  .post = [opts, output_splits, input_splits](auto& host, TensorList& in,
+                                                              TensorList& out) mutable {
+                    return host.alltoall_base(out.front(), in.front(), output_splits, input_splits,
+                                              opts);
+                  }});
+  }
   const auto into = name("all_to_all", "output");
   const auto from = name("all_to_all", "input");
   ContiguousCopies copies;
@@ -378,6 +484,13 @@ namespace gradwire {
 using WorkPointer = ProcessGroupGradwire::WorkPointer;
 
 WorkPointer ProcessGroupGradwire::send(TensorList& tensors, int to, int tag) {
+  // Messages are not cut: the peer may be on a CPU.
+  if (is_on_device(tensors, {}, "send")) {
+    return stage(
+        {.type = c10d::OpType::SEND,
+         .inputs = tensors,
+         .post = [=](auto& host, TensorList& in, TensorList&) { return host.send(in, to, tag); }});
+  }
   const auto argument = name("send", "tensors[0]");
   ContiguousCopies copies;
   const auto span = lend_bytes(copies.read(only(tensors, argument)), argument);
@@ -386,6 +499,14 @@ WorkPointer ProcessGroupGradwire::send(TensorList& tensors, int to, int tag) {
 }
 
 WorkPointer ProcessGroupGradwire::recv(TensorList& tensors, int from, int tag) {
+  if (is_on_device(tensors, {}, "recv")) {
+    return stage({.type = c10d::OpType::RECV,
+                  .outputs = tensors,
+                  .results = tensors,
+                  .post = [=](auto& host, TensorList&, TensorList& out) {
+                    return host.recv(out, from, tag);
+                  }});
+  }
   const auto argument = name("recv", "tensors[0]");
   ContiguousCopies copies;
   TensorList dense = copies.written(tensors, argument);
@@ -397,6 +518,14 @@ WorkPointer ProcessGroupGradwire::recv(TensorList& tensors, int from, int tag) {
 }
 
 WorkPointer ProcessGroupGradwire::recvAnysource(TensorList& tensors, int tag) {
+  if (is_on_device(tensors, {}, "recv_any_source")) {
+    return stage({.type = c10d::OpType::RECVANYSOURCE,
+                  .outputs = tensors,
+                  .results = tensors,
+                  .post = [=](auto& host, TensorList&, TensorList& out) {
+                    return host.recvAnysource(out, tag);
+                  }});
+  }
   const auto argument = name("recv_any_source", "tensors[0]");
   ContiguousCopies copies;
   TensorList dense = copies.written(tensors, argument);

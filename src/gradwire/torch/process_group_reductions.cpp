@@ -14,6 +14,17 @@ using WorkPointer = ProcessGroupGradwire::WorkPointer;
 
 WorkPointer ProcessGroupGradwire::allreduce(TensorList& tensors,
                                             const c10d::AllreduceOptions& opts) {
+  if (is_on_device(tensors, {}, "all_reduce")) {
+    only(tensors, name("all_reduce", "tensors"));
+    return stage({.type = c10d::OpType::ALLREDUCE,
+                  .inputs = tensors,
+                  .outputs = tensors,
+                  .cut = Cut::pairs,
+                  .results = tensors,
+                  .post = [opts](auto& host, TensorList& data, TensorList&) {
+                    return host.allreduce(data, opts);
+                  }});
+  }
   const auto argument = name("all_reduce", "tensors[0]");
   ContiguousCopies copies;
   if (tensors.size() > 1) {
@@ -35,6 +46,16 @@ WorkPointer ProcessGroupGradwire::allreduce(TensorList& tensors,
 
 WorkPointer ProcessGroupGradwire::allreduce_coalesced(TensorList& tensors,
                                                       const c10d::AllreduceCoalescedOptions& opts) {
+  if (is_on_device(tensors, {}, "all_reduce_coalesced")) {
+    return stage({.type = c10d::OpType::ALLREDUCE_COALESCED,
+                  .inputs = tensors,
+                  .outputs = tensors,
+                  .cut = Cut::pairs,
+                  .results = tensors,
+                  .post = [opts](auto& host, TensorList& data, TensorList&) {
+                    return host.allreduce_coalesced(data, opts);
+                  }});
+  }
   ContiguousCopies copies;
   TensorList apart = copies.written_separately(tensors, name("all_reduce_coalesced", "tensors"));
   if (copies.any()) return copies.copy_back(allreduce_coalesced(apart, opts), tensors);
@@ -71,6 +92,17 @@ WorkPointer ProcessGroupGradwire::allreduce_coalesced(TensorList& tensors,
 }
 
 WorkPointer ProcessGroupGradwire::reduce(TensorList& tensors, const c10d::ReduceOptions& opts) {
+  if (is_on_device(tensors, {}, "reduce")) {
+    only(tensors, name("reduce", "tensors"));
+    return stage({.type = c10d::OpType::REDUCE,
+                  .inputs = tensors,
+                  .outputs = rank_ == opts.rootRank ? tensors : TensorList{at::Tensor()},
+                  .cut = Cut::pairs,
+                  .results = tensors,
+                  .post = [opts](auto& host, TensorList& data, TensorList&) {
+                    return host.reduce(data, opts);
+                  }});
+  }
   const auto argument = name("reduce", "tensors[0]");
   ContiguousCopies copies;
   TensorList dense = copies.written(tensors, argument);
@@ -96,6 +128,17 @@ WorkPointer ProcessGroupGradwire::reduce(TensorList& tensors, const c10d::Reduce
 WorkPointer ProcessGroupGradwire::reduce_scatter(TensorList& outputs,
                                                  std::vector<TensorList>& inputs,
                                                  const c10d::ReduceScatterOptions& opts) {
+  if (is_on_device(joined(inputs), outputs, "reduce_scatter")) {
+    return stage({.type = c10d::OpType::REDUCE_SCATTER,
+                  .inputs = joined(inputs),
+                  .outputs = outputs,
+                  .cut = Cut::lists,
+                  .results = outputs,
+                  .post = [opts, like = inputs](auto& host, TensorList& in, TensorList& out) {
+                    auto lists = split_as(like, in);
+                    return host.reduce_scatter(out, lists, opts);
+                  }});
+  }
   ContiguousCopies copies;
   TensorList dense_outputs = copies.written(outputs, name("reduce_scatter", "outputs[0]"));
   std::vector<TensorList> dense_inputs;
@@ -142,11 +185,33 @@ WorkPointer ProcessGroupGradwire::_reduce_scatter_base(at::Tensor& output, at::T
                                                        const c10d::ReduceScatterOptions& opts) {
   TensorList outputs{output};
   TensorList inputs{input};
+  if (is_on_device(outputs, inputs, "reduce_scatter")) {
+    return stage({.type = c10d::OpType::_REDUCE_SCATTER_BASE,
+                  .inputs = inputs,
+                  .outputs = outputs,
+                  .cut = Cut::pairs,
+                  .input_rows = size_,
+                  .results = outputs,
+                  .post = [opts](auto& host, TensorList& in, TensorList& out) {
+                    return host._reduce_scatter_base(out.front(), in.front(), opts);
+                  }});
+  }
   return scatter_reduced(outputs, inputs, opts, c10d::OpType::_REDUCE_SCATTER_BASE);
 }
 
 WorkPointer ProcessGroupGradwire::reduce_scatter_tensor_coalesced(
     TensorList& outputs, TensorList& inputs, const c10d::ReduceScatterOptions& opts) {
+  if (is_on_device(outputs, inputs, "reduce_scatter")) {
+    return stage({.type = coalesced_reduce_scatter_type(),
+                  .inputs = inputs,
+                  .outputs = outputs,
+                  .cut = Cut::pairs,
+                  .input_rows = size_,
+                  .results = outputs,
+                  .post = [opts](auto& host, TensorList& in, TensorList& out) {
+                    return host.reduce_scatter_tensor_coalesced(out, in, opts);
+                  }});
+  }
   return scatter_reduced(outputs, inputs, opts, coalesced_reduce_scatter_type());
 }
 

@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
+#include <tuple>
 
 #include <ATen/DeviceAccelerator.h>
 #include <fmt/format.h>
 
 #include "gradwire/base/refuse.h"
-#include "gradwire/torch/releases.h"
 
 namespace gradwire {
 
@@ -46,54 +47,52 @@ StagedProcessGroup::~StagedProcessGroup() {
   StagedProcessGroup::shutdown();
 }
 
-/// Returns true if an operation must be staged; throws if its tensors are on several devices.
-bool StagedProcessGroup::on_device(const TensorList& tensors, const char* operation) const {
-  const auto found = std::ranges::find_if(tensors, [](const at::Tensor& tensor) {
+bool StagedProcessGroup::is_on_device(const TensorList& some, const TensorList& others,
+                                      const char* operation) const {
+  const auto on_accelerator = [](const at::Tensor& tensor) {
     return tensor.defined() && at::accelerator::isAccelerator(tensor.device().type());
-  });
-  if (found == tensors.end()) return false;
-  for (const at::Tensor& tensor : tensors) {
-    check_on(found->device(), tensor, name(operation, "tensors"));
+  };
+  const auto find = [&](const TensorList& list) {
+    return std::ranges::find_if(list, on_accelerator);
+  };
+  const auto first = find(some), second = find(others);
+  if (first == some.end() && second == others.end()) return false;
+  const at::Device device = first != some.end() ? first->device() : second->device();
+  for (const TensorList* list : {&some, &others}) {
+    for (const at::Tensor& tensor : *list) check_on(device, tensor, name(operation, "tensors"));
   }
   return true;
 }
 
-bool StagedProcessGroup::on_device(const TensorList& some, const TensorList& others,
-                                   const char* operation) const {
-  return on_device(joined(some, others), operation);
-}
-
-std::vector<StagedPart> StagedProcessGroup::cut_pairs(const TensorList& inputs, int input_rows,
-                                                      const TensorList& outputs,
-                                                      int output_rows) const {
-  // The operation reports the error.
-  if (inputs.size() != outputs.size()) return {{inputs, outputs}};
+/// All ranks must compute the same number of parts.
+std::vector<StagedPart> StagedProcessGroup::parts_of(const DeviceOperation& operation) const {
+  const auto& [inputs, outputs] = std::tie(operation.inputs, operation.outputs);
+  if (operation.cut == Cut::lists) return cut_alike(inputs, outputs, size_, segment_bytes_);
+  // The operation reports lists of different lengths.
+  if (operation.cut == Cut::none || inputs.size() != outputs.size()) return {{inputs, outputs}};
   std::vector<StagedPart> parts;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    for (StagedPart& part : cut(inputs[i], input_rows, outputs[i], output_rows, segment_bytes_)) {
-      parts.push_back(std::move(part));
-    }
+    std::ranges::move(
+        cut(inputs[i], operation.input_rows, outputs[i], operation.output_rows, segment_bytes_),
+        std::back_inserter(parts));
   }
   return parts;
 }
 
-std::vector<StagedPart> StagedProcessGroup::cut_lists(const TensorList& inputs,
-                                                      const TensorList& outputs) const {
-  return cut_alike(inputs, outputs, size_, segment_bytes_);
-}
-
-WorkPointer StagedProcessGroup::stage(c10d::OpType type, std::vector<StagedPart> parts,
-                                      TensorList outputs, Post post) {
+WorkPointer StagedProcessGroup::stage(DeviceOperation operation) {
   communicator();  // Throws after shutdown().
-  StagedOperation operation{.type = type, .parts = std::move(parts), .outputs = std::move(outputs)};
-  operation.post = [host = host_, post = std::move(post)](TensorList& inputs, TensorList& results) {
+  StagedOperation staged{.type = operation.type,
+                         .parts = parts_of(operation),
+                         .outputs = std::move(operation.results)};
+  staged.post = [host = host_, post = std::move(operation.post)](TensorList& inputs,
+                                                                 TensorList& results) {
     return post(*host, inputs, results);
   };
-  operation.on_local_failure = [host = host_](const std::string& why) {
+  staged.on_local_failure = [host = host_](const std::string& why) {
     host->abort_with_reason(why);
   };
-  if (!c10d::isP2POp(type)) operation.in_flight_token = in_flight_.begin();
-  WorkPointer work = staging_.run(rank_, next_number(), std::move(operation));
+  if (!c10d::isP2POp(operation.type)) staged.in_flight_token = in_flight_.begin();
+  WorkPointer work = staging_.run(rank_, next_number(), std::move(staged));
   report_staged(work);
   collect(work);
   return work;
@@ -112,73 +111,14 @@ WorkPointer StagedProcessGroup::barrier(const c10d::BarrierOptions& opts) {
   return Base::barrier(opts);
 }
 
-// Reductions.
-
 WorkPointer StagedProcessGroup::allreduce(TensorList& tensors, const c10d::AllreduceOptions& opts) {
-  if (tensors.size() == 1 && tensors[0].is_sparse() && tensors[0].is_cpu()) {
-    communicator();  // Throws after shutdown().
-    WorkPointer work = sparse_.run(tensors[0], next_number(), opts, in_flight_.begin());
-    report_staged(work);
-    collect(work);
-    return work;
-  }
-  if (!on_device(tensors, "all_reduce")) return Base::allreduce(tensors, opts);
-  only(tensors, name("all_reduce", "tensors"));
-  return stage(
-      c10d::OpType::ALLREDUCE, cut_pairs(tensors, 1, tensors, 1), tensors,
-      [opts](Base& host, TensorList& data, TensorList&) { return host.allreduce(data, opts); });
-}
-
-WorkPointer StagedProcessGroup::allreduce_coalesced(TensorList& tensors,
-                                                    const c10d::AllreduceCoalescedOptions& opts) {
-  if (!on_device(tensors, "all_reduce_coalesced")) return Base::allreduce_coalesced(tensors, opts);
-  return stage(c10d::OpType::ALLREDUCE_COALESCED, cut_pairs(tensors, 1, tensors, 1), tensors,
-               [opts](Base& host, TensorList& data, TensorList&) {
-                 return host.allreduce_coalesced(data, opts);
-               });
-}
-
-WorkPointer StagedProcessGroup::reduce(TensorList& tensors, const c10d::ReduceOptions& opts) {
-  if (!on_device(tensors, "reduce")) return Base::reduce(tensors, opts);
-  only(tensors, name("reduce", "tensors"));
-  const TensorList outputs = rank_ == opts.rootRank ? tensors : TensorList{at::Tensor()};
-  return stage(
-      c10d::OpType::REDUCE, cut_pairs(tensors, 1, outputs, 1), tensors,
-      [opts](Base& host, TensorList& data, TensorList&) { return host.reduce(data, opts); });
-}
-
-WorkPointer StagedProcessGroup::reduce_scatter(TensorList& outputs, std::vector<TensorList>& inputs,
-                                               const c10d::ReduceScatterOptions& opts) {
-  if (!on_device(joined(inputs), outputs, "reduce_scatter")) {
-    return Base::reduce_scatter(outputs, inputs, opts);
-  }
-  return stage(c10d::OpType::REDUCE_SCATTER, cut_lists(joined(inputs), outputs), outputs,
-               [opts, like = inputs](Base& host, TensorList& in, TensorList& out) {
-                 auto lists = split_as(like, in);
-                 return host.reduce_scatter(out, lists, opts);
-               });
-}
-
-WorkPointer StagedProcessGroup::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
-                                                     const c10d::ReduceScatterOptions& opts) {
-  if (!on_device({output, input}, "reduce_scatter")) {
-    return Base::_reduce_scatter_base(output, input, opts);
-  }
-  return stage(c10d::OpType::_REDUCE_SCATTER_BASE, cut_pairs({input}, size_, {output}, 1), {output},
-               [opts](Base& host, TensorList& in, TensorList& out) {
-                 return host._reduce_scatter_base(out.front(), in.front(), opts);
-               });
-}
-
-WorkPointer StagedProcessGroup::reduce_scatter_tensor_coalesced(
-    TensorList& outputs, TensorList& inputs, const c10d::ReduceScatterOptions& opts) {
-  if (!on_device(outputs, inputs, "reduce_scatter")) {
-    return Base::reduce_scatter_tensor_coalesced(outputs, inputs, opts);
-  }
-  return stage(coalesced_reduce_scatter_type(), cut_pairs(inputs, size_, outputs, 1), outputs,
-               [opts](Base& host, TensorList& in, TensorList& out) {
-                 return host.reduce_scatter_tensor_coalesced(out, in, opts);
-               });
+  const bool is_sparse = tensors.size() == 1 && tensors[0].is_sparse() && tensors[0].is_cpu();
+  if (!is_sparse) return Base::allreduce(tensors, opts);
+  communicator();  // Throws after shutdown().
+  WorkPointer work = sparse_.run(tensors[0], next_number(), opts, in_flight_.begin());
+  report_staged(work);
+  collect(work);
+  return work;
 }
 
 // Group management.

@@ -23,40 +23,8 @@ class StagedProcessGroup : public ProcessGroupGradwire {
                               std::size_t segment_bytes = std::size_t{4} << 20);
   ~StagedProcessGroup() override;
 
-  WorkPointer broadcast(TensorList& tensors, const c10d::BroadcastOptions& opts) override;
-  WorkPointer allgather(std::vector<TensorList>& outputs, TensorList& inputs,
-                        const c10d::AllgatherOptions& opts) override;
-  WorkPointer _allgather_base(at::Tensor& output, at::Tensor& input,
-                              const c10d::AllgatherOptions& opts) override;
-  WorkPointer allgather_coalesced(std::vector<TensorList>& outputs, TensorList& inputs,
-                                  const c10d::AllgatherOptions& opts) override;
-  WorkPointer allgather_into_tensor_coalesced(TensorList& outputs, TensorList& inputs,
-                                              const c10d::AllgatherOptions& opts) override;
-  WorkPointer gather(std::vector<TensorList>& outputs, TensorList& inputs,
-                     const c10d::GatherOptions& opts) override;
-  WorkPointer scatter(TensorList& outputs, std::vector<TensorList>& inputs,
-                      const c10d::ScatterOptions& opts) override;
-  WorkPointer alltoall(TensorList& outputs, TensorList& inputs,
-                       const c10d::AllToAllOptions& opts) override;
-  WorkPointer alltoall_base(at::Tensor& output, at::Tensor& input,
-                            std::vector<std::int64_t>& output_splits,
-                            std::vector<std::int64_t>& input_splits,
-                            const c10d::AllToAllOptions& opts) override;
-
+  /// Sparse tensors; others are the base class's.
   WorkPointer allreduce(TensorList& tensors, const c10d::AllreduceOptions& opts) override;
-  WorkPointer allreduce_coalesced(TensorList& tensors,
-                                  const c10d::AllreduceCoalescedOptions& opts) override;
-  WorkPointer reduce(TensorList& tensors, const c10d::ReduceOptions& opts) override;
-  WorkPointer reduce_scatter(TensorList& outputs, std::vector<TensorList>& inputs,
-                             const c10d::ReduceScatterOptions& opts) override;
-  WorkPointer _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
-                                   const c10d::ReduceScatterOptions& opts) override;
-  WorkPointer reduce_scatter_tensor_coalesced(TensorList& outputs, TensorList& inputs,
-                                              const c10d::ReduceScatterOptions& opts) override;
-
-  WorkPointer send(TensorList& tensors, int to, int tag) override;
-  WorkPointer recv(TensorList& tensors, int from, int tag) override;
-  WorkPointer recvAnysource(TensorList& tensors, int tag) override;
 
   /// First waits for staged and sparse collectives, which run in separate lanes: a barrier follows
   /// all earlier operations of the group. The current stream of each device waits for their
@@ -69,20 +37,14 @@ class StagedProcessGroup : public ProcessGroupGradwire {
  protected:
   c10::intrusive_ptr<Backend> make_split(std::shared_ptr<Communicator> communicator,
                                          c10::intrusive_ptr<GroupOptions> options) const override;
+  bool is_on_device(const TensorList& some, const TensorList& others,
+                    const char* operation) const override;
+  WorkPointer stage(DeviceOperation operation) override;
 
  private:
   using HostGroup = c10::intrusive_ptr<ProcessGroupGradwire>;
-  using Post = std::function<WorkPointer(ProcessGroupGradwire&, TensorList&, TensorList&)>;
 
-  bool on_device(const TensorList& tensors, const char* operation) const;
-  bool on_device(const TensorList& some, const TensorList& others, const char* operation) const;
-  std::vector<StagedPart> cut_pairs(const TensorList& inputs, int input_rows,
-                                    const TensorList& outputs, int output_rows) const;
-  /// All ranks must compute the same number of parts. For operations whose lists have tensors of
-  /// one size on every rank, or are known in full to all ranks.
-  std::vector<StagedPart> cut_lists(const TensorList& inputs, const TensorList& outputs) const;
-  WorkPointer stage(c10d::OpType type, std::vector<StagedPart> parts, TensorList outputs,
-                    Post post);
+  std::vector<StagedPart> parts_of(const DeviceOperation& operation) const;
 
   const std::size_t segment_bytes_;
   HostGroup host_;                ///< Runs the operations on host memory, in a separate lane.
