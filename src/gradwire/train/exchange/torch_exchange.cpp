@@ -35,12 +35,14 @@ std::unique_ptr<exchange::Exchange> torch_exchange(std::string_view who, const P
 namespace {
 
 /// Returns true if the backend has the operation. Backends refuse a call of one that they lack, on
-/// all ranks alike. Throws if the operation starts and fails.
+/// all ranks alike. Throws if the operation fails: network, store or timeout.
 template <class Operation>
 bool has(const Operation& operation) {
   c10::intrusive_ptr<c10d::Work> work;
   try {
     work = operation();
+  } catch (const c10::DistError&) {
+    throw;
   } catch (const std::exception&) {
     return false;
   }
@@ -60,7 +62,7 @@ class GroupExchange final : public exchange::Exchange {
       : group_(std::move(group)), devices_(std::move(devices)) {
     averages_ = std::ranges::all_of(
         devices_, [this](const auto& device) { return can_average(*group_, device.type()); });
-    if (sharded && !devices_.empty()) find_operations();
+    if (sharded && !devices_.empty()) find_operations();  // No list of c10d says which there are.
   }
 
   Work all_reduce(std::size_t unit, LentSpan data, int) override {
