@@ -52,14 +52,39 @@ std::string handled_exception() {
   return text;
 }
 
+class PythonBackend;
+
+/// The groups of this process, owned by the module and by the groups. They are not found through
+/// Python's objects, which are destroyed when torch.distributed takes a group over. Thread-safe.
+class LiveGroups {
+ public:
+  void add(const c10::intrusive_ptr<PythonBackend>& group);
+  /// Returns all and forgets them; none in a forked child, which must not close its copies.
+  std::vector<c10::intrusive_ptr<PythonBackend>> take();
+
+ private:
+  std::mutex mutex_;
+  std::vector<c10::weak_intrusive_ptr<PythonBackend>> groups_;
+  pid_t process_ = 0;  ///< Their process.
+};
+
 /// Closes the hooks that use it when it closes, and is destroyed without the GIL.
 class PythonBackend final : public StagedProcessGroup {
  public:
-  using StagedProcessGroup::StagedProcessGroup;
+  PythonBackend(std::shared_ptr<Communicator> communicator,
+                c10::intrusive_ptr<GroupOptions> options, std::shared_ptr<LiveGroups> live)
+      : StagedProcessGroup(std::move(communicator), std::move(options)), live_(std::move(live)) {}
 
-  /// Creates a backend that close_all() finds.
+  /// Creates a backend and adds it to `live`.
   static c10::intrusive_ptr<PythonBackend> make(std::shared_ptr<Communicator> communicator,
-                                                c10::intrusive_ptr<GroupOptions> options);
+                                                c10::intrusive_ptr<GroupOptions> options,
+                                                const std::shared_ptr<LiveGroups>& live) {
+    auto made =
+        c10::make_intrusive<PythonBackend>(std::move(communicator), std::move(options), live);
+    live->add(made);
+    return made;
+  }
+
   ~PythonBackend() override {
     unlocked([this] { close(); });
   }
@@ -91,7 +116,7 @@ class PythonBackend final : public StagedProcessGroup {
  protected:
   c10::intrusive_ptr<Backend> make_split(std::shared_ptr<Communicator> communicator,
                                          c10::intrusive_ptr<GroupOptions> options) const override {
-    return make(std::move(communicator), std::move(options));
+    return make(std::move(communicator), std::move(options), live_);
   }
 
  private:
@@ -107,49 +132,35 @@ class PythonBackend final : public StagedProcessGroup {
     StagedProcessGroup::shutdown();
   }
 
+  std::shared_ptr<LiveGroups> live_;
   std::mutex mutex_;
   /// Weak, because a model's error-feedback residuals are as large as the model: they must be freed
   /// with it.
   std::vector<std::weak_ptr<CodecHook>> hooks_;
 };
 
-/// The groups of this process. They are not found through Python's objects, which are destroyed
-/// when torch.distributed takes a group over.
-struct LiveGroups {
-  std::mutex mutex;
-  std::vector<c10::weak_intrusive_ptr<PythonBackend>> groups;
-  pid_t process = 0;  ///< Their process: a forked child must not close its copies.
-};
-
-LiveGroups& live_groups() {
-  static auto* const live = new LiveGroups;  // Never destroyed: groups may outlive statics.
-  return *live;
+void LiveGroups::add(const c10::intrusive_ptr<PythonBackend>& group) {
+  const std::lock_guard lock(mutex_);
+  if (process_ != ::getpid()) groups_.clear();
+  process_ = ::getpid();
+  std::erase_if(groups_, [](const auto& each) { return each.expired(); });
+  groups_.emplace_back(group);
 }
 
-c10::intrusive_ptr<PythonBackend> PythonBackend::make(std::shared_ptr<Communicator> communicator,
-                                                      c10::intrusive_ptr<GroupOptions> options) {
-  auto made = c10::make_intrusive<PythonBackend>(std::move(communicator), std::move(options));
-  LiveGroups& live = live_groups();
-  const std::lock_guard lock(live.mutex);
-  if (live.process != ::getpid()) live.groups.clear();
-  live.process = ::getpid();
-  std::erase_if(live.groups, [](const auto& each) { return each.expired(); });
-  live.groups.emplace_back(made);
-  return made;
+std::vector<c10::intrusive_ptr<PythonBackend>> LiveGroups::take() {
+  const std::lock_guard lock(mutex_);
+  std::vector<c10::intrusive_ptr<PythonBackend>> alive;
+  if (process_ != ::getpid()) return alive;
+  for (const auto& each : std::exchange(groups_, {})) {
+    if (auto group = each.lock()) alive.push_back(std::move(group));
+  }
+  return alive;
 }
 
 /// Called before Python exits, so that peers learn that this rank has left and none of our threads
 /// outlives Python. `failure`: "after an exception: ..." if an uncaught one ends the process.
-void close_all(const std::string& failure) {
-  LiveGroups& live = live_groups();
-  std::vector<c10::weak_intrusive_ptr<PythonBackend>> groups;
-  {
-    const std::lock_guard lock(live.mutex);
-    if (live.process == ::getpid()) groups.swap(live.groups);
-  }
-  for (const auto& each : groups) {
-    const auto group = each.lock();
-    if (!group) continue;
+void close_all(LiveGroups& live, const std::string& failure) {
+  for (const auto& group : live.take()) {
     if (!failure.empty()) group->leave_at_once(failure);
     group->shutdown();
   }
@@ -160,8 +171,8 @@ using IntrusiveClass = py::class_<T, Bases..., c10::intrusive_ptr<T>>;
 
 /// `first`: the process has no other group yet; this call logs the warnings of the job.
 c10::intrusive_ptr<PythonBackend> create(const c10d::DistributedBackendOptions& group,
-                                         const c10::intrusive_ptr<GroupOptions>& given,
-                                         bool first) {
+                                         const c10::intrusive_ptr<GroupOptions>& given, bool first,
+                                         const std::shared_ptr<LiveGroups>& live) {
   auto options =
       given ? c10::make_intrusive<GroupOptions>(*given) : c10::make_intrusive<GroupOptions>();
   options->timeout = std::chrono::duration_cast<std::chrono::milliseconds>(group.timeout);
@@ -172,7 +183,7 @@ c10::intrusive_ptr<PythonBackend> create(const c10d::DistributedBackendOptions& 
   }
   if (first) warn_of_open_store(*group.store, group.group_rank, group.group_size, *options);
   auto communicator = connect_group(group.store, group.group_rank, group.group_size, *options);
-  return PythonBackend::make(std::move(communicator), std::move(options));
+  return PythonBackend::make(std::move(communicator), std::move(options), live);
 }
 
 /// Errors of the caller become ValueError (FileNotFoundError if there is no checkpoint), all others
@@ -236,9 +247,16 @@ void bind_backend(py::module_& module) {
                                                  return backend.communicator()->bytes_sent();
                                                },
                                                Unlocked()));
-  module.def("close_all", &close_all, py::arg("failure"), Unlocked());
-  module.def("create", &create, py::arg("group"), py::arg("options").none(true), py::arg("first"),
-             Unlocked());
+  const auto live = std::make_shared<LiveGroups>();
+  module.def(
+      "close_all", [live](const std::string& failure) { close_all(*live, failure); },
+      py::arg("failure"), Unlocked());
+  module.def(
+      "create",
+      [live](const c10d::DistributedBackendOptions& group,
+             const c10::intrusive_ptr<GroupOptions>& options,
+             bool first) { return create(group, options, first, live); },
+      py::arg("group"), py::arg("options").none(true), py::arg("first"), Unlocked());
 }
 
 void bind_hook(py::module_& module) {
