@@ -165,7 +165,7 @@ TEST(HandshakeUnauthenticated, NothingSentToUnauthenticatedPeersDependsOnTheSecr
   // A wrong guess; a right one could be confirmed with the same hello and answer.
   const std::string answer = case_of.received();
   EXPECT_EQ(answer.size(), 48u);
-  EXPECT_EQ(answer.substr(0, 16), std::string("GRADWIRE\x04\0\0\0\0\0\0\0", 16))
+  EXPECT_EQ(answer.substr(0, 16), std::string("GRADWIRE\x05\0\0\0\0\0\0\0", 16))
       << "then 32 random";
   EXPECT_FALSE(case_of.after(std::string(32, 'x')));
   EXPECT_EQ(case_of.received(), std::string("\x01", 1) + std::string(39, '\0')) << "wrong secret";
@@ -227,7 +227,7 @@ TEST(HandshakeUnauthenticated, TheClientsOwnProofReflectedIsNoVerdict) {
   SocketPair pair = connected_pair();
   ClientHandshake client(std::move(pair.first), "the server", kShared, kClaims);
   ASSERT_TRUE(client.advance());
-  const std::string answer = std::string("GRADWIRE\x04\0\0\0\0\0\0\0", 16) + std::string(32, 'n');
+  const std::string answer = std::string("GRADWIRE\x05\0\0\0\0\0\0\0", 16) + std::string(32, 'n');
   ASSERT_EQ(::send(pair.second.descriptor(), answer.data(), answer.size(), 0), 48);
   ASSERT_TRUE(net::wait_for(client.socket(), POLLIN, test::soon_enough()));
   ASSERT_TRUE(client.advance());

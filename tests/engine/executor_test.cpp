@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "gradwire/engine/simulated_job.h"
 #include "tests/engine/messages.h"
 #include "tests/engine/wrapped_transport.h"
 #include "tests/support/sim_collective.h"

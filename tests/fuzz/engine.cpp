@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "gradwire/engine/executor.h"
-#include "gradwire/engine/simulation.h"
+#include "gradwire/engine/simulated_job.h"
 #include "gradwire/schedule/catalogue.h"
 #include "tests/fuzz/frames.h"
 #include "tests/fuzz/target.h"

@@ -101,7 +101,7 @@ TEST_P(PortNetworkAndLinkModel, AgreeOnMessagesThatOverlap) {
 
 INSTANTIATE_TEST_SUITE_P(
     By, PortNetworkAndLinkModel,
-    ::testing::Values(Messages{Collective::point_to_point, "direct", {{0, 1}}},
+    ::testing::Values(Messages{Collective::point_to_point, "point_to_point", {{0, 1}}},
                       Messages{Collective::scatter, "direct", {{0, 1}, {0, 2}, {0, 3}}},
                       Messages{Collective::gather, "direct", {{1, 0}, {2, 0}, {3, 0}}},
                       Messages{Collective::all_to_all,

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "gradwire/base/element.h"
+#include "gradwire/engine/simulated_job.h"
 
 namespace gradwire::test {
 namespace {

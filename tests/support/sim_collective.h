@@ -9,7 +9,7 @@
 
 #include "gradwire/base/random.h"
 #include "gradwire/engine/operation.h"
-#include "gradwire/engine/simulation.h"
+#include "gradwire/engine/simulated_job.h"
 #include "gradwire/schedule/catalogue.h"
 
 /// Shared by the tests of simulated and of real collectives: cases, data, and the expected results.

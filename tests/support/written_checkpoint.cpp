@@ -7,6 +7,7 @@
 
 #include "gradwire/checkpoint/checkpoint_folder.h"
 #include "gradwire/checkpoint/checkpoint_reader.h"
+#include "gradwire/checkpoint/disk.h"
 #include "gradwire/checkpoint/piece_plan.h"
 #include "gradwire/checkpoint/safetensors_header.h"
 #include "gradwire/checkpoint/shard_file.h"

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/base/random.h"
+#include "gradwire/trace/trace_collection.h"
 #include "tests/support/manual_trace.h"
 
 namespace gradwire {

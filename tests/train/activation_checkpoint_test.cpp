@@ -6,6 +6,7 @@
 
 #include "gradwire/base/clock.h"
 #include "gradwire/recipe/models.h"
+#include "gradwire/train/memory/memory_ledger.h"
 #include "gradwire/train/memory/memory_tracker.h"
 #include "gradwire/train/optim/amp.h"
 #include "tests/support/torch/thread_group.h"

@@ -17,6 +17,7 @@
 #include "gradwire/train/named_tensor.h"
 #include "gradwire/train/parallel_mesh.h"
 #include "gradwire/train/pipeline/pipeline.h"
+#include "gradwire/train/pipeline/pipeline_stages.h"
 #include "tests/support/torch/loopback.h"
 #include "tests/train/pipeline_model.h"
 

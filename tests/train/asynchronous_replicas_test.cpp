@@ -10,6 +10,7 @@
 #include "gradwire/base/error.h"
 #include "gradwire/train/checkpoint/checkpoint.h"
 #include "gradwire/train/checkpoint/load.h"
+#include "gradwire/train/pipeline/pipeline_stages.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/train/asynchronous_model.h"
 #include "tests/train/pipeline_processes.h"

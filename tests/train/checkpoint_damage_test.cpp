@@ -8,6 +8,7 @@
 #include "gradwire/base/random.h"
 #include "gradwire/checkpoint/checkpoint_folder.h"
 #include "gradwire/checkpoint/checkpoint_reader.h"
+#include "gradwire/checkpoint/disk.h"
 #include "tests/support/mortal_disk.h"
 #include "tests/train/checkpoint_fixture.h"
 

@@ -5,7 +5,9 @@
 
 #include "gradwire/base/error.h"
 #include "gradwire/train/checkpoint/local_state.h"
+#include "gradwire/train/data_parallel/buckets.h"
 #include "gradwire/train/data_parallel/data_parallel.h"
+#include "gradwire/train/host/training_host.h"
 #include "tests/support/torch/loopback.h"
 #include "tests/support/torch/thread_group.h"
 

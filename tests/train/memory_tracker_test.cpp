@@ -11,6 +11,7 @@
 #include "gradwire/base/clock.h"
 #include "gradwire/base/error.h"
 #include "gradwire/train/memory/mapped_tensor.h"
+#include "gradwire/train/memory/memory_ledger.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gradwire::test {

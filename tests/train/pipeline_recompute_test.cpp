@@ -4,6 +4,7 @@
 #include "gradwire/base/clock.h"
 #include "gradwire/base/error.h"
 #include "gradwire/train/activation/activation_checkpoint.h"
+#include "gradwire/train/memory/memory_ledger.h"
 #include "gradwire/train/memory/memory_tracker.h"
 #include "gradwire/train/parallel_mesh.h"
 #include "gradwire/train/pipeline/pipeline.h"

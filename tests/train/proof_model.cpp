@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "gradwire/train/data_parallel/data_parallel.h"
+#include "gradwire/train/host/training_host.h"
 
 namespace gradwire::test {
 namespace {

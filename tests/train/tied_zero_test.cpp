@@ -6,6 +6,7 @@
 #include "gradwire/train/optim/layerwise.h"
 #include "gradwire/train/parallel_mesh.h"
 #include "gradwire/train/pipeline/pipeline.h"
+#include "gradwire/train/zero/shards.h"
 #include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/train/pipeline_model.h"

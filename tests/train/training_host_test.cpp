@@ -1,3 +1,5 @@
+#include "gradwire/train/host/training_host.h"
+
 #include <memory>
 #include <string>
 #include <tuple>
@@ -8,7 +10,9 @@
 
 #include "gradwire/base/random.h"
 #include "gradwire/train/checkpoint/replicated.h"
+#include "gradwire/train/data_parallel/buckets.h"
 #include "gradwire/train/data_parallel/data_parallel.h"
+#include "gradwire/train/zero/shards.h"
 #include "gradwire/train/zero/zero.h"
 #include "tests/support/torch/loopback.h"
 #include "tests/support/torch/thread_group.h"

@@ -9,6 +9,7 @@
 
 #include "gradwire/base/clock.h"
 #include "gradwire/train/checkpoint/checkpoint.h"
+#include "gradwire/train/memory/memory_ledger.h"
 #include "gradwire/train/memory/memory_tracker.h"
 #include "gradwire/train/zero/zero.h"
 #include "tests/support/temporary_folder.h"

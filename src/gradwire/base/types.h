@@ -22,4 +22,10 @@ constexpr Time after(Time time, Duration duration) {
   return duration >= Time::max() - time ? Time::max() : time + duration;
 }
 
+/// The operations that fail with a peer.
+enum class FailureDomain : std::uint8_t {
+  job,   ///< All, on all ranks: whatever fails, ends the executors of the job.
+  pair,  ///< Those between the two ranks, on both; others go on. For messages only.
+};
+
 }  // namespace gradwire

@@ -28,6 +28,7 @@
 #include "gradwire/torch/process_group.h"
 #include "gradwire/trace/trace_session.h"
 #include "gradwire/train/group.h"
+#include "gradwire/train/memory/memory_ledger.h"
 #include "gradwire/train/memory/memory_tracker.h"
 
 namespace gradwire::cli {

@@ -42,9 +42,9 @@ void check_lane(int lane) {
   if (lane < 0 || lane > kMaxLane) refuse("lane {} is not within 0 to {}", lane, kMaxLane);
 }
 
-void check_domain(engine::FailureDomain domain, schedule::Collective collective) {
+void check_domain(FailureDomain domain, schedule::Collective collective) {
   const bool is_message = collective == schedule::Collective::point_to_point;
-  if (domain == engine::FailureDomain::job || is_message) return;
+  if (domain == FailureDomain::job || is_message) return;
   throw Exception(ErrorKind::unsupported,
                   fmt::format("{} over a communicator of pairs, which has messages only: a rank "
                               "that is lost would leave the others waiting; use a communicator "

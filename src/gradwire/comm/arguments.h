@@ -6,7 +6,6 @@
 
 #include "gradwire/base/element.h"
 #include "gradwire/base/types.h"
-#include "gradwire/engine/executor_state.h"
 #include "gradwire/schedule/schedule.h"
 
 /// Argument checks of the operations of a Communicator. All of them throw
@@ -32,7 +31,7 @@ inline constexpr int kMaxLane = (1 << 30) - 1;
 void check_lane(int lane);
 
 /// Checks that a communicator with this domain has the operation.
-void check_domain(engine::FailureDomain domain, schedule::Collective collective);
+void check_domain(FailureDomain domain, schedule::Collective collective);
 
 /// Checks that `whole` is `ranks` times `part`, with the same element type.
 void check_parts(std::string_view operation, int ranks, std::size_t part, DataType part_type,

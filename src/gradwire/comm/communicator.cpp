@@ -10,8 +10,10 @@
 #include "gradwire/comm/arguments.h"
 #include "gradwire/comm/job_topology.h"
 #include "gradwire/comm/scheduled_communicator.h"
+#include "gradwire/comm/tuner.h"
 #include "gradwire/engine/progress.h"
 #include "gradwire/engine/solo_engine.h"
+#include "gradwire/net/host_network.h"
 
 namespace gradwire {
 namespace {

@@ -14,19 +14,18 @@
 #include "gradwire/base/types.h"
 #include "gradwire/base/work.h"
 #include "gradwire/bootstrap/job.h"
-#include "gradwire/comm/tuner.h"
-#include "gradwire/engine/executor_state.h"
-#include "gradwire/net/host_network.h"
 #include "gradwire/schedule/schedule.h"
 
 namespace gradwire::bootstrap {
 class Store;
 }
+namespace gradwire::net {
+class HostNetwork;
+}
 
 namespace gradwire {
 
 using bootstrap::Job;
-using engine::FailureDomain;
 using schedule::Collective;
 
 struct OperationOptions {
@@ -83,6 +82,16 @@ struct CommunicatorOptions {
   bootstrap::Environment environment = bootstrap::process_environment();
   /// Source of time and connections. Null: this host's.
   std::shared_ptr<const net::HostNetwork> network;
+};
+
+/// Estimate of an algorithm by the cost model or a measurement.
+struct AlgorithmEstimate {
+  std::string algorithm;
+  Duration time = Duration::zero();
+  std::uint32_t steps = 0;     ///< Hops of the longest chain of messages (critical path).
+  std::size_t bytes_sent = 0;  ///< Maximum over the ranks.
+  bool measured = false;       ///< `time` was measured by `gradwire tune`, not modeled.
+  int segments = 0;            ///< Per message, if measured; else 0.
 };
 
 /// A group of ranks that perform collective operations. Every rank must call the same collectives

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "gradwire/base/error.h"
+#include "gradwire/comm/communicator.h"
 #include "gradwire/schedule/cost/cost.h"
 #include "gradwire/schedule/schedule.h"
 #include "gradwire/topology/cluster.h"
@@ -27,16 +28,6 @@ using ForcedAlgorithms = std::map<schedule::Collective, std::string>;
 /// text in errors ("GRADWIRE_ALGORITHM"). Fails with invalid_argument on an unknown collective or
 /// algorithm; the message lists the known ones.
 Result<ForcedAlgorithms> parse_forced_algorithms(std::string_view text, std::string_view source);
-
-/// Estimate of an algorithm by the cost model or a measurement.
-struct AlgorithmEstimate {
-  std::string algorithm;
-  Duration time = Duration::zero();
-  std::uint32_t steps = 0;     ///< Hops of the longest chain of messages (critical path).
-  std::size_t bytes_sent = 0;  ///< Maximum over the ranks.
-  bool measured = false;       ///< `time` was measured by `gradwire tune`, not modeled.
-  int segments = 0;            ///< Per message, if measured; else 0.
-};
 
 /// Chooses the algorithm of a collective: the one measured to be fastest for about that size.
 /// Without a measurement, it is the one that the cost model predicts to be fastest on the topology.

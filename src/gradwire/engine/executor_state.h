@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -8,12 +7,6 @@
 #include "gradwire/base/types.h"
 
 namespace gradwire::engine {
-
-/// The operations that fail with a peer.
-enum class FailureDomain : std::uint8_t {
-  job,   ///< All, on all ranks: whatever fails, ends the executors of the job.
-  pair,  ///< Those between the two ranks, on both; others go on. For messages only.
-};
 
 /// What failed, and with whom.
 struct Failure {

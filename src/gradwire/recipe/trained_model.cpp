@@ -9,8 +9,10 @@
 #include "gradwire/train/checkpoint/replicated.h"
 #include "gradwire/train/checkpoint/save.h"
 #include "gradwire/train/data_parallel/accumulate.h"
+#include "gradwire/train/host/training_host.h"
 #include "gradwire/train/optim/amp.h"
 #include "gradwire/train/pipeline/pipeline.h"
+#include "gradwire/train/pipeline/pipeline_stages.h"
 #include "gradwire/train/zero/zero.h"
 
 namespace gradwire::recipe {

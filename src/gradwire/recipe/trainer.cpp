@@ -20,7 +20,9 @@
 #include "gradwire/train/checkpoint/checkpoint.h"
 #include "gradwire/train/checkpoint/position.h"
 #include "gradwire/train/group.h"
+#include "gradwire/train/host/training_host.h"
 #include "gradwire/train/local_sgd/local_sgd.h"
+#include "gradwire/train/memory/memory_ledger.h"
 #include "gradwire/train/memory/run_memory.h"
 
 namespace gradwire::recipe {

@@ -6,6 +6,7 @@
 #include "gradwire/base/types.h"
 #include "gradwire/exchange/exchange.h"
 #include "gradwire/step/overlap.h"
+#include "gradwire/step/step_stats.h"
 
 namespace gradwire::step {
 
@@ -74,15 +75,6 @@ class StepHost {
 
   /// Stage 3: frees all but this rank's shard of the parameters. May be called again.
   virtual void release(std::size_t /*unit*/) {}
-};
-
-/// Accumulated cost of communication on this rank.
-struct StepStats {
-  Duration exposed{};  ///< Time spent waiting for communication that was not hidden.
-  /// Bytes of reduced gradients, before encoding: the textbook's G, accumulated.
-  std::int64_t bytes = 0;
-  std::int64_t operations = 0;    ///< Reductions started.
-  std::int64_t synchronized = 0;  ///< Backward passes whose gradients were reduced.
 };
 
 }  // namespace gradwire::step

@@ -8,6 +8,7 @@
 #include "gradwire/base/error.h"
 #include "gradwire/bootstrap/connect.h"
 #include "gradwire/net/deadline.h"
+#include "gradwire/net/host_network.h"
 
 namespace gradwire {
 namespace {

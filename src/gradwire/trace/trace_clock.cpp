@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "gradwire/base/check.h"
+#include "gradwire/trace/trace_collection.h"
 
 namespace gradwire {
 

@@ -7,12 +7,9 @@
 #include <utility>
 
 #include "gradwire/base/clock.h"
-#include "gradwire/base/file.h"
 #include "gradwire/trace/memory_timeline.h"
 #include "gradwire/trace/trace.h"
-#include "gradwire/trace/trace_clock.h"
-#include "gradwire/trace/trace_collection.h"
-#include "gradwire/trace/trace_rank.h"
+#include "gradwire/trace/trace_peers.h"
 #include "gradwire/trace/trace_summary.h"
 
 namespace gradwire {
@@ -35,16 +32,14 @@ class TraceSession {
   /// Compares the clocks (collective), and on rank 0 checks that the file can be written. `clock`
   /// must outlive it. Throws Exception.
   TraceSession(TraceOptions options, std::unique_ptr<TracePeers> peers, const Clock& clock);
+  ~TraceSession();
 
   /// Returns null if nothing is recorded.
-  TraceRecorder* recorder() { return recorder_ ? &*recorder_ : nullptr; }
+  TraceRecorder* recorder();
 
   /// Adds a memory timeline to the trace; its seconds count from `begin` of the session's clock.
   /// Called before finish().
-  void add_memory(MemoryTimeline memory, Time begin) {
-    memory_ = std::move(memory);
-    memory_begin_ = begin;
-  }
+  void add_memory(MemoryTimeline memory, Time begin);
 
   /// Gathers all traces. Rank 0 writes the file atomically and returns the summary; other ranks,
   /// and all if nothing is recorded, return nothing. Collective. Nothing may be in flight, and the
@@ -52,17 +47,12 @@ class TraceSession {
   std::optional<TraceSummary> finish();
 
  private:
-  TraceSummary write(const RankTrace& own);
-
-  TraceOptions options_;
-  std::unique_ptr<TracePeers> peers_;
-  const Clock& clock_;
-  std::optional<TraceRecorder> recorder_;
-  std::optional<AtomicFile> file_;  ///< On rank 0.
-  Time origin_{};
-  ClockReading first_;
-  MemoryTimeline memory_;
-  Time memory_begin_{};
+  class Recording;
+  std::unique_ptr<Recording> recording_;  ///< Null if nothing is recorded.
+};
+ClockReading first_;
+MemoryTimeline memory_;
+Time memory_begin_{};
 };
 
 }  // namespace gradwire

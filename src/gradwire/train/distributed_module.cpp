@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "gradwire/train/data_parallel/model_check.h"
+#include "gradwire/train/host/training_host.h"
 
 namespace gradwire {
 
@@ -27,6 +28,46 @@ void DistributedModule::before_forward(const torch::nn::Module& module) {
   host().before_forward(module.is_training());
 }
 
+void DistributedModule::after_forward(const std::vector<torch::Tensor>& outputs) {
+  host().after_forward(outputs);
+}
+
+bool DistributedModule::needs_outputs() const {
+  return host().needs_outputs();
+}
+
+void DistributedModule::finish() {
+  host().finish();
+}
+
+void DistributedModule::abandon_step() {
+  host().abandon_step();
+}
+
+void DistributedModule::synchronize_buffers() {
+  host().synchronize_buffers();
+}
+
+SyncControl& DistributedModule::sync_control() const {
+  return host();
+}
+
+int DistributedModule::rank() const {
+  return host().rank();
+}
+
+int DistributedModule::size() const {
+  return host().size();
+}
+
+const ProcessGroup& DistributedModule::group() const {
+  return host().group();
+}
+
+step::StepStats DistributedModule::stats() const {
+  return host().stats();
+}
+
 void DistributedModule::before_block(const torch::nn::Module& block) {
   host().before_block(id_of(block));
 }
@@ -40,7 +81,7 @@ void DistributedModule::set_block(const torch::nn::Module& block, std::vector<st
   blocks_[&block] = host().add_block(std::move(units));
 }
 
-TrainingHost::BlockId DistributedModule::id_of(const torch::nn::Module& block) {
+std::size_t DistributedModule::id_of(const torch::nn::Module& block) {
   const std::lock_guard lock(mutex_);
   const auto found = blocks_.find(&block);
   if (found != blocks_.end()) return found->second;

@@ -11,12 +11,15 @@
 
 #include <torch/torch.h>
 
+#include "gradwire/step/step_stats.h"
 #include "gradwire/train/activation/await_parameters.h"
 #include "gradwire/train/data_parallel/autograd_graph.h"
 #include "gradwire/train/data_parallel/no_sync.h"
-#include "gradwire/train/host/training_host.h"
+#include "gradwire/train/group.h"
 
 namespace gradwire {
+
+class TrainingHost;
 
 /// A module that is trained on several ranks: reports its forwards and blocks to a TrainingHost.
 /// The part of DataParallel and Zero that does not depend on the module's type.
@@ -27,18 +30,21 @@ class DistributedModule : public BlockObserver {
   /// Throws Exception(invalid_argument) if the module has a trainable parameter that the host does
   /// not know: it would be trained by each rank alone, or not at all.
   void before_forward(const torch::nn::Module& module);
-  void after_forward(const std::vector<torch::Tensor>& outputs) { host().after_forward(outputs); }
-  bool needs_outputs() const { return host().needs_outputs(); }
+  void after_forward(const std::vector<torch::Tensor>& outputs);
+  bool needs_outputs() const;
   void before_block(const torch::nn::Module& block) override;
   void after_block(const torch::nn::Module& block,
                    const std::vector<torch::Tensor>& outputs) override;
 
-  void finish() { host().finish(); }
-  void synchronize_buffers() { host().synchronize_buffers(); }
-  int rank() const { return host().rank(); }
-  int size() const { return host().size(); }
-  const ProcessGroup& group() const { return host().group(); }
-  step::StepStats stats() const { return host().stats(); }
+  // The host's.
+  void finish();
+  void abandon_step();
+  void synchronize_buffers();
+  SyncControl& sync_control() const;
+  int rank() const;
+  int size() const;
+  const ProcessGroup& group() const;
+  step::StepStats stats() const;
 
  protected:
   /// Called once, by the constructor of the class that owns the host.
@@ -49,11 +55,11 @@ class DistributedModule : public BlockObserver {
   void set_block(const torch::nn::Module& block, std::vector<std::size_t> units);
 
  private:
-  TrainingHost::BlockId id_of(const torch::nn::Module& block);
+  std::size_t id_of(const torch::nn::Module& block);
 
   TrainingHost* host_ = nullptr;
   std::mutex mutex_;  ///< Backward runs blocks again, on autograd's threads.
-  std::unordered_map<const torch::nn::Module*, TrainingHost::BlockId> blocks_;
+  std::unordered_map<const torch::nn::Module*, std::size_t> blocks_;  ///< BlockIds.
 };
 
 /// Checks that all ranks have the same tensors, then gives all of them rank 0's values. Throws
@@ -89,10 +95,10 @@ class DistributedModel {
   /// Drops the gradients of all backwards since the last step, in place of step(): codecs, buffers
   /// and random number generators are again as after it. Call on all ranks. Requires the option
   /// can_abandon.
-  void abandon_step() { host().abandon_step(); }
+  void abandon_step() { core_->abandon_step(); }
 
   /// Gradient accumulation: a backward of a forward inside does not complete the mean. See NoSync.
-  NoSync no_sync() { return NoSync(host()); }
+  NoSync no_sync() { return NoSync(core_->sync_control()); }
 
   /// Broadcasts rank 0's buffers to all ranks. Collective.
   void synchronize_buffers() { core_->synchronize_buffers(); }

@@ -9,7 +9,7 @@
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include "gradwire/trace/trace_collection.h"
+#include "gradwire/trace/trace_peers.h"
 #include "gradwire/train/named_tensor.h"
 
 namespace gradwire {

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "gradwire/engine/simulated_job.h"
 #include "tests/engine/messages.h"
 #include "tests/support/seeds.h"
 #include "tests/support/sim_collective.h"
@@ -52,7 +53,7 @@ class PairRun {
         fault_at_(kBegin + microseconds(random_.between(0, 60'000))),
         job_(std::vector<net::SimHost>(static_cast<std::size_t>(ranks_), host()), own_hosts(),
              {.seed = seed, .window_bytes = 64 << 10, .short_io = random_.one_in(2)},
-             {.dead_peer_timeout = milliseconds(500), .domain = engine::FailureDomain::pair}) {
+             {.dead_peer_timeout = milliseconds(500), .domain = FailureDomain::pair}) {
     const auto messages = random_.between(1, 40);
     for (int i = 0; i < messages; ++i) draw_message();
   }
@@ -260,8 +261,7 @@ TEST_P(PairDomain, NoOperationBetweenTwoLivingRanksFails) {
 INSTANTIATE_TEST_SUITE_P(Seeds, PairDomain, testing::Range(0, kShards));
 
 TEST(PairDomain, WhatFailsOnOneRankFailsOnTheOther) {
-  engine::SimulatedJob job(std::vector<net::SimPort>(3), {},
-                           {.domain = engine::FailureDomain::pair});
+  engine::SimulatedJob job(std::vector<net::SimPort>(3), {}, {.domain = FailureDomain::pair});
   std::vector<std::vector<float>> data(4, counting_from(0, 4));
   std::vector<std::shared_ptr<Outcome>> outcomes;
   const auto receive = [&](Rank from, Rank self, int tag, Duration timeout) {
@@ -283,8 +283,7 @@ TEST(PairDomain, WhatFailsOnOneRankFailsOnTheOther) {
 }
 
 TEST(PairDomain, ALaterMessageToALostRankFailsAtOnceAndSaysWhy) {
-  engine::SimulatedJob job(std::vector<net::SimPort>(3), {},
-                           {.domain = engine::FailureDomain::pair});
+  engine::SimulatedJob job(std::vector<net::SimPort>(3), {}, {.domain = FailureDomain::pair});
   job.network().kill(2);
   job.run(Time{seconds(1)}, [] { return false; });
   std::vector<float> data = counting_from(0, 4);

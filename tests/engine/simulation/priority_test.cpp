@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "gradwire/engine/simulated_job.h"
 #include "tests/support/sim_collective.h"
 
 /// Operations of higher priority overtake those in flight: the gradients of the first layers are

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "gradwire/engine/simulated_job.h"
 #include "tests/engine/wrapped_transport.h"
 
 namespace gradwire::test {

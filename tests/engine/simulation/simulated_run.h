@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "gradwire/base/random.h"
-#include "gradwire/engine/simulation.h"
+#include "gradwire/engine/simulated_job.h"
 #include "tests/support/sim_collective.h"
 
 /// One seeded simulation of a job: the configuration, the operations and the faults are all drawn

@@ -6,13 +6,16 @@
 #include <vector>
 
 #include "gradwire/exchange/exchange.h"
-#include "gradwire/train/checkpoint/save.h"
 #include "gradwire/train/checkpoint/tensor_piece.h"
 #include "gradwire/train/group.h"
 #include "gradwire/train/local_sgd/local_sgd.h"
 #include "gradwire/train/optim/mixed_precision.h"
 
 namespace gradwire {
+
+namespace checkpoint {
+class Disk;
+}
 
 /// Everything that determines how a run continues. Null: not part of the run.
 struct RunState {
@@ -25,6 +28,13 @@ struct RunState {
   std::string mesh = {};           ///< How ranks divide the work ("4 ranks: pipeline 2 x data 2").
   std::string description = "{}";  ///< JSON: description of the model, for users and messages.
   std::string position = "{}";     ///< JSON: progress of the run; load_checkpoint() returns it.
+};
+
+struct SavePlace {
+  /// Folder of checkpoints: one that all ranks see, or one per host for the files of its ranks.
+  std::filesystem::path folder = "checkpoints";
+  std::int64_t keep = 2;             ///< Number of newest checkpoints to keep; 0: all.
+  checkpoint::Disk* disk = nullptr;  ///< File-system interface; null: the real one.
 };
 
 /// Saves a run after `step` steps, including its random-generator states. Collective, as

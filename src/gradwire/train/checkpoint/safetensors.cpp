@@ -3,6 +3,7 @@
 #include "gradwire/base/file.h"
 #include "gradwire/checkpoint/input_file.h"
 #include "gradwire/checkpoint/safetensors_header.h"
+#include "gradwire/torch/safetensors_types.h"
 
 namespace gradwire {
 

@@ -7,7 +7,6 @@
 
 #include <torch/torch.h>
 
-#include "gradwire/torch/safetensors_types.h"
 #include "gradwire/train/named_tensor.h"
 
 namespace gradwire {

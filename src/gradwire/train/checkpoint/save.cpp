@@ -14,6 +14,7 @@
 #include "gradwire/base/random.h"
 #include "gradwire/base/refuse.h"
 #include "gradwire/checkpoint/checkpoint_folder.h"
+#include "gradwire/checkpoint/disk.h"
 #include "gradwire/checkpoint/shard_file.h"
 #include "gradwire/train/checkpoint/replicated.h"
 #include "gradwire/train/checkpoint/safetensors.h"

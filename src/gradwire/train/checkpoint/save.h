@@ -7,9 +7,9 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "gradwire/checkpoint/disk.h"
 #include "gradwire/checkpoint/manifest.h"
 #include "gradwire/checkpoint/piece_plan.h"
+#include "gradwire/train/checkpoint/checkpoint.h"
 #include "gradwire/train/checkpoint/tensor_piece.h"
 #include "gradwire/train/group.h"
 
@@ -22,13 +22,6 @@ struct CheckpointContent {
   std::string model = "{}";               ///< JSON, for users: the model. Rank 0's is saved.
   /// JSON: state that is the same on all ranks. Rank 0's is saved.
   std::string run = "{}";
-};
-
-struct SavePlace {
-  /// Folder of checkpoints: one that all ranks see, or one per host for the files of its ranks.
-  std::filesystem::path folder = "checkpoints";
-  std::int64_t keep = 2;             ///< Number of newest checkpoints to keep; 0: all.
-  checkpoint::Disk* disk = nullptr;  ///< File-system interface; null: the real one.
 };
 
 /// Writes a checkpoint folder/step-000123; all ranks write their parts concurrently. Replicated

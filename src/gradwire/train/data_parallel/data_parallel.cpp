@@ -2,6 +2,8 @@
 
 #include "gradwire/base/refuse.h"
 #include "gradwire/torch/init.h"
+#include "gradwire/train/data_parallel/buckets.h"
+#include "gradwire/train/host/training_host.h"
 #include "gradwire/train/parallel/parallel_module.h"
 
 namespace gradwire {
@@ -9,7 +11,8 @@ namespace {
 
 constexpr const char* kDataParallel = "DataParallel";
 
-Buckets make_buckets(const torch::nn::Module& module, const DataParallelOptions& options) {
+std::unique_ptr<Buckets> make_buckets(const torch::nn::Module& module,
+                                      const DataParallelOptions& options) {
   if (!options.process_group) {
     refuse("DataParallel: no process_group; pass {.process_group = gradwire::init()}");
   }
@@ -19,15 +22,14 @@ Buckets make_buckets(const torch::nn::Module& module, const DataParallelOptions&
   initialize_vector_math();
   broadcast_model(kDataParallel, options.process_group, all_parameters(module),
                   all_buffers(module));
-  return {options.process_group,
-          kDataParallel,
-          trainable_parameters(module),
-          {.limits = step::limits_capped_at(options.bucket_cap_mb),
-           .divided = divided_parameters(module),
-           .compress = options.codec != "none",
-           .codec_min_elements = options.codec_min_elements,
-           .find_unused = options.find_unused_parameters,
-           .check_finite = options.check_finite}};
+  return std::make_unique<Buckets>(
+      options.process_group, kDataParallel, trainable_parameters(module),
+      BucketsOptions{.limits = step::limits_capped_at(options.bucket_cap_mb),
+                     .divided = divided_parameters(module),
+                     .compress = options.codec != "none",
+                     .codec_min_elements = options.codec_min_elements,
+                     .find_unused = options.find_unused_parameters,
+                     .check_finite = options.check_finite});
 }
 
 TrainingHostOptions host_options(const DataParallelOptions& options, bool sequential) {
@@ -59,17 +61,19 @@ DataParallelCore::DataParallelCore(torch::nn::Module& module, const DataParallel
                                    bool sequential)
     : buckets_(make_buckets(module, options)),
       optimizers_(options.optimizer
-                      ? std::make_unique<BucketOptimizers>(buckets_, options.optimizer)
+                      ? std::make_unique<BucketOptimizers>(*buckets_, options.optimizer)
                       : nullptr),
-      own_host_(std::make_unique<TrainingHost>(options.process_group, buckets_, optimizers_.get(),
+      own_host_(std::make_unique<TrainingHost>(options.process_group, *buckets_, optimizers_.get(),
                                                all_buffers(module),
                                                host_options(options, sequential))) {
   set_host(*own_host_);
 }
 
+DataParallelCore::~DataParallelCore() = default;
+
 void DataParallelCore::step(BeforeStep before, double factor) {
   if (!optimizers_) {
-    if (buckets_.parameters().empty()) return;
+    if (buckets_->parameters().empty()) return;
     refuse(
         "DataParallel: step() without an optimizer; pass {.optimizer = ...}, or step "
         "your own optimizer");

@@ -9,7 +9,8 @@
 
 #include "gradwire/base/clock.h"
 #include "gradwire/step/bucket_plan.h"
-#include "gradwire/train/data_parallel/buckets.h"
+#include "gradwire/step/overlap.h"
+#include "gradwire/trace/trace.h"
 #include "gradwire/train/distributed_module.h"
 #include "gradwire/train/group.h"
 #include "gradwire/train/optim/optimizer_factory.h"
@@ -17,6 +18,9 @@
 namespace gradwire {
 
 using step::Overlap;
+
+class Buckets;
+class BucketOptimizers;
 
 /// Options of DataParallel. The first five have the names and meanings of PyTorch's
 /// DistributedDataParallel. All values must be the same on every rank.
@@ -62,15 +66,16 @@ class DataParallelCore final : public DistributedModule {
  public:
   /// Checks that all ranks have the same parameters and buffers, then broadcasts rank 0's values.
   DataParallelCore(torch::nn::Module& module, const DataParallelOptions& options, bool sequential);
+  ~DataParallelCore() override;
 
   void step(BeforeStep before, double factor = 1);
 
-  const Buckets& buckets() const { return buckets_; }
+  const Buckets& buckets() const { return *buckets_; }
   /// One per bucket; empty without a factory.
   std::vector<torch::optim::Optimizer*> optimizers();
 
  private:
-  Buckets buckets_;
+  std::unique_ptr<Buckets> buckets_;
   std::unique_ptr<BucketOptimizers> optimizers_;  ///< Null without a factory.
   std::unique_ptr<TrainingHost> own_host_;
 };

@@ -1,27 +1,23 @@
 #include "gradwire/train/local_sgd/local_sgd.h"
 
 #include <algorithm>
+#include <functional>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "gradwire/base/refuse.h"
+#include "gradwire/step/local_step_engine.h"
 #include "gradwire/torch/init.h"
 #include "gradwire/torch/tensor_span.h"
+#include "gradwire/train/data_parallel/bucket.h"
 #include "gradwire/train/data_parallel/model_check.h"
 #include "gradwire/train/exchange/torch_exchange.h"
+#include "gradwire/train/optim/outer_optimizer.h"
 
 namespace gradwire {
-
-void OuterOptimizer::step(torch::Tensor outer, torch::Tensor velocity,
-                          torch::Tensor difference) const {
-  if (has_velocity()) {
-    velocity.mul_(momentum).add_(difference);
-    difference.add_(velocity, momentum);
-  }
-  outer.sub_(difference, learning_rate);
-}
 
 namespace {
 
@@ -42,8 +38,58 @@ std::vector<torch::Tensor> tensors_of(const std::vector<NamedTensor>& parameters
 
 }  // namespace
 
-LocalSgd::LocalSgd(std::vector<NamedTensor> parameters, ProcessGroup group,
-                   const LocalSgdOptions& options)
+class LocalSgd::Core final : private step::StepHost {
+ public:
+  Core(std::vector<NamedTensor> parameters, ProcessGroup group, const LocalSgdOptions& options);
+
+  void step();
+  void synchronize();
+  std::int64_t steps() const { return engine_->position().steps; }
+  std::string describe() const { return exchange_->describe(); }
+  const step::StepStats& stats() const { return engine_->stats(); }
+  std::vector<NamedTensor> state();
+  void load_state(const std::map<std::string, torch::Tensor>& saved);
+
+ private:
+  /// Parameters that are averaged as one unit, and their flat state in the same order.
+  struct Bundle {
+    std::vector<NamedTensor> parameters;
+    Bucket outer;
+    std::optional<Bucket> velocity;  ///< With momentum.
+    Bucket difference;
+  };
+
+  ArgumentName name() const;
+  std::vector<exchange::UnitShape> lay_out(const LocalSgdOptions& options);
+  void add_bundle(Bucket difference, std::vector<NamedTensor> parameters);
+  void make_exchange(const std::vector<exchange::UnitShape>& shapes,
+                     const LocalSgdOptions& options);
+
+  Gradients gradients(std::size_t unit) override;
+  void reduced(std::size_t) override {}
+  bool step(std::size_t unit) override;
+  Parameters parameters(std::size_t) override { return {}; }
+  void apply_outer(const Bundle& bundle, double mixing);
+
+  void visit_state(const std::function<void(const std::string&, torch::Tensor)>& visit);
+  torch::Tensor position() const;
+  void set_position(const torch::Tensor& position);
+
+  std::vector<NamedTensor> parameters_;
+  ProcessGroup group_;
+  std::shared_ptr<const Clock> clock_;
+  OuterOptimizer optimizer_;
+  double mixing_;
+  /// Factor on differences before the reduction: 1 / P if the exchange can only sum.
+  double scale_ = 1;
+  std::vector<Bundle> bundles_;
+  std::vector<std::size_t> fragment_of_;          ///< By bundle.
+  std::unique_ptr<exchange::Exchange> exchange_;  ///< Exchange of the differences.
+  std::unique_ptr<step::LocalStepEngine> engine_;
+};
+
+LocalSgd::Core::Core(std::vector<NamedTensor> parameters, ProcessGroup group,
+                     const LocalSgdOptions& options)
     : parameters_(std::move(parameters)),
       group_(std::move(group)),
       clock_(options.clock),
@@ -61,11 +107,11 @@ LocalSgd::LocalSgd(std::vector<NamedTensor> parameters, ProcessGroup group,
       std::make_unique<step::LocalStepEngine>(schedule, fragment_of_, *exchange_, host, *clock_);
 }
 
-ArgumentName LocalSgd::name() const {
+ArgumentName LocalSgd::Core::name() const {
   return {kLocalSgd, "parameters", group_->getRank()};
 }
 
-std::vector<exchange::UnitShape> LocalSgd::lay_out(const LocalSgdOptions& options) {
+std::vector<exchange::UnitShape> LocalSgd::Core::lay_out(const LocalSgdOptions& options) {
   const auto plan = plan_for(parameters_, options.steps.fragments);
   const bool compress = options.steps.codec != "none";
   std::vector<exchange::UnitShape> shapes;
@@ -88,7 +134,7 @@ std::vector<exchange::UnitShape> LocalSgd::lay_out(const LocalSgdOptions& option
   return shapes;
 }
 
-void LocalSgd::add_bundle(Bucket difference, std::vector<NamedTensor> parameters) {
+void LocalSgd::Core::add_bundle(Bucket difference, std::vector<NamedTensor> parameters) {
   const auto tensors = tensors_of(parameters);
   Bundle bundle{.parameters = std::move(parameters),
                 .outer = Bucket(tensors),
@@ -99,8 +145,8 @@ void LocalSgd::add_bundle(Bucket difference, std::vector<NamedTensor> parameters
   bundles_.push_back(std::move(bundle));
 }
 
-void LocalSgd::make_exchange(const std::vector<exchange::UnitShape>& shapes,
-                             const LocalSgdOptions& options) {
+void LocalSgd::Core::make_exchange(const std::vector<exchange::UnitShape>& shapes,
+                                   const LocalSgdOptions& options) {
   std::vector<torch::Tensor> flats;
   for (const auto& bundle : bundles_) flats.push_back(bundle.difference.numbers());
   exchange_ = torch_exchange(kLocalSgd, group_, flats, shapes,
@@ -108,12 +154,12 @@ void LocalSgd::make_exchange(const std::vector<exchange::UnitShape>& shapes,
   if (!exchange_->traits().averages) scale_ = 1.0 / group_->getSize();
 }
 
-void LocalSgd::step() {
+void LocalSgd::Core::step() {
   const torch::NoGradGuard no_grad;
   engine_->step_done();
 }
 
-step::StepHost::Gradients LocalSgd::gradients(std::size_t unit) {
+step::StepHost::Gradients LocalSgd::Core::gradients(std::size_t unit) {
   auto& bundle = bundles_[unit];
   for (std::size_t k = 0; k < bundle.parameters.size(); ++k) {
     auto place = bundle.difference.view(k);
@@ -123,7 +169,7 @@ step::StepHost::Gradients LocalSgd::gradients(std::size_t unit) {
   return {.whole = lend_on_device(bundle.difference.numbers(), name())};
 }
 
-bool LocalSgd::step(std::size_t unit) {
+bool LocalSgd::Core::step(std::size_t unit) {
   auto& bundle = bundles_[unit];
   optimizer_.step(bundle.outer.flat(), bundle.velocity ? bundle.velocity->flat() : torch::Tensor(),
                   bundle.difference.flat());
@@ -131,7 +177,7 @@ bool LocalSgd::step(std::size_t unit) {
   return true;
 }
 
-void LocalSgd::apply_outer(const Bundle& bundle, double mixing) {
+void LocalSgd::Core::apply_outer(const Bundle& bundle, double mixing) {
   for (std::size_t k = 0; k < bundle.parameters.size(); ++k) {
     torch::Tensor own = bundle.parameters[k].tensor;
     if (mixing > 0) {
@@ -142,7 +188,7 @@ void LocalSgd::apply_outer(const Bundle& bundle, double mixing) {
   }
 }
 
-void LocalSgd::synchronize() {
+void LocalSgd::Core::synchronize() {
   const torch::NoGradGuard no_grad;
   engine_->synchronize();
   for (const auto& bundle : bundles_) apply_outer(bundle, 0);
@@ -179,7 +225,8 @@ const torch::Tensor& find(const std::map<std::string, torch::Tensor>& saved,
 }  // namespace
 
 /// Visits all state beside the parameters, named after them.
-void LocalSgd::visit_state(const std::function<void(const std::string&, torch::Tensor)>& visit) {
+void LocalSgd::Core::visit_state(
+    const std::function<void(const std::string&, torch::Tensor)>& visit) {
   for (std::size_t index = 0; index < bundles_.size(); ++index) {
     const auto& bundle = bundles_[index];
     const bool in_flight = engine_->position().pending == fragment_of_[index];
@@ -194,7 +241,7 @@ void LocalSgd::visit_state(const std::function<void(const std::string&, torch::T
 
 /// Returns the step count, the fragment in flight (-1: none), and the step after which each
 /// fragment was last averaged.
-torch::Tensor LocalSgd::position() const {
+torch::Tensor LocalSgd::Core::position() const {
   const auto& position = engine_->position();
   std::vector<std::int64_t> values{
       position.steps,
@@ -203,7 +250,7 @@ torch::Tensor LocalSgd::position() const {
   return torch::tensor(values, torch::kInt64);
 }
 
-void LocalSgd::set_position(const torch::Tensor& saved) {
+void LocalSgd::Core::set_position(const torch::Tensor& saved) {
   const auto* values = saved.data_ptr<std::int64_t>();
   step::LocalStepEngine::Position position = engine_->position();
   const auto fragments = static_cast<std::int64_t>(position.averaged_after.size());
@@ -217,7 +264,7 @@ void LocalSgd::set_position(const torch::Tensor& saved) {
   engine_->set_position(std::move(position));
 }
 
-std::vector<NamedTensor> LocalSgd::state() {
+std::vector<NamedTensor> LocalSgd::Core::state() {
   const torch::NoGradGuard no_grad;
   engine_->settle();
   std::vector<NamedTensor> state{{kPosition, position()}};
@@ -228,7 +275,7 @@ std::vector<NamedTensor> LocalSgd::state() {
   return state;
 }
 
-void LocalSgd::load_state(const std::map<std::string, torch::Tensor>& saved) {
+void LocalSgd::Core::load_state(const std::map<std::string, torch::Tensor>& saved) {
   const torch::NoGradGuard no_grad;
   set_position(find(saved, kPosition, position()).contiguous());
   visit_state([&](const auto& name, auto tensor) { tensor.copy_(find(saved, name, tensor)); });
@@ -238,6 +285,40 @@ void LocalSgd::load_state(const std::map<std::string, torch::Tensor>& saved) {
     if (plain) codecs.push_back({name, lend_bytes(tensor, {"LocalSgd", name, group_->getRank()})});
   }
   exchange_->load_state(codecs);
+}
+
+LocalSgd::LocalSgd(std::vector<NamedTensor> parameters, ProcessGroup group,
+                   const LocalSgdOptions& options)
+    : core_(std::make_unique<Core>(std::move(parameters), std::move(group), options)) {}
+
+LocalSgd::~LocalSgd() = default;
+
+void LocalSgd::step() {
+  core_->step();
+}
+
+void LocalSgd::synchronize() {
+  core_->synchronize();
+}
+
+std::int64_t LocalSgd::steps() const {
+  return core_->steps();
+}
+
+std::string LocalSgd::describe() const {
+  return core_->describe();
+}
+
+const step::StepStats& LocalSgd::stats() const {
+  return core_->stats();
+}
+
+std::vector<NamedTensor> LocalSgd::state() {
+  return core_->state();
+}
+
+void LocalSgd::load_state(const std::map<std::string, torch::Tensor>& saved) {
+  core_->load_state(saved);
 }
 
 }  // namespace gradwire

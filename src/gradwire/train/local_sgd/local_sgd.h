@@ -1,10 +1,8 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,33 +10,13 @@
 
 #include "gradwire/base/clock.h"
 #include "gradwire/step/bucket_plan.h"
-#include "gradwire/step/local_step_engine.h"
 #include "gradwire/step/local_steps.h"
+#include "gradwire/step/step_stats.h"
 #include "gradwire/trace/trace.h"
-#include "gradwire/train/data_parallel/bucket.h"
 #include "gradwire/train/group.h"
 #include "gradwire/train/named_tensor.h"
 
 namespace gradwire {
-
-/// Optimizer of the outer parameters. The outer gradient D is the averaged difference between the
-/// outer parameters and those the ranks reached. It uses stochastic gradient descent with Nesterov
-/// momentum (Douillard et al., DiLoCo, arXiv:2311.08105, algorithm 1), as in PyTorch's SGD:
-///
-///     v = momentum * v + D         outer = outer - rate * (D + momentum * v)
-///
-/// With a rate of 1 and no momentum, `outer` becomes the mean of the ranks' parameters: local SGD
-/// (Stich, ICLR 2019).
-struct OuterOptimizer {
-  double learning_rate = 1;
-  double momentum = 0;
-
-  bool has_velocity() const { return momentum > 0; }
-
-  /// Steps `outer`. `velocity` has the same shape and starts at zero; it is unused without
-  /// momentum. `difference` is overwritten.
-  void step(torch::Tensor outer, torch::Tensor velocity, torch::Tensor difference) const;
-};
 
 struct LocalSgdOptions {
   step::LocalStepsConfig steps;
@@ -73,12 +51,13 @@ struct LocalSgdOptions {
 ///
 /// Every rank must make the same calls. Buffers (batch norm's statistics) stay local to the rank.
 /// Errors: throws Exception on all ranks; the group is unusable afterwards. Not thread-safe.
-class LocalSgd : private step::StepHost {
+class LocalSgd {
  public:
   /// `parameters`: all parameters that the inner optimizer changes. Collective. Throws Exception:
   /// invalid_argument for inconsistent settings or an unknown codec, mismatch if ranks have
   /// different parameters, unsupported for a codec on a group of another backend.
   LocalSgd(std::vector<NamedTensor> parameters, ProcessGroup group, const LocalSgdOptions& options);
+  ~LocalSgd();
 
   /// Called after each step of the inner optimizer. Communicates when the schedule says so.
   void step();
@@ -88,13 +67,13 @@ class LocalSgd : private step::StepHost {
   void synchronize();
 
   /// Number of steps taken.
-  std::int64_t steps() const { return engine_->position().steps; }
+  std::int64_t steps() const;
 
   /// One line of text for logs: how differences are encoded, and why.
-  std::string describe() const { return exchange_->describe(); }
+  std::string describe() const;
 
   /// Accumulated cost of communication. `bytes` counts bytes before encoding.
-  const step::StepStats& stats() const { return engine_->stats(); }
+  const step::StepStats& stats() const;
 
   /// The state that a checkpoint of this rank must hold in addition to its parameters, to continue
   /// with the same bits. Contains "PARAMETER.outer", ".outer_velocity", ".outer_difference", the
@@ -106,41 +85,8 @@ class LocalSgd : private step::StepHost {
   void load_state(const std::map<std::string, torch::Tensor>& saved);
 
  private:
-  /// Parameters that are averaged as one unit, and their flat state in the same order.
-  struct Bundle {
-    std::vector<NamedTensor> parameters;
-    Bucket outer;
-    std::optional<Bucket> velocity;  ///< With momentum.
-    Bucket difference;
-  };
-
-  ArgumentName name() const;
-  std::vector<exchange::UnitShape> lay_out(const LocalSgdOptions& options);
-  void add_bundle(Bucket difference, std::vector<NamedTensor> parameters);
-  void make_exchange(const std::vector<exchange::UnitShape>& shapes,
-                     const LocalSgdOptions& options);
-
-  Gradients gradients(std::size_t unit) override;
-  void reduced(std::size_t) override {}
-  bool step(std::size_t unit) override;
-  Parameters parameters(std::size_t) override { return {}; }
-  void apply_outer(const Bundle& bundle, double mixing);
-
-  void visit_state(const std::function<void(const std::string&, torch::Tensor)>& visit);
-  torch::Tensor position() const;
-  void set_position(const torch::Tensor& position);
-
-  std::vector<NamedTensor> parameters_;
-  ProcessGroup group_;
-  std::shared_ptr<const Clock> clock_;
-  OuterOptimizer optimizer_;
-  double mixing_;
-  /// Factor on differences before the reduction: 1 / P if the exchange can only sum.
-  double scale_ = 1;
-  std::vector<Bundle> bundles_;
-  std::vector<std::size_t> fragment_of_;          ///< By bundle.
-  std::unique_ptr<exchange::Exchange> exchange_;  ///< Exchange of the differences.
-  std::unique_ptr<step::LocalStepEngine> engine_;
+  class Core;
+  std::unique_ptr<Core> core_;
 };
 
 }  // namespace gradwire

@@ -3,6 +3,8 @@
 #include <cstring>
 #include <utility>
 
+#include "gradwire/train/memory/memory_ledger.h"
+
 namespace gradwire {
 namespace {
 

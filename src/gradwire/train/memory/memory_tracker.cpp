@@ -9,6 +9,7 @@
 #include "gradwire/base/refuse.h"
 #include "gradwire/torch/releases.h"
 #include "gradwire/train/memory/counting_allocator.h"
+#include "gradwire/train/memory/memory_ledger.h"
 #include "gradwire/train/memory/run_memory.h"
 
 namespace gradwire {

@@ -9,9 +9,12 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/torch.h>
 
-#include "gradwire/train/memory/memory_ledger.h"
+#include "gradwire/base/clock.h"
+#include "gradwire/trace/memory_timeline.h"
 
 namespace gradwire {
+
+class MemoryLedger;
 
 /// Counts the memory of all tensors that this process allocates during its lifetime, on the CPU or
 /// on accelerators of one type. MemoryScope sets the category; the default is `other`. At most one

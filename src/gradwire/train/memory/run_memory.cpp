@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "gradwire/train/memory/memory_ledger.h"
+
 namespace gradwire {
 
 ReportedMemory::~ReportedMemory() {

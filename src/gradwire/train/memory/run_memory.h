@@ -8,6 +8,7 @@
 #include "gradwire/report/run_record.h"
 #include "gradwire/train/group.h"
 #include "gradwire/train/memory/counting_allocator.h"
+#include "gradwire/train/memory/memory_ledger.h"
 #include "gradwire/train/memory/memory_tracker.h"
 
 namespace gradwire {

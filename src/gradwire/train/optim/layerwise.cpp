@@ -8,6 +8,7 @@
 #include <torch/serialize/archive.h>
 
 #include "gradwire/base/refuse.h"
+#include "gradwire/train/data_parallel/distributed_norms.h"
 
 namespace gradwire {
 namespace {
@@ -68,7 +69,7 @@ struct Norms {
   torch::Tensor gradient;
 };
 
-Norms norms_of(const torch::Tensor& weights, const std::optional<DistributedNorms>& distributed) {
+Norms norms_of(const torch::Tensor& weights, const std::shared_ptr<DistributedNorms>& distributed) {
   if (distributed) return {distributed->norm(weights, 0), distributed->norm(weights, 1)};
   return {norm_of(weights), norm_of(weights.grad())};
 }
@@ -81,13 +82,13 @@ torch::Tensor trust(const Norms& norms, const LarsOptions& options) {
 }
 
 bool adapts(const torch::Tensor& weights, const LarsOptions& options,
-            const std::optional<DistributedNorms>& distributed) {
+            const std::shared_ptr<DistributedNorms>& distributed) {
   return options.adapt_vectors() ||
          (distributed ? distributed->matrix(weights) : weights.dim() > 1);
 }
 
 void update(torch::Tensor& weights, const LarsOptions& options,
-            const std::optional<DistributedNorms>& distributed, LarsParamState& state) {
+            const std::shared_ptr<DistributedNorms>& distributed, LarsParamState& state) {
   require_dense("Lars", weights.grad());
   auto step = weights.grad();
   if (adapts(weights, options, distributed)) {

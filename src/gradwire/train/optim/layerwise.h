@@ -9,9 +9,9 @@
 
 #include <torch/torch.h>
 
-#include "gradwire/train/data_parallel/distributed_norms.h"
-
 namespace gradwire {
+
+class DistributedNorms;
 
 /// Options of Lars. Each can be set per parameter group.
 struct LarsOptions : torch::optim::OptimizerCloneableOptions<LarsOptions> {
@@ -59,7 +59,7 @@ class Lars : public torch::optim::Optimizer {
 
   /// Declares the parameters to be shards of tensors, which `norms` describes. step() is then
   /// collective.
-  void set_distributed_norms(DistributedNorms norms) { norms_ = std::move(norms); }
+  void set_distributed_norms(std::shared_ptr<DistributedNorms> norms) { norms_ = std::move(norms); }
 
   torch::Tensor step(LossClosure closure = nullptr) override;
   void save(torch::serialize::OutputArchive& archive) const override;
@@ -68,7 +68,7 @@ class Lars : public torch::optim::Optimizer {
  private:
   void measure();
 
-  std::optional<DistributedNorms> norms_;
+  std::shared_ptr<DistributedNorms> norms_;
 };
 
 /// Options of Lamb. Each can be set per parameter group.
@@ -120,7 +120,7 @@ class Lamb : public torch::optim::Optimizer {
 
   /// Declares the parameters to be shards of tensors, which `norms` describes. step() is then
   /// collective.
-  void set_distributed_norms(DistributedNorms norms) { norms_ = std::move(norms); }
+  void set_distributed_norms(std::shared_ptr<DistributedNorms> norms) { norms_ = std::move(norms); }
 
   torch::Tensor step(LossClosure closure = nullptr) override;
   void save(torch::serialize::OutputArchive& archive) const override;
@@ -129,7 +129,7 @@ class Lamb : public torch::optim::Optimizer {
  private:
   torch::Tensor step_distributed(const LossClosure& closure);
 
-  std::optional<DistributedNorms> norms_;
+  std::shared_ptr<DistributedNorms> norms_;
 };
 
 }  // namespace gradwire

@@ -6,6 +6,7 @@
 #include "gradwire/base/box.h"
 #include "gradwire/base/refuse.h"
 #include "gradwire/torch/releases.h"
+#include "gradwire/train/wait_meter.h"
 
 namespace gradwire {
 

@@ -6,7 +6,6 @@
 #include <torch/torch.h>
 
 #include "gradwire/train/group.h"
-#include "gradwire/train/wait_meter.h"
 
 namespace gradwire {
 

@@ -8,18 +8,9 @@
 #include <torch/torch.h>
 
 #include "gradwire/codec/codec.h"
+#include "gradwire/train/pipeline/pipeline.h"
 
 namespace gradwire {
-
-/// Codecs of what passes between two ranks of a pipeline, each way: names of codecs of single
-/// values (docs/compression.md), or "none". One name is that of all boundaries between stages;
-/// "int8,none,bf16" has one for each. What a skip connection brings has the codec of the boundary
-/// before its stage. There is no error feedback: the error of one sample's activation says nothing
-/// about the next sample's.
-struct ActivationCodecs {
-  std::string forward = "none";   ///< Codecs of activations.
-  std::string backward = "none";  ///< Codecs of their gradients.
-};
 
 /// Encodes tensors of float32 for the network. Thread-safe.
 class ActivationCodec {

@@ -1,9 +1,6 @@
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,17 +8,47 @@
 
 #include <torch/torch.h>
 
-#include "gradwire/pipeline/catalogue.h"
-#include "gradwire/pipeline/runner.h"
+#include "gradwire/pipeline/simulation.h"
+#include "gradwire/step/step_stats.h"
+#include "gradwire/train/checkpoint/tensor_piece.h"
 #include "gradwire/train/group.h"
 #include "gradwire/train/optim/optimizer_factory.h"
 #include "gradwire/train/pipeline/layers.h"
 #include "gradwire/train/pipeline/pipeline_loss.h"
-#include "gradwire/train/pipeline/pipeline_stages.h"
-#include "gradwire/train/pipeline/tied_parameters.h"
-#include "gradwire/train/wait_meter.h"
+#include "gradwire/train/zero/zero_module.h"
 
 namespace gradwire {
+
+namespace exchange {
+class Exchange;
+}
+class HybridModel;
+struct LocalStage;
+
+/// Codecs of what passes between two ranks of a pipeline, each way: names of codecs of single
+/// values (docs/compression.md), or "none". One name is that of all boundaries between stages;
+/// "int8,none,bf16" has one for each. What a skip connection brings has the codec of the boundary
+/// before its stage. There is no error feedback: the error of one sample's activation says nothing
+/// about the next sample's.
+struct ActivationCodecs {
+  std::string forward = "none";   ///< Codecs of activations.
+  std::string backward = "none";  ///< Codecs of their gradients.
+};
+
+/// Data parallelism of a pipeline: replicas of it, each of which trains on its part of a batch.
+/// Asynchronous schedules have whole stages only, zero_stage 0.
+struct DataParallelism {
+  /// The ranks that have the same stages, one of each replica (ParallelMesh::data()). Null: one
+  /// replica.
+  ProcessGroup process_group;
+  /// 0: each replica has whole stages. 1 to 3: ZeRO over the replicas. Stage 1 reduces gradients
+  /// once a step; 2 once per micro-batch; 3 also gathers the parameters twice per micro-batch.
+  int zero_stage = 0;
+  /// How gradients and parameters are exchanged: codec, sizes of units, overlap, trace. A pipeline
+  /// sets the group, stage, optimizer, blocks, units, and the buffers' broadcasts. Throws
+  /// Exception(invalid_argument) with max_grad_norm, offload_optimizer or parameters.
+  ZeroOptions options;
+};
 
 /// Pipeline-parallel training: consecutive layers of a model are the stages, and each rank of the
 /// group has one, or several. A batch is cut into micro-batches, which pass through the stages one
@@ -95,6 +122,7 @@ class Pipeline final : public Checkpointable {
   /// about layers or options. Ties (Layers::tie) need a synchronous schedule, and an optimizer that
   /// steps each parameter on its own.
   Pipeline(const Layers& layers, Options options);
+  ~Pipeline() override;
 
   /// Runs forward and backward over a batch in micro-batches, and one step of the optimizers. The
   /// gradient is that of the mean loss over the batches of all replicas together, and random
@@ -135,91 +163,29 @@ class Pipeline final : public Checkpointable {
   torch::Tensor evaluate(const torch::Tensor& inputs, std::int64_t samples = -1);
 
   /// This rank's stages.
-  const std::vector<LocalStage>& stages() const { return stages_; }
-  bool has_first_stage() const { return stages_.front().stage == 0; }
+  const std::vector<LocalStage>& stages() const;
+  bool has_first_stage() const;
   bool has_last_stage() const;
-  std::int64_t steps() const { return steps_; }
+  std::int64_t steps() const;
 
   /// Accumulated cost of communication in train_step(): `exposed` is the time in which this rank
   /// waited for others, which a bubble is part of; the other figures are those of replicas.
   step::StepStats stats() const;
 
   /// A line per stage: its rank, its layers and parameters.
-  std::string describe() const { return description_; }
+  std::string describe() const;
 
   /// Named as in the whole model: a checkpoint can be loaded with any number of stages. Collective:
   /// calls finish().
   std::vector<TensorPiece> pieces(bool make_states) override;
   void loaded() override;
-  void resume_at(std::int64_t step) override { steps_ = step; }
+  void resume_at(std::int64_t step) override;
   /// By stage of this rank, the exchange whose state (error-feedback residuals) a checkpoint must
   /// hold in addition to pieces(); empty without a codec. Call between steps.
   std::vector<exchange::Exchange*> feedback();
 
  private:
-  /// A schedule for some number of micro-batches.
-  struct Run {
-    pipeline::PipelineSchedule schedule;
-    std::unique_ptr<pipeline::StageTransfers> transfers;
-    std::unique_ptr<pipeline::PipelineRunner> runner;
-  };
-
-  bool is_asynchronous() const { return method_ != WeightMethod::flush; }
-  WeightMethod find_method() const;
-  void check_asynchronous() const;
-  void check_data_options() const;
-  pipeline::PipelineSchedule schedule_for(int micro_batches, bool trains) const;
-  void make_stages(const Layers& layers);
-  void make_equal(const LocalStage& stage) const;
-  void check_optimizer(const LocalStage& stage) const;
-  OptimizerFactory optimizer_factory() const;
-  void check_gradient_codec(const LocalStage& stage) const;
-  std::vector<ProcessGroup> groups() const;
-  void run_or_abort_groups(const std::function<void()>& task) const;
-  ProcessGroup group_for_transfers() const;
-  double squared_norm() const;
-  double sum_of_squares(std::vector<double> squares) const;
-  void check_ties(const Layers& layers) const;
-  void check_places() const;
-  void check_agreement(const Layers& layers) const;
-  Run& run_for(std::int64_t samples, bool trains);
-  /// The number of micro-batches.
-  int parts_of(std::int64_t samples) const {
-    return static_cast<int>(std::min<std::int64_t>(options_.micro_batches, samples));
-  }
-  std::vector<double> parts_of_replicas(std::int64_t samples) const;
-  void check_parts(std::int64_t samples) const;
-  std::int64_t padded(std::int64_t samples) const;
-  std::function<double()> count_of(const MicroBatches& batch);
-  std::vector<PipelineStages::Step> steps_of(const Run& run, const torch::Tensor& inputs,
-                                             const torch::Tensor& targets, std::int64_t samples);
-  void finish_last_run();
-  void check_codecs() const;
-  void find_shapes(const torch::Tensor& inputs);
-  std::string output_shapes(const LocalStage& stage, const torch::Tensor& inputs) const;
-  StageUpdate& update(pipeline::Stage stage) const;
-  void add_tied_gradients() const;
-  void step_together(const BeforeStep& before);
-  void clip_and_step(const BeforeStep& before);
-
-  Options options_;
-  WeightMethod method_ = WeightMethod::flush;
-  Rank rank_ = 0;
-  int ranks_ = 1;
-  ProcessGroup transfer_group_;  ///< Group for messages between stages.
-  std::vector<LocalStage> stages_;
-  std::vector<std::size_t> cut_;
-  std::vector<std::size_t> first_parameter_;  ///< By local stage: index in the whole model.
-  std::size_t all_parameters_ = 0;
-  std::optional<TiedParameters> ties_;
-  StageEdges edges_;
-  EdgeShapes shapes_;  ///< Empty before the first batch.
-  std::unique_ptr<PipelineStages> work_;
-  std::map<std::pair<int, bool>, Run> runs_;  ///< By micro-batches, and if it trains.
-  Run* last_run_ = nullptr;
-  std::string description_;
-  std::int64_t steps_ = 0;
-  std::optional<WaitMeter> waits_;
+  std::unique_ptr<HybridModel> model_;
 };
 
 }  // namespace gradwire

@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include "gradwire/train/data_parallel/data_parallel.h"
+#include "gradwire/train/host/training_host.h"
 #include "gradwire/train/pipeline/stage_update.h"
 
 namespace gradwire {

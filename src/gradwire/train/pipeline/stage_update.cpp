@@ -5,6 +5,7 @@
 
 #include "gradwire/base/refuse.h"
 #include "gradwire/train/checkpoint/module_state.h"
+#include "gradwire/train/host/training_host.h"
 #include "gradwire/train/named_tensor.h"
 #include "gradwire/train/parallel/parallel_module.h"
 #include "gradwire/train/pipeline/replicated_gradients.h"

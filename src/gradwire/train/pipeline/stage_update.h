@@ -9,27 +9,13 @@
 #include "gradwire/train/activation/await_parameters.h"
 #include "gradwire/train/checkpoint/tensor_piece.h"
 #include "gradwire/train/group.h"
+#include "gradwire/train/host/training_host.h"
 #include "gradwire/train/optim/optimizer_factory.h"
 #include "gradwire/train/pipeline/layers.h"
+#include "gradwire/train/pipeline/pipeline.h"
 #include "gradwire/train/pipeline/weight_versions.h"
-#include "gradwire/train/zero/zero_module.h"
 
 namespace gradwire {
-
-/// Data parallelism of a pipeline: replicas of it, each of which trains on its part of a batch.
-/// Asynchronous schedules have whole stages only, zero_stage 0.
-struct DataParallelism {
-  /// The ranks that have the same stages, one of each replica (ParallelMesh::data()). Null: one
-  /// replica.
-  ProcessGroup process_group;
-  /// 0: each replica has whole stages. 1 to 3: ZeRO over the replicas. Stage 1 reduces gradients
-  /// once a step; 2 once per micro-batch; 3 also gathers the parameters twice per micro-batch.
-  int zero_stage = 0;
-  /// How gradients and parameters are exchanged: codec, sizes of units, overlap, trace. A pipeline
-  /// sets the group, stage, optimizer, blocks, units, and the buffers' broadcasts. Throws
-  /// Exception(invalid_argument) with max_grad_norm, offload_optimizer or parameters.
-  ZeroOptions options;
-};
 
 /// Squared norm of the gradient of each parameter of a stage, in order. The same on every replica.
 struct SquaredNorms {

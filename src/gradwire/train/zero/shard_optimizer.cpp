@@ -108,16 +108,14 @@ void ShardOptimizer::place_in_shard() {
 }
 
 void ShardOptimizer::set_norms(const SumOverRanks& sum) {
-  DistributedNorms norms(unit_.members().size(), sum);
+  const auto norms = std::make_shared<DistributedNorms>(unit_.members().size(), sum);
   for (const auto& parameter : parameters_) {
     const auto* member = parameter.pieces.front().member;
-    norms.place(parameter.tensor, static_cast<std::size_t>(member - unit_.members().data()),
-                member->parameter.dim() > 1);
+    norms->place(parameter.tensor, static_cast<std::size_t>(member - unit_.members().data()),
+                 member->parameter.dim() > 1);
   }
-  if (auto* lars = dynamic_cast<Lars*>(optimizer_.get()))
-    lars->set_distributed_norms(std::move(norms));
-  if (auto* lamb = dynamic_cast<Lamb*>(optimizer_.get()))
-    lamb->set_distributed_norms(std::move(norms));
+  if (auto* lars = dynamic_cast<Lars*>(optimizer_.get())) lars->set_distributed_norms(norms);
+  if (auto* lamb = dynamic_cast<Lamb*>(optimizer_.get())) lamb->set_distributed_norms(norms);
 }
 
 void ShardOptimizer::step(torch::Tensor gradient, double scale, const BeforeStep& before) {

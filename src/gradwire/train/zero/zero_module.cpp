@@ -9,7 +9,10 @@
 #include "gradwire/base/check.h"
 #include "gradwire/base/refuse.h"
 #include "gradwire/torch/init.h"
+#include "gradwire/train/host/training_host.h"
 #include "gradwire/train/parallel/parallel_module.h"
+#include "gradwire/train/zero/shards.h"
+#include "gradwire/train/zero/unit_plan.h"
 
 namespace gradwire {
 namespace {
@@ -79,6 +82,16 @@ ZeroModule::ZeroModule(torch::nn::Module& module, const ZeroOptions& options, bo
   broadcast_model("Zero", options_.process_group, all_parameters(module), buffers);
   convert_frozen(frozen_, options_.parameters);
   make_units(module, sequential);
+}
+
+ZeroModule::~ZeroModule() = default;
+
+void ZeroModule::consolidate() {
+  host().consolidate();
+}
+
+std::size_t ZeroModule::units() const {
+  return shards_->units().size();
 }
 
 void ZeroModule::make_units(const torch::nn::Module& module, bool sequential) {

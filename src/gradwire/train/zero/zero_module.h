@@ -18,12 +18,14 @@
 #include "gradwire/train/group.h"
 #include "gradwire/train/optim/mixed_precision.h"
 #include "gradwire/train/optim/optimizer_factory.h"
-#include "gradwire/train/zero/shards.h"
-#include "gradwire/train/zero/unit_plan.h"
 
 namespace gradwire {
 
 using step::Overlap;
+
+class Shards;
+class ShardOptimizers;
+struct UnitSharing;
 
 /// Options of Zero. All must be the same on every rank.
 struct ZeroOptions {
@@ -87,6 +89,7 @@ class ZeroModule final : public DistributedModule, public Checkpointable {
   /// shard is copied, so memory never exceeds the parameters and one unit. Do not use the module
   /// further if this throws.
   ZeroModule(torch::nn::Module& module, const ZeroOptions& options, bool sequential);
+  ~ZeroModule() override;
 
   bool step(BeforeStep before, LossScaler* scaler);
   /// step() with gradients times `factor`, without clipping.
@@ -102,14 +105,14 @@ class ZeroModule final : public DistributedModule, public Checkpointable {
   torch::Tensor value_shard(const torch::Tensor& parameter);
   bool can_step_in_backward() const;
   void step_in_backward(BeforeStep before);
-  void consolidate() { host().consolidate(); }
+  void consolidate();
 
   std::vector<TensorPiece> pieces(bool make_states) override;
   void loaded() override;
 
   double gradient_norm() const { return gradient_norm_; }
   ZeroBytes bytes();
-  std::size_t units() const { return shards_->units().size(); }
+  std::size_t units() const;
 
  private:
   struct UnscaleResult {

@@ -11,13 +11,13 @@
 #include "gradwire/train/named_tensor.h"
 #include "gradwire/train/optim/layerwise.h"
 #include "gradwire/train/parallel/parallel_module.h"
-#include "gradwire/train/pipeline/pipeline.h"
+#include "gradwire/train/pipeline/stage_builder.h"
 
-/// The checks of a Pipeline before it trains: options that go together, and ranks that agree.
+/// The checks before a model trains: options that go together, and ranks that agree.
 namespace gradwire {
 
 /// Checks that weights and schedule go together.
-WeightMethod Pipeline::find_method() const {
+WeightMethod StageBuilder::find_method() const {
   const WeightMethod method =
       value_or_throw(pipeline::weight_method_for(options_.schedule, options_.weights));
   if (method != WeightMethod::flush) check_asynchronous();
@@ -31,7 +31,7 @@ WeightMethod Pipeline::find_method() const {
 }
 
 /// Refuses what needs the gradients of all stages, or one version of the weights.
-void Pipeline::check_asynchronous() const {
+void StageBuilder::check_asynchronous() const {
   if (options_.clip_norm) {
     refuse(
         "clip_norm needs the gradients of all stages before an update, but {} updates each stage "
@@ -48,7 +48,7 @@ void Pipeline::check_asynchronous() const {
 }
 
 /// Refuses what the stages of a pipeline do not have.
-void Pipeline::check_data_options() const {
+void StageBuilder::check_data_options() const {
   const ZeroOptions& data = options_.data.options;
   const auto refuse_if = [](bool wrong, std::string_view option, std::string_view remedy) {
     if (wrong) refuse("a Pipeline does not have data.options.{}; {}", option, remedy);
@@ -58,8 +58,8 @@ void Pipeline::check_data_options() const {
   refuse_if(data.parameters.has_value(), "parameters", "its stages are in their original type");
 }
 
-void Pipeline::check_ties(const Layers& layers) const {
-  if (layers.ties().empty() || !is_asynchronous()) return;
+void StageBuilder::check_ties(const Layers& layers) const {
+  if (layers.ties().empty() || !made_.is_asynchronous()) return;
   refuse(
       "{} are tied and need one update, but {} updates each stage on its own: use a synchronous "
       "schedule, such as zero_bubble",
@@ -68,7 +68,7 @@ void Pipeline::check_ties(const Layers& layers) const {
 
 /// Both ends of a message draw the random numbers of one replica, and holders of a tie exchange
 /// shards of the same range: the ranks of a pipeline must have the same place among the replicas.
-void Pipeline::check_places() const {
+void StageBuilder::check_places() const {
   const auto& data = options_.data.process_group;
   const auto places = gather_texts(*options_.process_group,
                                    fmt::format("{} of {}", data->getRank(), data->getSize()));
@@ -81,7 +81,7 @@ void Pipeline::check_places() const {
 }
 
 /// All ranks must have the same layers and options, or they would wait for each other for ever.
-void Pipeline::check_agreement(const Layers& layers) const {
+void StageBuilder::check_agreement(const Layers& layers) const {
   std::vector<std::string> names;
   for (std::size_t i = 0; i < layers.size(); ++i) names.push_back(layers.name(i));
   std::vector<std::string> skips;
@@ -89,7 +89,8 @@ void Pipeline::check_agreement(const Layers& layers) const {
     skips.push_back(fmt::format("{} to {}", names[skip.from], names[skip.to]));
   }
   const auto text = [&] {
-    const pipeline::PipelineSchedule schedule = schedule_for(options_.micro_batches, true);
+    const pipeline::PipelineSchedule schedule =
+        schedule_for(options_, made_, options_.micro_batches, true);
     check_cut(layers, options_.cut, schedule.stages());
     const auto& [forward, backward] = options_.activation_codec;
     codecs_of(forward, schedule.stages() - 1);
@@ -98,11 +99,11 @@ void Pipeline::check_agreement(const Layers& layers) const {
         "layers {}; skip connections {}; ties {}; schedule {} {}; {} micro-batches; cut {}; "
         "seed {}; clip {}; recompute {}; codecs {}, {}; ZeRO stage {}\n{}",
         fmt::join(names, " "), fmt::join(skips, ", "), layers.ties(), options_.schedule,
-        name_of(method_), options_.micro_batches, fmt::join(options_.cut, " "), options_.seed,
+        name_of(made_.method), options_.micro_batches, fmt::join(options_.cut, " "), options_.seed,
         options_.clip_norm.value_or(0), options_.recompute, forward, backward,
         options_.data.zero_stage, to_csv(schedule));
   };
-  for (const ProcessGroup& group : groups()) {
+  for (const ProcessGroup& group : groups_of(options_)) {
     const auto texts = collective_try(*group, text);
     const auto other = std::ranges::find_if(texts, [&](const auto& t) { return t != texts[0]; });
     if (other == texts.end()) continue;
@@ -112,7 +113,7 @@ void Pipeline::check_agreement(const Layers& layers) const {
 }
 
 /// Lars and Lamb scale a step by the norm of the whole parameter.
-void Pipeline::check_optimizer(const LocalStage& stage) const {
+void StageBuilder::check_optimizer(const LocalStage& stage) const {
   const auto boxes = parameter_boxes(*stage.module);
   if (boxes.empty()) return;
   const auto example = optimizer_factory()(trainable_parameters(*stage.module));
@@ -127,7 +128,7 @@ void Pipeline::check_optimizer(const LocalStage& stage) const {
 
 /// Codecs draw random numbers by bucket. Parts of equal sizes have the same buckets on all ranks
 /// that share a layer, so that replicated parameters stay equal there.
-void Pipeline::check_gradient_codec(const LocalStage& stage) const {
+void StageBuilder::check_gradient_codec(const LocalStage& stage) const {
   if (options_.data.options.codec == "none" || options_.tensor->getSize() == 1) return;
   std::string sizes;
   for (const auto& [name, tensor] : all_parameters(*stage.module)) {
@@ -142,23 +143,6 @@ void Pipeline::check_gradient_codec(const LocalStage& stage) const {
       "codec {} needs parts of equal size, but other ranks have another part than {}; replicate "
       "that layer, choose sizes that divide, or use no codec",
       options_.data.options.codec, all[0].substr(begin, all[0].find('\n', begin) - begin));
-}
-
-/// Codecs encode float32 only.
-void Pipeline::check_codecs() const {
-  const auto& [forward, backward] = options_.activation_codec;
-  const int boundaries = static_cast<int>(cut_.size()) - 1;
-  const auto there = codecs_of(forward, boundaries), back = codecs_of(backward, boundaries);
-  for (const auto& [edge, shapes] : shapes_) {
-    const auto boundary = static_cast<std::size_t>(edge.second - 1);
-    const torch::ScalarType type = shapes.front().type;
-    if (type == torch::kFloat32) continue;
-    if (!there[boundary].encodes() && !back[boundary].encodes()) continue;
-    refuse(
-        "activation_codec {}, {}: codecs encode Float, but stage {} receives {}; cut elsewhere, or "
-        "use none",
-        forward, backward, edge.second, c10::toString(type));
-  }
 }
 
 }  // namespace gradwire
