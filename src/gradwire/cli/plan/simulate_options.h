@@ -3,7 +3,7 @@
 #include <string>
 
 #include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "gradwire/base/units.h"
 #include "gradwire/plan/simulate/fabric.h"
