@@ -138,8 +138,8 @@ TEST(StartUp, TheReasonOfTheRankThatFailedIsToldToEveryRank) {
 /// Allows `more` descriptors beyond the currently open ones.
 void allow_only(std::ptrdiff_t more) {
   const auto open = std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
-  const auto most = static_cast<rlim_t>(open + more);
-  const rlimit limit = {most, most};
+  const auto max_descriptors = static_cast<rlim_t>(open + more);
+  const rlimit limit = {max_descriptors, max_descriptors};
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 

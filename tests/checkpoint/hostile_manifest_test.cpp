@@ -144,8 +144,8 @@ TEST_F(HostileManifest, ShapesDoNotOverflow) {
 }
 
 TEST_F(HostileManifest, PiecesDoNotOverflow) {
-  const json most = kLargest;
-  const auto pieces = {json{{0, 0, most, 0}, {0, most, most, 0}, {0, -2, 32, 0}},
+  const json largest = kLargest;
+  const auto pieces = {json{{0, 0, largest, 0}, {0, largest, largest, 0}, {0, -2, 32, 0}},
                        json{{0, 0, -1, 0}},
                        json{{9, 0, 6000, 0}},
                        json{{-1, 0, 6000, 0}},

@@ -41,8 +41,8 @@ void expect_all_pairs(const std::vector<int>& machines) {
 TEST(RoundsTest, EveryPairOnceAndNobodyTwiceAtATime) {
   for (int hosts = 1; hosts <= 17; ++hosts) {
     expect_all_pairs(own_machines(hosts));
-    const std::size_t least = hosts == 1 ? 0 : static_cast<std::size_t>(hosts + hosts % 2 - 1);
-    EXPECT_EQ(rounds_of_pairs(own_machines(hosts)).size(), least) << hosts;
+    const std::size_t rounds = hosts == 1 ? 0 : static_cast<std::size_t>(hosts + hosts % 2 - 1);
+    EXPECT_EQ(rounds_of_pairs(own_machines(hosts)).size(), rounds) << hosts;
   }
 }
 

@@ -11,12 +11,12 @@ namespace {
 constexpr double kRounding = 1 + 1e-4;
 
 /// Half of the smallest positive float32; some codecs have a limit of their own.
-constexpr double kLeast = 1e-45;
+constexpr double kSmallest = 1e-45;
 
 double block_maximum(std::span<const float> block) {
-  double most = 0;
-  for (float x : block) most = std::max(most, std::abs(static_cast<double>(x)));
-  return most;
+  double max = 0;
+  for (float x : block) max = std::max(max, std::abs(static_cast<double>(x)));
+  return max;
 }
 
 double square_of(std::span<const float> block) {
@@ -67,7 +67,7 @@ std::optional<double> allowed_error(const std::string& spec, std::span<const flo
   const double magnitude = std::abs(static_cast<double>(value));
   const std::string name = name_of(spec);
   if (name == "bf16") return std::max(magnitude * 0x1p-8, 0x1p-134);
-  if (name == "fp16") return magnitude * 0x1p-11 + block_maximum(block) * 0x1p-39 + kLeast;
+  if (name == "fp16") return magnitude * 0x1p-11 + block_maximum(block) * 0x1p-39 + kSmallest;
   if (name == "int8") return step_of(block, 127) / 2;
   if (name == "int4") return step_of(block, 7) / 2;
   if (name == "ternary") return step_of(block, 1);

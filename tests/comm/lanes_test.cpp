@@ -15,10 +15,10 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 /// Draws a random lane among those that have operations left.
-int draw_lane(Random& random, const std::vector<std::size_t>& called, std::size_t most) {
+int draw_lane(Random& random, const std::vector<std::size_t>& called, std::size_t max) {
   for (;;) {
     const std::size_t lane = random.below(called.size());
-    if (called[lane] < most) return static_cast<int>(lane);
+    if (called[lane] < max) return static_cast<int>(lane);
   }
 }
 

@@ -114,12 +114,12 @@ class Session {
       shared_.kept = kept_.size();
     }
     if (!options_.write_corpus.empty())
-      gradwire::fuzz::write_corpus(options_.write_corpus, least());
+      gradwire::fuzz::write_corpus(options_.write_corpus, smallest_corpus());
   }
 
  private:
   /// Returns the shortest inputs that reach, besides the seeds, all code that was reached.
-  std::vector<std::string> least() {
+  std::vector<std::string> smallest_corpus() {
     std::vector<std::string> inputs = kept_;
     std::ranges::stable_sort(inputs, {}, &std::string::size);
     forget_coverage();

@@ -89,9 +89,9 @@ bool read_in_pieces(engine::Inbox& inbox, Keeper& keeper, std::string_view strea
   std::array<std::byte, 256> shared;
   Random random(mode);
   while (!stream.empty()) {
-    const std::size_t most = 1 + random.below(random.one_in(3) ? 8 : 1024);
+    const std::size_t max_bytes = 1 + random.below(random.one_in(3) ? 8 : 1024);
     if (mode % 2 == 0) {
-      const std::string_view piece = stream.substr(0, most);
+      const std::string_view piece = stream.substr(0, max_bytes);
       if (!inbox.take(bytes_of(piece), keeper)) return false;
       stream.remove_prefix(piece.size());
       continue;
@@ -100,7 +100,7 @@ bool read_in_pieces(engine::Inbox& inbox, Keeper& keeper, std::string_view strea
     std::size_t size = 0;
     for (std::size_t i = 0; i < reading.count; ++i) {
       const std::string_view piece =
-          stream.substr(0, std::min(most - size, reading.pieces[i].size()));
+          stream.substr(0, std::min(max_bytes - size, reading.pieces[i].size()));
       std::copy_n(bytes_of(piece).begin(), piece.size(), reading.pieces[i].begin());
       stream.remove_prefix(piece.size());
       size += piece.size();

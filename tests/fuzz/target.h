@@ -49,8 +49,8 @@ class Reader {
     const std::size_t low = byte();
     return low + 256 * std::size_t{byte()};
   }
-  std::string_view take(std::size_t most) {
-    const std::string_view taken = left_.substr(0, most);
+  std::string_view take(std::size_t max) {
+    const std::string_view taken = left_.substr(0, max);
     left_.remove_prefix(taken.size());
     return taken;
   }

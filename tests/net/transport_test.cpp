@@ -38,17 +38,17 @@ class AnyTransport : public testing::TestWithParam<Kind> {
   }
 
   /// Reads as the executor does: in place if possible.
-  Result<std::size_t> read_some(Rank to, Data& into, std::size_t most, int rail = 0) {
+  Result<std::size_t> read_some(Rank to, Data& into, std::size_t max_bytes, int rail = 0) {
     const StreamId stream = towards(1 - to, rail);
     if (of(to).reads_in_place(stream)) {
       const auto there = of(to).peek(stream);
       if (!there) return tl::unexpected<Error>(there.error());
-      const ConstBytes taken = there->first(std::min(most, there->size()));
+      const ConstBytes taken = there->first(std::min(max_bytes, there->size()));
       into.insert(into.end(), taken.begin(), taken.end());
       of(to).consume(stream, taken.size());
       return taken.size();
     }
-    Data buffer(most);
+    Data buffer(max_bytes);
     const Bytes piece(buffer);
     const auto count = of(to).read(stream, std::span(&piece, 1));
     if (count) {

@@ -28,14 +28,14 @@ HostProblem equal_hosts(int hosts, std::size_t layers) {
   return problem;
 }
 
-HostProblem drawn(Random& random, int most_hosts, int most_layers) {
+HostProblem drawn(Random& random, int max_hosts, int max_layers) {
   const auto draw = [&](std::int64_t low, std::int64_t high) {
     return static_cast<double>(random.between(low, high));
   };
-  const auto hosts = static_cast<int>(random.between(2, most_hosts));
+  const auto hosts = static_cast<int>(random.between(2, max_hosts));
   const auto stages = static_cast<int>(random.between(2, hosts));
   const auto layers =
-      static_cast<std::size_t>(random.between(stages, std::max(stages, most_layers)));
+      static_cast<std::size_t>(random.between(stages, std::max(stages, max_layers)));
   HostProblem problem{.stages = stages, .micro_batches = static_cast<int>(random.between(1, 12))};
   for (std::size_t i = 0; i < layers; ++i) {
     problem.layers.push_back({.seconds = 1e-3 * draw(0, 100),

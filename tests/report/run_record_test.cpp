@@ -150,8 +150,8 @@ TEST(RunRecord, SummaryAlone) {
   EXPECT_THAT(parse_summary(R"({"ranks": 0})").error().message, HasSubstr("ranks is 0"));
 }
 
-std::vector<std::int64_t> steps_kept(std::size_t most, std::int64_t added) {
-  StepLog log(most);
+std::vector<std::int64_t> steps_kept(std::size_t max, std::int64_t added) {
+  StepLog log(max);
   for (std::int64_t i = 0; i < added; ++i) log.add({.step = i});
   std::vector<std::int64_t> kept;
   for (const auto& step : log.steps()) {

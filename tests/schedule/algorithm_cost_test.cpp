@@ -71,13 +71,13 @@ TEST_P(AnyRanks, HalvingDoublingTakesTwoLogPStepsAndTheLeastBytes) {
   EXPECT_GE(counted.steps, 2 * floor_log2(p()));
   EXPECT_EQ(sum(counted.bytes_sent), 2 * others() * whole());
   EXPECT_NEAR(time(schedule, 0), counted.steps * kLatency, 1);
-  const double least =
+  const double min_time =
       2 * ceil_log2(p()) * kLatency + 2 * wire(static_cast<double>(others() * part()));
   if (power_of_two()) {
     expect_each_sends(counted, 2 * others() * part());
-    EXPECT_NEAR(time(schedule, whole()), least, 1);
+    EXPECT_NEAR(time(schedule, whole()), min_time, 1);
   }
-  EXPECT_LE(time(schedule, whole()), least + 1.5 * wire(static_cast<double>(whole())));
+  EXPECT_LE(time(schedule, whole()), min_time + 1.5 * wire(static_cast<double>(whole())));
 }
 
 TEST_P(AnyRanks, HalvingAndDoublingTakeLogPStepsEach) {
@@ -238,9 +238,10 @@ TEST(OnHosts, HierarchicalCrossesAsIfEachHostHadOneRank) {
       const topology::Topology topology = dealt_out(hosts, ranks);
       const std::size_t bytes = 4096u * static_cast<std::size_t>(hosts * ranks);
       const Schedule schedule = hierarchical_all_reduce(topology);
-      const std::size_t least =
+      const std::size_t min_bytes =
           2 * bytes / static_cast<std::size_t>(hosts) * static_cast<std::size_t>(hosts - 1);
-      for (std::size_t out : bytes_out_of_hosts(schedule, topology, bytes)) EXPECT_EQ(out, least);
+      for (std::size_t out : bytes_out_of_hosts(schedule, topology, bytes))
+        EXPECT_EQ(out, min_bytes);
       const unsigned steps = (hosts > 1 ? 2 : 0) + (ranks > 1 ? 2 : 0);
       EXPECT_EQ(ScheduleCost(schedule).count({schedule.chunks, bytes / 4, 4}).steps, steps);
     }

@@ -28,13 +28,13 @@ struct SeedRange {
 /// Returns the seeds that one of `shards` runs today: `usual` ones, or `many` in `make test-long`;
 /// GRADWIRE_SIMULATIONS is another number, GRADWIRE_SEED the only seed.
 inline SeedRange seeds_of_shard(int shard, int shards, std::uint64_t usual, std::uint64_t many) {
-  constexpr std::uint64_t kMostPerShard = 1'000'000;
+  constexpr std::uint64_t kMaxPerShard = 1'000'000;
   const std::uint64_t only = from_environment("GRADWIRE_SEED", 0);
   if (only != 0) return {.first = only, .count = 1};
   const bool is_long = from_environment("GRADWIRE_LONG", 0) != 0;
   const std::uint64_t place =
       today() * static_cast<std::uint64_t>(shards) + static_cast<std::uint64_t>(shard);
-  return {.first = place * kMostPerShard + 1,
+  return {.first = place * kMaxPerShard + 1,
           .count = from_environment("GRADWIRE_SIMULATIONS", is_long ? many : usual)};
 }
 

@@ -104,7 +104,7 @@ struct AsyncCase {
 struct AsyncOutcome {
   std::vector<NamedValues> parameters;      ///< By replica.
   std::vector<std::vector<double>> losses;  ///< Sums, by replica and step.
-  std::vector<int> most_copies;             ///< Copies of the weights, by stage.
+  std::vector<int> max_copies;              ///< Copies of the weights, by stage.
 };
 
 /// One process that keeps all versions of each stage's weights, and computes each micro-batch with
@@ -414,7 +414,7 @@ inline AsyncOutcome run_async(const AsyncCase& what,
                               const std::function<void(Pipeline::Options&)>& change = {}) {
   std::mutex mutex;
   AsyncOutcome outcome;
-  outcome.most_copies.resize(static_cast<std::size_t>(what.stages));
+  outcome.max_copies.resize(static_cast<std::size_t>(what.stages));
   outcome.parameters.resize(static_cast<std::size_t>(what.replicas));
   outcome.losses.resize(static_cast<std::size_t>(what.replicas));
   const auto body = [&](Pipeline& model, const ParallelMesh& mesh) {
@@ -428,8 +428,8 @@ inline AsyncOutcome run_async(const AsyncCase& what,
     const std::lock_guard lock(mutex);
     const auto place = static_cast<std::size_t>(replica);
     for (const LocalStage& stage : model.stages()) {
-      outcome.most_copies[static_cast<std::size_t>(stage.stage)] =
-          stage.update->weights()->most_copies();
+      outcome.max_copies[static_cast<std::size_t>(stage.stage)] =
+          stage.update->weights()->max_copies();
       for (const auto& [name, tensor] : trainable_parameters(*stage.module)) {
         outcome.parameters[place][name] = tensor.detach().flatten().clone();
       }

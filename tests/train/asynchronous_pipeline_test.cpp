@@ -78,7 +78,7 @@ TEST(AsynchronousPipeline, MethodsDiffer) {
 TEST(AsynchronousPipeline, KeepsAsManyCopiesAsItsRuleSays) {
   using ::testing::ElementsAre;
   const auto copies = [](const std::string& weights) {
-    return run_async({.weights = weights}).most_copies;
+    return run_async({.weights = weights}).max_copies;
   };
   EXPECT_THAT(copies("stash"), ElementsAre(4, 3, 2, 1));
   EXPECT_THAT(copies("2bw"), ElementsAre(2, 2, 2, 2));

@@ -75,7 +75,7 @@ void expect_as_one_replica(AsyncCase what,
   for (const NamedValues& parameters : two.parameters) {
     expect_same(parameters, one.parameters.front(), what.weights);
   }
-  EXPECT_EQ(two.most_copies, one.most_copies);
+  EXPECT_EQ(two.max_copies, one.max_copies);
 }
 
 TEST(AsynchronousReplicas, KeepAsManyCopiesAsOnePipeline) {

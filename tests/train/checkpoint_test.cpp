@@ -39,13 +39,13 @@ TEST_F(CheckpointTest, OfFourRanksIsLoadedOnAnyNumber) {
 TEST_F(CheckpointTest, EachRankWritesAboutAsMuch) {
   save_on(4);
   const auto manifest = checkpoint::read_manifest(checkpoint::find_checkpoint(place));
-  std::uint64_t least = ~0ull;
-  std::uint64_t most = 0;
+  std::uint64_t min = ~0ull;
+  std::uint64_t max = 0;
   for (const auto& file : manifest.files) {
-    least = std::min(least, file.bytes);
-    most = std::max(most, file.bytes);
+    min = std::min(min, file.bytes);
+    max = std::max(max, file.bytes);
   }
-  EXPECT_LT(static_cast<double>(most), 1.1 * static_cast<double>(least));
+  EXPECT_LT(static_cast<double>(max), 1.1 * static_cast<double>(min));
 }
 
 TEST_F(CheckpointTest, OptimizerStatesResumeBitwiseEqual) {

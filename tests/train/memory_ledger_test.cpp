@@ -105,10 +105,10 @@ TEST_F(Ledger, KeepsPeaksWhenItThins) {
   const auto timeline = ledger.timeline();
   EXPECT_LE(timeline.samples.size(), 9u) << "8, and the moment of the peak";
   EXPECT_EQ(timeline.peak_bytes, 109 * kMiB);
-  std::int64_t most = 0;
-  for (const auto& sample : timeline.samples) most = std::max(most, total_bytes(sample.bytes));
+  std::int64_t max = 0;
+  for (const auto& sample : timeline.samples) max = std::max(max, total_bytes(sample.bytes));
   EXPECT_TRUE(std::ranges::is_sorted(timeline.samples, {}, &MemorySample::seconds));
-  EXPECT_EQ(most, timeline.peak_bytes);
+  EXPECT_EQ(max, timeline.peak_bytes);
   EXPECT_EQ(timeline.samples.back().step, 99);
 }
 

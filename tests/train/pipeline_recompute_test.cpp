@@ -114,7 +114,7 @@ constexpr std::int64_t kActivation = kPartSamples * kTanhWidth * 4;  // Bytes.
 
 /// The most bytes that a step of one stage allocates, in which all forwards come before all
 /// backwards.
-std::int64_t most_allocated(bool recompute) {
+std::int64_t max_allocated(bool recompute) {
   std::int64_t peak = 0;
   on_ranks(1, [&](const ProcessGroup& group) {
     Layers layers;
@@ -137,8 +137,8 @@ std::int64_t most_allocated(bool recompute) {
 }
 
 TEST(PipelineRecompute, KeepsOnlyInputs) {
-  EXPECT_GE(most_allocated(false), kPartsKept * kTanhs * kActivation);
-  EXPECT_LE(most_allocated(true), 2 * kTanhs * kActivation) << "one micro-batch at a time";
+  EXPECT_GE(max_allocated(false), kPartsKept * kTanhs * kActivation);
+  EXPECT_LE(max_allocated(true), 2 * kTanhs * kActivation) << "one micro-batch at a time";
 }
 
 std::string refusal_of(const Layers& layers, const RecomputeCase& what) {

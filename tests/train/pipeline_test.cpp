@@ -332,18 +332,18 @@ TORCH_MODULE(Counted);
 TEST(PipelineLayers, ARankHoldsItsStageAndOneLayerAtMost) {
   on_ranks(4, [&](const ProcessGroup& group) {
     std::atomic<int> count = 0;
-    int most = 0;
+    int max = 0;
     Layers layers;
     for (int i = 0; i < 8; ++i) {
-      layers.add(fmt::format("layer{}", i), [&count, &most] {
+      layers.add(fmt::format("layer{}", i), [&count, &max] {
         Counted made(count);
-        most = std::max(most, count.load());
+        max = std::max(max, count.load());
         return made;
       });
     }
     const Pipeline model(layers, pipeline_options(group, "1f1b", 2));
     EXPECT_EQ(count, 2);
-    EXPECT_LE(most, 3);
+    EXPECT_LE(max, 3);
   });
 }
 

@@ -56,16 +56,16 @@ std::vector<Span> spans_of(const json& trace) {
 
 /// Returns the maximum clock error that the trace reports for a rank, in microseconds.
 double clock_error(const json& trace) {
-  double most = -1;
+  double max = -1;
   for (const auto& event : trace.at("traceEvents")) {
     if (event.at("name") != "process_labels") continue;
     const std::string label = event.at("args").at("labels");
     const std::string before = "clock +-";
     EXPECT_EQ(label.find(before), 0u) << label;
-    most = std::max(most, std::stod(label.substr(before.size())));
+    max = std::max(max, std::stod(label.substr(before.size())));
   }
-  EXPECT_GE(most, 0);
-  return most;
+  EXPECT_GE(max, 0);
+  return max;
 }
 
 struct TrainTrace : ::testing::Test {

@@ -76,9 +76,9 @@ std::int64_t max_parameters_while_made(std::int64_t width,
 }
 
 TEST(MemoryOfZero, IsNeverMoreThanTheModelAndAUnitWhileItIsMade) {
-  const auto most = max_parameters_while_made(32);
-  EXPECT_LE(most, kPair * (kLayers + 1) * layer_bytes(32));
-  EXPECT_GT(most, kPair * kLayers * layer_bytes(32));
+  const auto max_bytes = max_parameters_while_made(32);
+  EXPECT_LE(max_bytes, kPair * (kLayers + 1) * layer_bytes(32));
+  EXPECT_GT(max_bytes, kPair * kLayers * layer_bytes(32));
 }
 
 /// Returns live bytes of all ranks together after each of `steps` steps.
@@ -131,7 +131,7 @@ std::vector<float> pieces_of(Checkpointable& model) {
 /// peak bytes of optimizer states that loading kept in memory.
 std::int64_t max_states_while_loaded(std::int64_t width, bool offload) {
   const TemporaryFolder folder;
-  std::int64_t most = 0;
+  std::int64_t max_bytes = 0;
   run_on_threads(1, [&](const ProcessGroup& group) {
     auto options = bare_options(group, 1, make_adam);
     Zero saved(equal_layers(width), options);
@@ -143,17 +143,17 @@ std::int64_t max_states_while_loaded(std::int64_t width, bool offload) {
     const SteadyClock clock;
     const MemoryTracker tracker(clock);
     load_checkpoint(folder / "saved", {.group = group, .model = model.core()});
-    most = tracker.ledger().peak().max[static_cast<std::size_t>(MemoryCategory::optimizer)];
+    max_bytes = tracker.ledger().peak().max[static_cast<std::size_t>(MemoryCategory::optimizer)];
     EXPECT_EQ(pieces_of(model.core()), pieces_of(saved.core()));
   });
-  return most;
+  return max_bytes;
 }
 
 TEST(MemoryOfZero, LoadingStatesIntoFilesTakesThatOfOneUnit) {
   EXPECT_EQ(max_states_while_loaded(32, false), 2 * kLayers * layer_bytes(32));
-  const auto most = max_states_while_loaded(32, true);
-  EXPECT_LE(most, 2 * layer_bytes(32));
-  EXPECT_GT(most, 0);
+  const auto max_bytes = max_states_while_loaded(32, true);
+  EXPECT_LE(max_bytes, 2 * layer_bytes(32));
+  EXPECT_GT(max_bytes, 0);
 }
 
 struct ZeroSteps : ::testing::TestWithParam<int> {};

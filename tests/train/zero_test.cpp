@@ -140,9 +140,9 @@ TEST(ZeroVolume, IsDataParallelsInStages1And2AndHalfAsMuchAgainIn3) {
   for (const int ranks : {2, 4}) {
     EXPECT_NEAR(volume(ranks, 1), 2, 0.01) << ranks << " ranks";
     EXPECT_NEAR(volume(ranks, 2), 2, 0.01) << ranks << " ranks";
-    const double most = volume(ranks, 3);
-    EXPECT_LE(most, 3.0) << ranks << " ranks";
-    EXPECT_GE(most, 2.5) << ranks << " ranks: parameters were not dropped";
+    const double max = volume(ranks, 3);
+    EXPECT_LE(max, 3.0) << ranks << " ranks";
+    EXPECT_GE(max, 2.5) << ranks << " ranks: parameters were not dropped";
   }
 }
 

@@ -153,16 +153,16 @@ TEST(BlockUnits, LeaveToTheRootWhatIsInNoBlockOrInTwo) {
 TEST(BlockUnits, HaveEachParameterOnceAndTheRootsAtTheEnd) {
   const ZeroNet net;
   const auto parameters = trainable_parameters(*net);
-  for (const std::int64_t least : {0, 20, 100, 1'000'000}) {
-    const auto plan = plan_block_units(*net, parameters, {}, {}, least);
+  for (const std::int64_t min_elements : {0, 20, 100, 1'000'000}) {
+    const auto plan = plan_block_units(*net, parameters, {}, {}, min_elements);
     std::vector<std::size_t> placed;
     for (const auto& unit : plan.units) {
       placed.insert(placed.end(), unit.members.begin(), unit.members.end());
     }
     std::ranges::sort(placed);
-    ASSERT_EQ(placed.size(), parameters.size()) << least;
-    for (std::size_t i = 0; i < placed.size(); ++i) EXPECT_EQ(placed[i], i) << least;
-    EXPECT_TRUE(std::ranges::is_sorted(plan.units, {}, &UnitPlan::Unit::root)) << least;
+    ASSERT_EQ(placed.size(), parameters.size()) << min_elements;
+    for (std::size_t i = 0; i < placed.size(); ++i) EXPECT_EQ(placed[i], i) << min_elements;
+    EXPECT_TRUE(std::ranges::is_sorted(plan.units, {}, &UnitPlan::Unit::root)) << min_elements;
     EXPECT_TRUE(plan.units.back().root);
   }
 }

@@ -33,9 +33,9 @@ class StrictJson {
   /// Returns *this, which must be an object.
   const StrictJson& object() const;
   std::string text() const;
-  /// Returns an integer from 0 to `most`.
+  /// Returns an integer from 0 to `max`.
   std::uint64_t number(std::uint64_t max) const;
-  /// Returns a list of integers from 0 to `most`.
+  /// Returns a list of integers from 0 to `max`.
   std::vector<std::uint64_t> numbers(std::uint64_t max) const;
   /// Returns any value as JSON text.
   std::string json() const;

@@ -133,9 +133,9 @@ void write(const std::string& path, const std::string& text) {
 }
 
 std::string range_text(const std::vector<std::size_t>& bytes) {
-  const std::string least = format_bytes(std::ranges::min(bytes));
-  const std::string most = format_bytes(std::ranges::max(bytes));
-  return least == most ? most : fmt::format("{} to {}", least, most);
+  const std::string min = format_bytes(std::ranges::min(bytes));
+  const std::string max = format_bytes(std::ranges::max(bytes));
+  return min == max ? max : fmt::format("{} to {}", min, max);
 }
 
 /// Returns the cost of the schedule according to the cost model, as text.

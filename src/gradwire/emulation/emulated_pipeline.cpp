@@ -140,7 +140,7 @@ std::optional<LentSpan> EmulatedStages::receive_buffer(const Message& message, s
 
 void EmulatedStages::compute(const pipeline::Task& task, std::int64_t step) {
   for (const Message& message : pipeline::inputs_of(schedule_, task)) check_input(message, step);
-  if (task.compute == Compute::forward) most_kept_ = std::max(most_kept_, ++kept_);
+  if (task.compute == Compute::forward) max_kept_ = std::max(max_kept_, ++kept_);
   if (updating_.erase(task.stage) > 0) reductions_.at(task.stage).wait();
   device_.resume();
   device_.compute(duration_of(costs_.of(task.stage).of(task.compute)));
@@ -213,7 +213,7 @@ PipelineFigures measure_pipeline(const std::shared_ptr<Communicator>& communicat
   stages.finish();
   PipelineFigures figures;
   figures.step = max_over_ranks(*communicator, median(std::move(durations)));
-  figures.kept = static_cast<int>(max_over_ranks(*communicator, stages.most_kept()));
+  figures.kept = static_cast<int>(max_over_ranks(*communicator, stages.max_kept()));
   const pipeline::StageCosts& each = options.compute;
   figures.ideal =
       schedule.micro_batches * (each.forward + (schedule.trains ? each.of(Compute::backward) : 0));

@@ -63,7 +63,7 @@ class EmulatedStages final : public pipeline::StageWork {
   void finish();
 
   /// Maximum number of micro-batches between their forward and their last backward.
-  int most_kept() const { return most_kept_; }
+  int max_kept() const { return max_kept_; }
 
  private:
   using Key = std::pair<pipeline::Message, std::int64_t>;
@@ -80,7 +80,7 @@ class EmulatedStages final : public pipeline::StageWork {
   EmulatedDevice device_;
   std::map<Key, Buffer> buffers_;  ///< Buffers of messages that arrive, or are being sent.
   std::vector<Buffer> free_;
-  int kept_ = 0, most_kept_ = 0;
+  int kept_ = 0, max_kept_ = 0;
   bool each_micro_batch_;
   std::map<pipeline::Stage, EmulatedReductions> reductions_;
   std::set<pipeline::Stage> updating_;  ///< Stages whose next forward waits for their sums.

@@ -41,12 +41,12 @@ int buffer_of(int socket) {
 
 /// Returns the buffer size that results from requesting kRoom: net.core.rmem_max may allow less.
 int max_receive_buffer() {
-  static const int most = [] {
+  static const int granted = [] {
     const Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     ::setsockopt(socket.descriptor(), SOL_SOCKET, SO_RCVBUF, &kRoom, sizeof kRoom);
     return buffer_of(socket.descriptor());
   }();
-  return most > 0 ? most : 2 * kRoom;
+  return granted > 0 ? granted : 2 * kRoom;
 }
 
 /// Makes the buffer large enough for the largest window. SO_BUF_LOCK 0 re-enables the kernel's

@@ -38,11 +38,11 @@ class TlsStream::Pieces {
 
   bool empty() const { return rest_.empty(); }
 
-  /// Returns up to `most` contiguous bytes; empty only at the end.
-  ConstBytes next(std::size_t most) {
+  /// Returns up to `max_bytes` contiguous bytes; empty only at the end.
+  ConstBytes next(std::size_t max_bytes) {
     if (empty()) return {};
     const ConstBytes piece = rest_.front().subspan(begun_);
-    const ConstBytes part = piece.first(std::min(most, piece.size()));
+    const ConstBytes part = piece.first(std::min(max_bytes, piece.size()));
     begun_ += part.size();
     skip_empty();
     return part;

@@ -135,16 +135,16 @@ PipelineSchedule forwards_of(PipelineSchedule schedule) {
 }
 
 int max_delay(const PipelineSchedule& schedule) {
-  int most = 0;
+  int max = 0;
   for (const std::vector<Task>& tasks : schedule.order) {
-    for (const Task& task : tasks) most = std::max(most, task.delay);
+    for (const Task& task : tasks) max = std::max(max, task.delay);
   }
-  return most;
+  return max;
 }
 
 std::vector<int> kept_by_rank(const PipelineSchedule& schedule) {
   const int steps = max_delay(schedule) + 1;  // The last one has tasks of all steps before.
-  std::vector<int> most;
+  std::vector<int> max_kept;
   for (const std::vector<Task>& tasks : schedule.order) {
     int kept = 0;
     int max = 0;
@@ -158,9 +158,9 @@ std::vector<int> kept_by_rank(const PipelineSchedule& schedule) {
         }
       }
     }
-    most.push_back(max);
+    max_kept.push_back(max);
   }
-  return most;
+  return max_kept;
 }
 
 std::string to_csv(const PipelineSchedule& schedule) {

@@ -42,7 +42,7 @@ class Searcher {
  public:
   explicit Searcher(const ScheduleSearch& search) : search_(search) {
     const int largest = search.kept.empty() ? search.micro_batches : std::ranges::max(search.kept);
-    most_ = std::min(largest, search.micro_batches);
+    max_kept_ = std::min(largest, search.micro_batches);
   }
 
   PipelineSchedule run() {
@@ -55,9 +55,9 @@ class Searcher {
  private:
   void consider_generators() {
     for (const char* name : {"gpipe", "zero_bubble_h1", "1f1b", "zero_bubble"}) consider(name, 0);
-    const int apart = (most_ + kNumbers - 1) / kNumbers;
-    for (int kept = 1; kept <= most_; kept += apart) consider_kept(kept);
-    consider_kept(most_);
+    const int apart = (max_kept_ + kNumbers - 1) / kNumbers;
+    for (int kept = 1; kept <= max_kept_; kept += apart) consider_kept(kept);
+    consider_kept(max_kept_);
   }
 
   void consider_kept(int kept) {
@@ -131,7 +131,7 @@ class Searcher {
   int steps() const { return search_.barrier ? 1 : search_.steps; }
 
   const ScheduleSearch& search_;
-  int most_ = 1;
+  int max_kept_ = 1;
   std::optional<Found> best_;
 };
 

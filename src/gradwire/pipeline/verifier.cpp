@@ -274,10 +274,10 @@ MaybeViolation check_weights(const PipelineSchedule& schedule) {
 MaybeViolation check_memory(const PipelineSchedule& schedule) {
   if (schedule.kept == 0) return std::nullopt;
   const std::vector<int> kept = kept_by_rank(schedule);
-  const auto most = std::ranges::max_element(kept);
-  if (*most <= schedule.kept) return std::nullopt;
+  const auto max = std::ranges::max_element(kept);
+  if (*max <= schedule.kept) return std::nullopt;
   return violation(Fault::too_much, "rank {} keeps {} micro-batches, {} are declared",
-                   most - kept.begin(), *most, schedule.kept);
+                   max - kept.begin(), *max, schedule.kept);
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ class StageHistory {
 
   WeightBounds bounds() const {
     const int predicted = rule_ == WeightRule::predict ? 1 : 0;
-    return {staleness_.value_or(0), most_kept_ + predicted};
+    return {staleness_.value_or(0), max_kept_ + predicted};
   }
 
  private:
@@ -95,7 +95,7 @@ class StageHistory {
     if (keeps_versions) {
       for (const auto& [key, version] : in_use_) versions.insert(version);
     }
-    most_kept_ = std::max(most_kept_, static_cast<int>(versions.size()));
+    max_kept_ = std::max(max_kept_, static_cast<int>(versions.size()));
   }
 
   const PipelineSchedule& schedule_;
@@ -104,7 +104,7 @@ class StageHistory {
   int versions_ = 0;                                  ///< Updates so far.
   std::map<std::pair<int, MicroBatch>, int> in_use_;  ///< By step and micro-batch: its version.
   std::optional<int> staleness_;
-  int most_kept_ = 1;
+  int max_kept_ = 1;
 };
 
 }  // namespace

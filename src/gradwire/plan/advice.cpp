@@ -114,9 +114,10 @@ class CandidateChanges {
       hidden.local_steps = 8;
       hidden.fragments = 2;
       hidden.overlap_steps = 3;
-    } else if (const int most = s.local_steps / s.fragments - 1; s.overlap_steps < most) {
-      add(fmt::format("averages overlapped with {} steps", most), "they are that many steps old")
-          .strategy.overlap_steps = most;
+    } else if (const int max_steps = s.local_steps / s.fragments - 1; s.overlap_steps < max_steps) {
+      add(fmt::format("averages overlapped with {} steps", max_steps),
+          "they are that many steps old")
+          .strategy.overlap_steps = max_steps;
     }
   }
 

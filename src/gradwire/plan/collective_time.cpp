@@ -14,10 +14,10 @@ constexpr std::uint32_t kMaxModeledSegments = 64;
 /// Returns true if `gradwire probe` measured ports of different rates, and all hosts take part.
 bool unequal(const Network& network, int nodes) {
   if (!network.measured || network.measured->hosts() != nodes) return false;
-  double most = 0;
+  double fastest = 0;
   for (int host = 0; host < nodes; ++host)
-    most = std::max(most, network.measured->host(host).port().bytes_per_second);
-  return most > kUnequal * network.bytes_per_second;
+    fastest = std::max(fastest, network.measured->host(host).port().bytes_per_second);
+  return fastest > kUnequal * network.bytes_per_second;
 }
 
 Duration duration(double seconds) {

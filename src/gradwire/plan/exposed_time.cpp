@@ -32,11 +32,11 @@ workload::LayerProfile scaled_profile(const ModelShape& model, const OverlapInpu
 
 step::StepPlan plan_of(const workload::LayerProfile& profile, int stage) {
   const std::size_t bytes = profile.parameters() * sizeof(float);
-  const std::size_t most = std::max<std::size_t>(bytes / kMaxBuckets, 1);
-  const auto least = static_cast<std::size_t>(kSmallestUnit * static_cast<double>(bytes));
+  const std::size_t max_bytes = std::max<std::size_t>(bytes / kMaxBuckets, 1);
+  const auto min_bytes = static_cast<std::size_t>(kSmallestUnit * static_cast<double>(bytes));
   const step::StepPlanOptions options{
-      .limits = {.first_bytes = most, .bytes = most, .last_bytes = least}};
-  return stage == 3 ? step::plan_blocks(profile, most / sizeof(float) / 2, options)
+      .limits = {.first_bytes = max_bytes, .bytes = max_bytes, .last_bytes = min_bytes}};
+  return stage == 3 ? step::plan_blocks(profile, max_bytes / sizeof(float) / 2, options)
                     : step::plan_step(profile, options);
 }
 

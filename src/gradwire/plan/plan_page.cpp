@@ -112,12 +112,12 @@ Json bottlenecks_json() {
 
 /// The schedule of a pipeline, unless the picture would be too large; null: none.
 Json drawing_json(const Way& way) {
-  constexpr std::size_t kMostTasks = 1500;
+  constexpr std::size_t kMaxTasks = 1500;
   if (way.cut.empty()) return nullptr;
   const RunPipeline made = run_pipeline(*way.placed);
   std::size_t tasks = 0;
   for (const auto& order : made.schedule.order) tasks += order.size();
-  if (tasks > kMostTasks) return nullptr;
+  if (tasks > kMaxTasks) return nullptr;
   return draw_svg(made.schedule, simulate(made.schedule, made.costs));
 }
 

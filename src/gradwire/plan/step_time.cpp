@@ -143,8 +143,8 @@ PlanBottleneck bottleneck_of(const StepTime& time) {
        {time.waiting_for_data, PlanBottleneck::storage},
        {p.update, PlanBottleneck::update},
        {p.bubble + p.unequal + p.inside, PlanBottleneck::pipeline}}};
-  const auto most = std::ranges::max_element(losses);
-  return most->first >= kWorthSaying * time.step ? most->second : PlanBottleneck::compute;
+  const auto largest = std::ranges::max_element(losses);
+  return largest->first >= kWorthSaying * time.step ? largest->second : PlanBottleneck::compute;
 }
 
 }  // namespace

@@ -97,8 +97,9 @@ class PipelineWays {
 
   std::optional<Way> best() {
     const int devices = input_.strategy.devices();
-    const int most = std::min(devices, static_cast<int>(with_blocks(input_.model).layers.size()));
-    for (int stages = 2; stages <= most; ++stages) {
+    const int max_stages =
+        std::min(devices, static_cast<int>(with_blocks(input_.model).layers.size()));
+    for (int stages = 2; stages <= max_stages; ++stages) {
       if (devices % stages != 0) continue;
       for (const int times : {1, 2, 4}) {
         for (const char* schedule : {"1f1b", "zero_bubble"})

@@ -15,7 +15,7 @@
 namespace gradwire::recipe {
 namespace {
 
-constexpr std::int64_t kMostRanks = 1 << 16;
+constexpr std::int64_t kMaxDegree = 1 << 16;
 
 /// Height and width of the smallest image that a convolution of "convnet" or "resnet" gets.
 std::int64_t smallest_side(const ModelConfig& model) {
@@ -24,8 +24,8 @@ std::int64_t smallest_side(const ModelConfig& model) {
 
 MeshDegrees read_degrees(JsonFields json) {
   MeshDegrees mesh;
-  const auto read = [&](const char* key, int least) {
-    return static_cast<int>(json.integer_or(key, least, least, kMostRanks));
+  const auto read = [&](const char* key, int min) {
+    return static_cast<int>(json.integer_or(key, min, min, kMaxDegree));
   };
   mesh.data = read("data", 0);
   mesh.pipeline = read("pipeline", 1);
@@ -77,7 +77,7 @@ SpatialConfig read_spatial(JsonFields json, const TrainConfig& config) {
   const std::int64_t smallest = smallest_side(config.model);
   spatial.width = static_cast<int>(json.integer_or("width", 1, 1, smallest));
   spatial.height =
-      static_cast<int>(json.integer_or("height", ranks / spatial.width, 1, kMostRanks));
+      static_cast<int>(json.integer_or("height", ranks / spatial.width, 1, kMaxDegree));
   json.refuse_others();
   if (spatial.height * spatial.width != ranks) {
     refuse("spatial.height {} times spatial.width {} is not mesh.spatial {}", spatial.height,
@@ -91,14 +91,14 @@ SpatialConfig read_spatial(JsonFields json, const TrainConfig& config) {
 }
 
 pipeline::PipelineCosts read_pipeline_costs(JsonFields json) {
-  constexpr double kMostMs = 1e9;
+  constexpr double kMaxMs = 1e9;
   pipeline::PipelineCosts costs;
   if (json.empty()) return costs;
   const auto seconds = [&](std::string_view key) {
     std::vector<double> all = json.numbers(key);
     for (double& value : all) {
-      if (!(value >= 0 && value <= kMostMs)) {
-        refuse("pipeline.costs.{} has {}; expected milliseconds, 0 to {}", key, value, kMostMs);
+      if (!(value >= 0 && value <= kMaxMs)) {
+        refuse("pipeline.costs.{} has {}; expected milliseconds, 0 to {}", key, value, kMaxMs);
       }
       value /= 1e3;
     }
@@ -144,18 +144,18 @@ void check_codecs(const PipelineConfig& pipeline, int stages) {
 }
 
 PipelineConfig read_pipeline(JsonFields json, const MeshDegrees& mesh) {
-  constexpr std::int64_t kMostMicroBatches = 1 << 16;
-  constexpr std::int64_t kMostLayers = 1 << 20;
+  constexpr std::int64_t kMaxMicroBatches = 1 << 16;
+  constexpr std::int64_t kMaxLayers = 1 << 20;
   if (!json.empty() && mesh.pipeline == 1) {
     refuse("pipeline configures several stages, but mesh.pipeline is 1; set it to their ranks");
   }
   PipelineConfig pipeline;
   pipeline.micro_batches =
-      json.integer_or("micro_batches", pipeline.micro_batches, 1, kMostMicroBatches);
+      json.integer_or("micro_batches", pipeline.micro_batches, 1, kMaxMicroBatches);
   pipeline.schedule = json.text_or("schedule", pipeline.schedule);
   pipeline.weights = json.text_or("weights", pipeline.weights);
   if (json.has("cut")) {
-    for (const std::int64_t layers : json.integers("cut", 1, kMostLayers)) {
+    for (const std::int64_t layers : json.integers("cut", 1, kMaxLayers)) {
       pipeline.cut.push_back(static_cast<std::size_t>(layers));
     }
   }

@@ -33,13 +33,13 @@ std::string short_bytes(double bytes) {
 class Scale {
  public:
   explicit Scale(const LinePlot& plot) : top_(plot.limit) {
-    double least = 1e300, most = 0;
+    double min = 1e300, max = 0;
     for (const PlotLine& line : plot.lines) {
-      for (double x : line.x) least = std::min(least, x), most = std::max(most, x);
+      for (double x : line.x) min = std::min(min, x), max = std::max(max, x);
       for (double y : line.y) top_ = std::max(top_, y);
     }
-    first_ = most > 0 ? std::log2(least) : 0;
-    last_ = most > 0 ? std::max(std::log2(most), first_ + 1) : 1;
+    first_ = max > 0 ? std::log2(min) : 0;
+    last_ = max > 0 ? std::max(std::log2(max), first_ + 1) : 1;
     top_ = top_ > 0 ? top_ * 1.08 : 1;
   }
 

@@ -226,14 +226,14 @@ LossCurve loss_curve(const std::vector<RunStep>& steps, std::size_t max_points) 
 double largest_difference(const std::vector<RunStep>& a, const std::vector<RunStep>& b) {
   std::map<std::int64_t, double> loss_at;
   for (const auto& step : a) loss_at[step.step] = step.loss;
-  double most = -1;
+  double largest = -1;
   for (const auto& step : b) {
     const auto found = loss_at.find(step.step);
     if (found == loss_at.end()) continue;
     const double difference = std::abs(found->second - step.loss);
-    if (std::isfinite(difference)) most = std::max(most, difference);
+    if (std::isfinite(difference)) largest = std::max(largest, difference);
   }
-  return most;
+  return largest;
 }
 
 std::vector<MemorySample> busiest_step(const MemoryTimeline& memory) {
@@ -243,11 +243,11 @@ std::vector<MemorySample> busiest_step(const MemoryTimeline& memory) {
     if (sample.step >= 0) ++samples[sample.step];
   }
   std::int64_t busiest = -1;
-  std::size_t most = kMinSamples;
+  std::size_t max_samples = kMinSamples;
   for (const auto& [step, count] : samples) {
-    if (count < most) continue;
+    if (count < max_samples) continue;
     busiest = step;
-    most = count;
+    max_samples = count;
   }
   std::vector<MemorySample> kept;
   std::ranges::copy_if(

@@ -15,9 +15,9 @@ namespace gradwire::report {
 /// docs/report.md describes each. Pure.
 nlohmann::ordered_json report_data(const ReportInputs& inputs, const std::string& title);
 
-/// A curve of at most `most` points: steps are divided into that many intervals, each shown as its
-/// mean loss at its middle step, with one of its learning rates. Losses that are not finite are
-/// excluded and counted.
+/// A curve of at most `max_points` points: steps are divided into that many intervals, each shown
+/// as its mean loss at its middle step, with one of its learning rates. Losses that are not finite
+/// are excluded and counted.
 struct LossCurve {
   std::vector<double> step;
   std::vector<double> loss;

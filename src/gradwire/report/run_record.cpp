@@ -121,8 +121,8 @@ namespace {
 constexpr double kMany = 9e15;  ///< Below 2^53: a double holds such integers exactly.
 constexpr int kManyRanks = 1 << 20;
 
-std::int64_t whole(JsonFields& fields, std::string_view key, double least = 0) {
-  const double value = fields.number(key, least, kMany);
+std::int64_t whole(JsonFields& fields, std::string_view key, double min = 0) {
+  const double value = fields.number(key, min, kMany);
   if (std::floor(value) != value) fields.refuse(key, "a whole number");
   return static_cast<std::int64_t>(value);
 }
@@ -136,13 +136,12 @@ std::vector<double> numbers(JsonFields& fields, std::string_view key, std::size_
   return values;
 }
 
-/// Reads a list of `size` numbers, none missing or below `least`.
-std::vector<double> column(JsonFields& fields, std::string_view key, std::size_t size,
-                           double least) {
+/// Reads a list of `size` numbers, none missing or below `min`.
+std::vector<double> column(JsonFields& fields, std::string_view key, std::size_t size, double min) {
   auto values = numbers(fields, key, size);
-  const auto wrong = [least](double value) { return !(value >= least && value <= kMany); };
+  const auto wrong = [min](double value) { return !(value >= min && value <= kMany); };
   if (std::ranges::any_of(values, wrong)) {
-    fields.refuse(key, fmt::format("a list of numbers from {} to {}", least, kMany));
+    fields.refuse(key, fmt::format("a list of numbers from {} to {}", min, kMany));
   }
   return values;
 }

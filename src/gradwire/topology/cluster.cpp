@@ -110,8 +110,8 @@ bool is_black_hole(const Cluster& cluster, const MeasuredPath& path) {
     const MeasuredHost& end = cluster.hosts[static_cast<std::size_t>(host)];
     return end.rails[static_cast<std::size_t>(path.rail)].mtu;
   };
-  const int most = std::min({mtu(path.from), mtu(path.to), kMaxPacketBytes});
-  return path.largest_packet > 0 && path.largest_packet < most;
+  const int min_mtu = std::min({mtu(path.from), mtu(path.to), kMaxPacketBytes});
+  return path.largest_packet > 0 && path.largest_packet < min_mtu;
 }
 
 void set_rails_from_paths(Cluster& cluster) {

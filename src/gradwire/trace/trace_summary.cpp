@@ -126,13 +126,14 @@ Bottleneck bottleneck(const std::vector<RankMedians>& all) {
   const double network = share_of(ranks[slowest.index].step.exposed, step.total);
   const double straggler = share_of(slowest.excess, step.total);
   const double data = share_of(step.data, step.total);
-  const double most = std::max({network, straggler, data});
-  if (most < kNotable) {
+  const double largest = std::max({network, straggler, data});
+  if (largest < kNotable) {
     return {BottleneckCause::compute, share_of(step.busy - step.data, step.total),
             compute_text(step, ranks.size())};
   }
-  if (most == network) return {BottleneckCause::communication, network, communication_text(step)};
-  if (most == straggler) {
+  if (largest == network)
+    return {BottleneckCause::communication, network, communication_text(step)};
+  if (largest == straggler) {
     return {BottleneckCause::straggler, straggler, straggler_text(ranks, slowest)};
   }
   return {BottleneckCause::data, data, data_text(data)};

@@ -70,13 +70,13 @@ net::SimOptions draw_network(Random& random) {
 void draw_hosts(Random& random, Scenario& s) {
   const bool shared = random.one_in(4);
   const bool rails = s.fault == Fault::rails || random.one_in(3);
-  const std::uint64_t least = rails ? 2 : 1;
+  const std::uint64_t min_rails = rails ? 2 : 1;
   for (Rank r = 0; r < s.ranks; ++r) {
     const bool joins = shared && r > 0 && random.one_in(2);
     s.host_of.push_back(joins ? s.host_of.back() : static_cast<int>(s.hosts.size()));
     if (joins) continue;
     net::SimHost& host = s.hosts.emplace_back();
-    for (std::uint64_t n = rails ? least + random.below(2) : 1; n > 0; --n) {
+    for (std::uint64_t n = rails ? min_rails + random.below(2) : 1; n > 0; --n) {
       host.rails.push_back({Duration(random.between(1'000, 200'000)),
                             1e6 * static_cast<double>(random.between(1, 1000))});
     }

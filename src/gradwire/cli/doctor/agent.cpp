@@ -62,8 +62,8 @@ Result<bool> can_connect(const bootstrap::Job& job, bootstrap::Store& store,
                return rails[static_cast<std::size_t>(one.rail)].mtu;
              };
              if (one.rail == kMasterRail) return true;  // The rendezvous is reachable.
-             const int least = std::min({mtu(host), mtu(one.to), topology::kMaxPacketBytes});
-             const bool hole = one.largest_packet > 0 && one.largest_packet < least;
+             const int min_mtu = std::min({mtu(host), mtu(one.to), topology::kMaxPacketBytes});
+             const bool hole = one.largest_packet > 0 && one.largest_packet < min_mtu;
              return one.outcome == Reachability::Outcome::reached && !hole;
            });
   }

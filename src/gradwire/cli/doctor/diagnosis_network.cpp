@@ -311,19 +311,19 @@ void add_broken_promises(const ClusterReport& cluster_report, int rail,
 
 /// Adds hosts whose network card has negotiated a lower rate than the fastest.
 void add_slow_cards(const ClusterReport& cluster_report, int rail, std::vector<Finding>& findings) {
-  int most = 0;
+  int max_megabits = 0;
   for (int host = 0; host < static_cast<int>(cluster_report.reports.size()); ++host) {
     const RailInfo* info = rail_of(cluster_report, host, rail);
-    if (info != nullptr) most = std::max(most, info->megabits);
+    if (info != nullptr) max_megabits = std::max(max_megabits, info->megabits);
   }
   for (int host = 0; host < static_cast<int>(cluster_report.reports.size()); ++host) {
     const RailInfo* info = rail_of(cluster_report, host, rail);
-    if (info == nullptr || info->megabits == 0 || info->megabits == most) continue;
+    if (info == nullptr || info->megabits == 0 || info->megabits == max_megabits) continue;
     findings.push_back(
         {true,
          fmt::format("{} of {} has negotiated {}, others {}", info->interface,
                      cluster_report.reports[static_cast<std::size_t>(host)].name,
-                     format_rate(info->megabits * 1e6 / 8), format_rate(most * 1e6 / 8)),
+                     format_rate(info->megabits * 1e6 / 8), format_rate(max_megabits * 1e6 / 8)),
          fmt::format("check cable and switch port, then: ethtool -s {} autoneg on",
                      info->interface)});
   }

@@ -66,20 +66,20 @@ NameTrouble trouble_with(const ClusterReport& cluster_report, std::size_t named)
 /// Returns 2 * bandwidth * round-trip time of the fastest path, in bytes, which TCP must be able to
 /// buffer.
 double needed_buffer(const ClusterReport& cluster_report) {
-  double most = kSmallBuffer;
-  if (!cluster_report.cluster) return most;
+  double max_bytes = kSmallBuffer;
+  if (!cluster_report.cluster) return max_bytes;
   for (const topology::MeasuredPath& path : cluster_report.cluster->paths) {
     const double round_trip = 2 * std::chrono::duration<double>(path.shortest_latency).count();
-    most = std::max(most, 2 * path.bytes_per_second * round_trip);
+    max_bytes = std::max(max_bytes, 2 * path.bytes_per_second * round_trip);
   }
-  return most;
+  return max_bytes;
 }
 
-Finding small_buffer(const std::string& name, const char* setting, int most, double needed) {
+Finding small_buffer(const std::string& name, const char* setting, int limit, double needed) {
   const auto enough = static_cast<long>(std::max(needed, 6.0 * kSmallBuffer));
   return {true,
           fmt::format("{}: TCP may buffer only {} per connection ({}), but {} are needed", name,
-                      format_bytes(static_cast<std::size_t>(most)), setting,
+                      format_bytes(static_cast<std::size_t>(limit)), setting,
                       format_bytes(static_cast<std::size_t>(needed))),
           fmt::format("on {}: sysctl -w {}=\"4096 131072 {}\" (and in /etc/sysctl.d for the next "
                       "boot)",
@@ -90,12 +90,12 @@ Finding small_buffer(const std::string& name, const char* setting, int most, dou
 /// effect: only a note.
 void add_small_requests(const ClusterReport& cluster_report, std::vector<Finding>& findings) {
   Names small;
-  int least = net::ReceiveWindow::kRoom;
+  int min_limit = net::ReceiveWindow::kRoom;
   for (const HostReport& report : cluster_report.reports) {
-    const int most = report.info ? report.info->max_requested_buffer : 0;
-    if (most == 0 || most >= net::ReceiveWindow::kRoom) continue;
+    const int limit = report.info ? report.info->max_requested_buffer : 0;
+    if (limit == 0 || limit >= net::ReceiveWindow::kRoom) continue;
     small.push_back(report.name);
-    least = std::min(least, most);
+    min_limit = std::min(min_limit, limit);
   }
   if (small.empty()) return;
   findings.push_back(
@@ -103,7 +103,7 @@ void add_small_requests(const ClusterReport& cluster_report, std::vector<Finding
        fmt::format("{}: ranks request receive buffers of {} and get {} (net.core.rmem_max) until "
                    "the kernel's autotuning enlarges them",
                    joined(small), format_bytes(net::ReceiveWindow::kRoom),
-                   format_bytes(static_cast<std::size_t>(least))),
+                   format_bytes(static_cast<std::size_t>(min_limit))),
        fmt::format("on {}: sysctl -w net.core.rmem_max={} (and in /etc/sysctl.d for the next boot)",
                    joined(small), 4 * kSmallBuffer)});
 }

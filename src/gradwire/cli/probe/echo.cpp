@@ -145,7 +145,8 @@ Result<LossSample> EchoClient::loss(std::size_t packet, int questions) {
     net::Deadline given_up;
   };
   const net::Deadline deadline = net::Deadline::after(*clock_, kLongest);
-  const std::size_t most = std::clamp<std::size_t>(kMaxBytesInFlight / packet, 1, kMaxInFlight);
+  const std::size_t max_in_flight =
+      std::clamp<std::size_t>(kMaxBytesInFlight / packet, 1, kMaxInFlight);
   missing_.clear();
   std::vector<Asked> in_flight;
   LossSample sample;
@@ -154,7 +155,7 @@ Result<LossSample> EchoClient::loss(std::size_t packet, int questions) {
       return !missing_.contains(one.number) || one.given_up.passed();
     });
     if (missing_.size() - in_flight.size() >= kEnoughLost) break;
-    if (in_flight.size() == most) {
+    if (in_flight.size() == max_in_flight) {
       net::wait_for(socket_, POLLIN, in_flight.front().given_up);
     } else {
       GRADWIRE_ASSIGN_OR_RETURN(const auto sent, ask(packet));

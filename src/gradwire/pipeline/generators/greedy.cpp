@@ -25,7 +25,7 @@ struct Progress {
 struct Worker {
   std::vector<Stage> stages;
   int kept = 0;
-  int most = 0;  ///< Maximum of `kept`.
+  int max_kept = 0;  ///< Maximum of `kept`.
   double free_at = 0;
 };
 
@@ -42,7 +42,7 @@ class Greedy {
         costs_(costs),
         stages_(schedule_.rank_of.size()),
         workers_(schedule_.order.size()) {
-    for (std::size_t rank = 0; rank < workers_.size(); ++rank) workers_[rank].most = kept[rank];
+    for (std::size_t rank = 0; rank < workers_.size(); ++rank) workers_[rank].max_kept = kept[rank];
     schedule_.kept = std::ranges::max(kept);
     const auto batches = static_cast<std::size_t>(schedule_.micro_batches);
     for (Progress& stage : stages_) {
@@ -77,7 +77,7 @@ class Greedy {
   }
   Choice forward_of(Stage s, const Worker& worker) const {
     const Progress& stage = at(s);
-    const bool room = worker.kept + 1 + stage.set_aside <= worker.most;
+    const bool room = worker.kept + 1 + stage.set_aside <= worker.max_kept;
     if (stage.forwards == schedule_.micro_batches || !room) return {};
     return {{Compute::forward, s, stage.forwards},
             stage.inputs_at[static_cast<std::size_t>(stage.forwards)]};

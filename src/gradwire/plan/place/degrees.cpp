@@ -10,9 +10,9 @@
 namespace gradwire::plan {
 namespace {
 
-std::vector<int> divisors(int number, int most) {
+std::vector<int> divisors(int number, int max) {
   std::vector<int> found;
-  for (int d = 1; d <= std::min(number, most); ++d) {
+  for (int d = 1; d <= std::min(number, max); ++d) {
     if (number % d == 0) found.push_back(d);
   }
   return found;
@@ -202,9 +202,9 @@ std::vector<PlacedStrategy> search_degrees(const PlanInput& input,
   for (const int tensor : divisors(s.devices(), s.devices_per_node)) {
     for (const int pipeline : divisors(s.devices() / tensor, s.devices())) {
       const double batch = s.global_batch() / s.accumulate * tensor * pipeline / s.devices();
-      const int most = static_cast<int>(std::min(batch, 4096.0));
+      const int max_micro_batches = static_cast<int>(std::min(batch, 4096.0));
       const int samples = static_cast<int>(std::min(batch, 1e9));
-      for (const int micro_batches : divisors(samples, most)) {
+      for (const int micro_batches : divisors(samples, max_micro_batches)) {
         consider(tensor, pipeline, micro_batches);
       }
     }

@@ -104,7 +104,7 @@ class AnyOrder {
   explicit AnyOrder(const HostProblem& problem)
       : problem_(problem), hosts_(static_cast<int>(problem.hosts.size())) {}
 
-  std::optional<HostPlacement> least_sum(const Costs& costs, double limit) {
+  std::optional<HostPlacement> min_sum(const Costs& costs, double limit) {
     const std::size_t layers = problem_.layers.size();
     states_.assign((std::size_t{1} << hosts_) * index(hosts_) * (layers + 1), {});
     const Extension extension(problem_, costs, limit);
@@ -173,7 +173,7 @@ class OneOrder {
   OneOrder(const HostProblem& problem, std::vector<int> hosts)
       : problem_(problem), hosts_(std::move(hosts)) {}
 
-  std::optional<HostPlacement> least_sum(const Costs& costs, double limit) {
+  std::optional<HostPlacement> min_sum(const Costs& costs, double limit) {
     const std::size_t layers = problem_.layers.size();
     std::vector<std::vector<State>> states(hosts_.size(), std::vector<State>(layers + 1));
     const Extension extension(problem_, costs, limit);
@@ -206,7 +206,7 @@ template <class Placements>
 std::optional<HostPlacement> fastest(const HostProblem& problem, const Costs& costs,
                                      Placements placements, std::optional<HostPlacement> best) {
   double limit = kNever;
-  while (auto found = placements.least_sum(costs, limit)) {
+  while (auto found = placements.min_sum(costs, limit)) {
     limit = found->bottleneck;
     const double first = found->first;
     if (!best || found->seconds < best->seconds) best = std::move(found);

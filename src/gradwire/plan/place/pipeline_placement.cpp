@@ -71,9 +71,9 @@ Choice best_from(const PipelineProblem& problem, const Sums& sums, const Table& 
                  std::size_t begin, int devices, const Aim& aim) {
   Choice best;
   const std::size_t layers = problem.layers.size();
-  const int most = problem.replicate ? devices : 1;
+  const int max_replicas = problem.replicate ? devices : 1;
   for (std::size_t end = begin + 1; end <= layers; ++end) {
-    for (int replicas = 1; replicas <= most; ++replicas) {
+    for (int replicas = 1; replicas <= max_replicas; ++replicas) {
       const int left = devices - replicas;
       if ((left == 0) != (end == layers)) continue;
       const Choice rest = end == layers ? Choice{0} : table[end][static_cast<std::size_t>(left)];

@@ -96,19 +96,19 @@ UnitTraffic unit_traffic(const exchange::UnitShape& unit, int stage, const Excha
 
 double codec_slowdown(const topology::Topology& topology) {
   std::map<int, std::pair<double, int>> machines;  // Ranks and processors, by kernel.
-  double most = 1;
+  double slowdown = 1;
   for (int host = 0; host < topology.hosts(); ++host) {
     const topology::Host& one = topology.host(host);
     if (one.cores == 0) continue;
     const auto ranks = static_cast<double>(topology.ranks_on(host).size());
-    most = std::max(most, ranks / one.cores);
+    slowdown = std::max(slowdown, ranks / one.cores);
     if (one.kernel < 0) continue;
     auto& [together, cores] = machines[one.kernel];
     together += ranks;
     cores = one.cores;
-    most = std::max(most, together / cores);
+    slowdown = std::max(slowdown, together / cores);
   }
-  return most;
+  return slowdown;
 }
 
 }  // namespace gradwire::plan

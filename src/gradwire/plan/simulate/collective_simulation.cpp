@@ -79,7 +79,7 @@ double ops_of_all(const schedule::Schedule& schedule) {
 }
 
 /// Returns the fewest hosts of a rack whose uplink is as fast as a port, which carries a ring.
-int least_rack(const Fabric& fabric) {
+int min_rack_hosts(const Fabric& fabric) {
   return std::min(
       {fabric.rack_hosts, static_cast<int>(std::ceil(fabric.oversubscription)), kHosts});
 }
@@ -88,8 +88,8 @@ int least_rack(const Fabric& fabric) {
 int few_hosts(const std::string& algorithm, const Fabric& fabric) {
   const int ranks = is_deep(algorithm) ? kDeepRanks : kRanks;
   int hosts = is_halving(algorithm) || fabric.limited_racks() ? 2 * kHosts : kHosts;
-  const int least = fabric.limited_racks() ? 2 * least_rack(fabric) : 2;
-  while (hosts > least && hosts * fabric.ranks_per_host > ranks) hosts /= 2;
+  const int min_hosts = fabric.limited_racks() ? 2 * min_rack_hosts(fabric) : 2;
+  while (hosts > min_hosts && hosts * fabric.ranks_per_host > ranks) hosts /= 2;
   return hosts;
 }
 
@@ -109,7 +109,7 @@ int fewer_in_rack(const std::string& algorithm, const Fabric& fabric, int hosts)
   const int few = few_hosts(algorithm, fabric);
   if (!is_deep(algorithm) && 2 * fabric.rack_hosts <= few) return fabric.rack_hosts;
   const double share = std::max(1.0 / 8, static_cast<double>(fabric.rack_hosts) / fabric.hosts);
-  return std::clamp(static_cast<int>(share * hosts), least_rack(fabric), fabric.rack_hosts);
+  return std::clamp(static_cast<int>(share * hosts), min_rack_hosts(fabric), fabric.rack_hosts);
 }
 
 bool has_fewer_hosts(const std::string& algorithm, const Fabric& fabric) {
@@ -177,10 +177,10 @@ bool CollectiveSimulation::simulate_fewer() {
     simulated_.push_back(
         all_or_one(fabric_.with_hosts(some, fewer_in_rack(algorithm_, fabric_, some))));
   // All of them have the same number of segments of a message.
-  std::size_t most = 1;
-  for (const SimulatedRanks& some : simulated_) most = std::max(most, some.ops());
+  std::size_t max_ops = 1;
+  for (const SimulatedRanks& some : simulated_) max_ops = std::max(max_ops, some.ops());
   costs_.max_segments = static_cast<std::uint32_t>(
-      std::clamp<std::size_t>(costs_.max_tasks / (most + 1), 1, costs_.max_segments));
+      std::clamp<std::size_t>(costs_.max_tasks / (max_ops + 1), 1, costs_.max_segments));
   const double base = hosts.back();
   growth_ = is_deep(algorithm_) ? std::log2(fabric_.hosts / base) : (fabric_.hosts - base) / few;
   return true;
@@ -233,9 +233,9 @@ SimulatedCollective CollectiveSimulation::of(double bytes) const {
           method_};
 }
 
-double CollectiveSimulation::least_seconds(double bytes) const {
+double CollectiveSimulation::min_seconds(double bytes) const {
   const auto seconds = [&](const SimulatedRanks& some) {
-    return bytes_of(some, bytes) * some.least_seconds();
+    return bytes_of(some, bytes) * some.min_seconds();
   };
   if (simulated_.size() == 1) return seconds(simulated_.front());
   return grown(seconds(simulated_[0]), seconds(simulated_[1]), seconds(simulated_.back()));

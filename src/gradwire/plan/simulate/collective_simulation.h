@@ -44,7 +44,7 @@ class CollectiveSimulation {
 
   /// Returns the time for which a port must be busy, without a simulation: of() is about as long,
   /// or longer.
-  double least_seconds(double bytes) const;
+  double min_seconds(double bytes) const;
 
  private:
   bool simulate_some();

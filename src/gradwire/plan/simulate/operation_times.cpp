@@ -160,7 +160,7 @@ class FabricTimes {
   OperationTime fastest(schedule::Collective collective, double bytes) {
     OperationTime best;
     for (const auto& [name, simulation] : simulations(collective)) {
-      if (!best.algorithm.empty() && simulation.least_seconds(bytes) >= best.seconds) continue;
+      if (!best.algorithm.empty() && simulation.min_seconds(bytes) >= best.seconds) continue;
       const OperationTime one = simulation.of(bytes);
       if (best.algorithm.empty() || one.seconds < best.seconds)
         best = {one.seconds, one.port_seconds, name, one.port_bytes};

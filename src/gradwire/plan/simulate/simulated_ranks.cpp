@@ -176,7 +176,7 @@ void SimulatedRanks::connect() {
   for (std::uint32_t host = 0; host < hosts_; ++host) {
     const double share = std::max(sent[host], received[host]);
     port_share_ = std::max(port_share_, share);
-    least_seconds_ = std::max(least_seconds_, share / fabric_.port_rate(static_cast<int>(host)));
+    min_seconds_ = std::max(min_seconds_, share / fabric_.port_rate(static_cast<int>(host)));
   }
 }
 

@@ -41,7 +41,7 @@ class SimulatedRanks {
   OperationTime time(double bytes, const schedule::CostOptions& options) const;
 
   /// Returns a lower bound of the seconds, per byte of all chunks, without a simulation.
-  double least_seconds() const { return least_seconds_; }
+  double min_seconds() const { return min_seconds_; }
 
   const Fabric& fabric() const { return fabric_; }
   std::uint32_t chunks() const { return chunks_; }
@@ -69,8 +69,8 @@ class SimulatedRanks {
   schedule::MessageGraph graph_;
   std::vector<Place> places_;
   std::uint32_t hosts_ = 0;
-  double port_share_ = 0;     ///< Share of all chunks' bytes at the most loaded port.
-  double least_seconds_ = 0;  ///< Seconds that a port is busy, per byte of all chunks.
+  double port_share_ = 0;   ///< Share of all chunks' bytes at the most loaded port.
+  double min_seconds_ = 0;  ///< Seconds that a port is busy, per byte of all chunks.
 };
 
 }  // namespace gradwire::plan

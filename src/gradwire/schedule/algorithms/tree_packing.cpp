@@ -69,11 +69,11 @@ class Loads {
   /// 8-norm of all times: the longest time, and to a small extent all others. Among packings with
   /// the same longest time, the one that leaves more capacity is better.
   double cost() const {
-    const double most = longest();
+    const double max_time = longest();
     double sum = 0;
-    for (const Resource& port : ports_) sum += to_the_eighth(port.time() / most);
-    for (const Resource& wire : wires_) sum += to_the_eighth(wire.time() / most);
-    return most * std::sqrt(std::sqrt(std::sqrt(sum)));
+    for (const Resource& port : ports_) sum += to_the_eighth(port.time() / max_time);
+    for (const Resource& wire : wires_) sum += to_the_eighth(wire.time() / max_time);
+    return max_time * std::sqrt(std::sqrt(std::sqrt(sum)));
   }
 
   /// Price of one more edge at a host, and on the wire between two hosts. Steep, so that sums of

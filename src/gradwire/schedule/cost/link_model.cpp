@@ -55,7 +55,8 @@ LinkModel::LinkModel(const MessageGraph& graph, const LinkMap& links, const Cost
 
 void LinkModel::cut_into_segments(const CostOptions& options) {
   const std::size_t affordable = std::max<std::size_t>(1, options.max_tasks / (states_.size() + 1));
-  const auto most = static_cast<double>(std::min<std::size_t>(options.max_segments, affordable));
+  const auto max_segments =
+      static_cast<double>(std::min<std::size_t>(options.max_segments, affordable));
   const auto segment = static_cast<double>(segment_bytes(graph_, links_, options));
   Task tasks = 0;
   for (Number op = 0; op < graph_.size(); ++op) {
@@ -63,7 +64,7 @@ void LinkModel::cut_into_segments(const CostOptions& options) {
     const OpKind kind = graph_.op(op).kind;
     // The quotient of a share of all bytes may be a rounding error above a whole number.
     const double segments = std::max(1.0, std::ceil(load.bytes / segment - 1e-9));
-    const double modelled = std::min(segments, most);
+    const double modelled = std::min(segments, max_segments);
     State& state = states_[op];
     state.first = tasks;
     state.segments = static_cast<std::uint32_t>(modelled);

@@ -108,8 +108,8 @@ MemorySample MemoryLedger::now_locked() const {
 
 void MemoryLedger::changed(MemoryCategory category) {
   if (clock_ == nullptr) return;
-  auto& most = max_of_each_[index_of(category)];
-  most = std::max(most, bytes_[index_of(category)]);
+  auto& max = max_of_each_[index_of(category)];
+  max = std::max(max, bytes_[index_of(category)]);
   if (total_ > peak_total_) {
     peak_total_ = total_;
     peak_ = now_locked();

@@ -22,10 +22,10 @@ namespace {
 
 void check_indices(const torch::Tensor& indices, std::int64_t rows) {
   if (indices.numel() == 0) return;
-  const auto [least, greatest] = torch::aminmax(indices);
-  if (least.item<std::int64_t>() >= 0 && greatest.item<std::int64_t>() < rows) return;
-  refuse("an embedding of {} rows is asked for the rows {} to {}", rows, least.item<std::int64_t>(),
-         greatest.item<std::int64_t>());
+  const auto [min, max] = torch::aminmax(indices);
+  if (min.item<std::int64_t>() >= 0 && max.item<std::int64_t>() < rows) return;
+  refuse("an embedding of {} rows is asked for the rows {} to {}", rows, min.item<std::int64_t>(),
+         max.item<std::int64_t>());
 }
 
 }  // namespace

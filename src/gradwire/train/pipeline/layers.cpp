@@ -65,7 +65,7 @@ Layers& Layers::tie_all(std::vector<std::string> names) {
 }
 
 Layers& Layers::skip(const std::string& from, const std::string& to) {
-  constexpr int kMostSkips = 3;
+  constexpr int kMaxSkips = 3;
   const auto index_of = [this](const std::string& name) {
     const auto found = std::ranges::find(layers_, name, &Layer::name);
     if (found == layers_.end()) {
@@ -78,9 +78,9 @@ Layers& Layers::skip(const std::string& from, const std::string& to) {
     refuse("a skip connection from layer {} to {}: expected a layer before the one before {}", from,
            to, to);
   }
-  if (std::ranges::count(skips_, skip.to, &Skip::to) == kMostSkips) {
+  if (std::ranges::count(skips_, skip.to, &Skip::to) == kMaxSkips) {
     refuse("layer {} has {} skip connections, the most that are possible: concatenate some", to,
-           kMostSkips);
+           kMaxSkips);
   }
   skips_.push_back(skip);
   return *this;
@@ -95,17 +95,17 @@ std::vector<std::size_t> balanced_cut(const std::vector<double>& weights, int st
   }
   std::vector<double> sum(n + 1, 0);
   std::partial_sum(weights.begin(), weights.end(), sum.begin() + 1);
-  // least[k][i]: the largest stage of the best cut of the first i layers into k stages.
+  // best[k][i]: the largest stage of the best cut of the first i layers into k stages.
   constexpr double kImpossible = std::numeric_limits<double>::infinity();
-  std::vector least(parts + 1, std::vector<double>(n + 1, kImpossible));
+  std::vector best(parts + 1, std::vector<double>(n + 1, kImpossible));
   std::vector begin(parts + 1, std::vector<std::size_t>(n + 1, 0));
-  least[0][0] = 0;
+  best[0][0] = 0;
   for (std::size_t k = 1; k <= parts; ++k) {
     for (std::size_t i = k; i <= n; ++i) {
       for (std::size_t j = k - 1; j < i; ++j) {
-        const double largest = std::max(least[k - 1][j], sum[i] - sum[j]);
-        if (largest >= least[k][i]) continue;
-        least[k][i] = largest;
+        const double largest = std::max(best[k - 1][j], sum[i] - sum[j]);
+        if (largest >= best[k][i]) continue;
+        best[k][i] = largest;
         begin[k][i] = j;
       }
     }

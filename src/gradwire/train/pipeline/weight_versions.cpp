@@ -129,7 +129,7 @@ StageWeights::Tensors StageWeights::copy_of(const Tensors& data) {
 }
 
 void StageWeights::count_copies() {
-  most_copies_ = std::max(most_copies_, copies());
+  max_copies_ = std::max(max_copies_, copies());
 }
 
 std::unique_ptr<StageWeights> make_stage_weights(WeightMethod method, const StagePlace& place,

@@ -49,7 +49,7 @@ class StageWeights {
 
   /// Copies of the weights that exist, the newest included, and the maximum so far.
   virtual int copies() const = 0;
-  int most_copies() const { return most_copies_; }
+  int max_copies() const { return max_copies_; }
 
  protected:
   using Tensors = std::vector<torch::Tensor>;
@@ -64,7 +64,7 @@ class StageWeights {
 
  private:
   std::vector<std::uint32_t> counters_;
-  int most_copies_ = 1;
+  int max_copies_ = 1;
 };
 
 /// Makes the weights of a stage; null for flush, and for stages without parameters. `optimizer`
