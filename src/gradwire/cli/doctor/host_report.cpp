@@ -88,10 +88,10 @@ HostInfo host_from(JsonFields fields) {
   info.python_program = fields.text("python_program");
   info.python = fields.text("python");
   info.system = fields.text("system");
-  info.max_files = fields.integer("most_files", 0, INT_MAX);
-  info.max_receive_buffer = fields.integer("most_received", 0, INT_MAX);
-  info.max_send_buffer = fields.integer("most_sent", 0, INT_MAX);
-  info.max_requested_buffer = fields.integer("most_asked_for", 0, INT_MAX);
+  info.max_files = fields.integer("max_files", 0, INT_MAX);
+  info.max_receive_buffer = fields.integer("max_received", 0, INT_MAX);
+  info.max_send_buffer = fields.integer("max_sent", 0, INT_MAX);
+  info.max_requested_buffer = fields.integer("max_requested", 0, INT_MAX);
   info.interfaces = fields.text("interfaces");
   for (JsonFields& name : fields.objects("names", 0)) info.names.push_back(name_from(name));
   for (JsonFields& rail : fields.objects("rails", 0)) info.rails.push_back(rail_from(rail));
@@ -132,10 +132,10 @@ std::string to_json(const HostInfo& info) {
                   {"python_program", info.python_program},
                   {"python", info.python},
                   {"system", info.system},
-                  {"most_files", info.max_files},
-                  {"most_received", info.max_receive_buffer},
-                  {"most_sent", info.max_send_buffer},
-                  {"most_asked_for", info.max_requested_buffer},
+                  {"max_files", info.max_files},
+                  {"max_received", info.max_receive_buffer},
+                  {"max_sent", info.max_send_buffer},
+                  {"max_requested", info.max_requested_buffer},
                   {"interfaces", info.interfaces},
                   {"names", list_of(info.names)},
                   {"rails", list_of(info.rails)},
@@ -176,11 +176,11 @@ Result<std::vector<Reachability>> parse_reachability(const std::string& text) {
 }
 
 std::size_t max_rails(const ClusterReport& cluster_report) {
-  std::size_t most = 0;
+  std::size_t max = 0;
   for (const HostReport& report : cluster_report.reports) {
-    if (report.info) most = std::max(most, report.info->rails.size());
+    if (report.info) max = std::max(max, report.info->rails.size());
   }
-  return most;
+  return max;
 }
 
 namespace {
@@ -301,9 +301,9 @@ int max_buffer(const char* name) {
 
 /// Returns net.core.rmem_max; 0 in a container that hides it.
 int max_requested_buffer() {
-  int most = 0;
-  std::ifstream("/proc/sys/net/core/rmem_max") >> most;
-  return most;
+  int max = 0;
+  std::ifstream("/proc/sys/net/core/rmem_max") >> max;
+  return max;
 }
 
 ResolvedName resolve_here(const std::string& name) {
