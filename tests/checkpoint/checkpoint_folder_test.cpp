@@ -144,7 +144,7 @@ TEST_F(CheckpointFolder, ADamagedManifestIsRefusedAndListed) {
               HasSubstr("version 9"));
   edit_manifest("gradwire checkpoint", "something else");
   EXPECT_THAT(error_of([&] { checkpoint::read_manifest(place / "step-000007"); }),
-              HasSubstr("no manifest of a gradwire checkpoint"));
+              HasSubstr("is not a valid gradwire manifest"));
 }
 
 TEST_F(CheckpointFolder, TheManifestGoesThroughItsText) {

@@ -115,7 +115,7 @@ TEST_F(HostileManifest, NumbersAreWholeAndInRange) {
 
 TEST_F(HostileManifest, FormatVersionAndChecksumMayBeOfAnyType) {
   for (const auto& value : {json(7), json(nullptr), json::array(), json::object(), json(1.5)}) {
-    expect_refused("format", "no manifest of a gradwire checkpoint",
+    expect_refused("format", "is not a valid gradwire manifest",
                    [&](json& root) { root["format"] = value; });
     if (value != json(7)) {
       expect_refused("version", "'version'", [&](json& root) { root["version"] = value; });

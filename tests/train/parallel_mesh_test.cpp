@@ -331,7 +331,7 @@ TEST(HybridTraining, TwoPipelinesOnOneGroupDoNotMeet) {
   EXPECT_EQ(losses_in_turn(/*alone=*/false, 4), expected);
 }
 
-TEST(HybridTraining, APromiseOfTheNextBatchMustBeKept) {
+TEST(HybridTraining, TheNextBatchHasTheAnnouncedSize) {
   const auto message = [](bool evaluates) -> std::string {
     try {
       on_ranks(2, [&](const ProcessGroup& group) {
@@ -346,8 +346,10 @@ TEST(HybridTraining, APromiseOfTheNextBatchMustBeKept) {
     }
     return "";
   };
-  EXPECT_THAT(message(false), HasSubstr("a step with 6 samples, but the last one promised 7"));
-  EXPECT_THAT(message(true), HasSubstr("of another schedule"));
+  EXPECT_THAT(message(false),
+              HasSubstr("train_step got 6 samples, but the previous train_step announced "
+                        "next_samples = 7"));
+  EXPECT_THAT(message(true), HasSubstr("evaluate got 7 samples for another schedule"));
 }
 
 }  // namespace

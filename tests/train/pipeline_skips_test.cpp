@@ -202,7 +202,7 @@ TEST(PipelineSkips, NameWhatIsWrong) {
   const auto message = [](const std::string& from, const std::string& to) {
     return error_of([&] { skip_layers().skip(from, to); });
   };
-  EXPECT_THAT(message("down7", "up0"), HasSubstr("layer down7, which is not there"));
+  EXPECT_THAT(message("down7", "up0"), HasSubstr("skip(): no layer named 'down7'"));
   EXPECT_THAT(message("up0", "down0"), HasSubstr("from layer up0 to down0"));
   EXPECT_THAT(message("norm", "up0"), HasSubstr("expected a layer before the one before up0"));
   const std::string missing = error_of([] {

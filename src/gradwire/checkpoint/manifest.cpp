@@ -239,10 +239,11 @@ json checked_json(std::string_view text) {
   }
   auto parsed = parse_bounded_json(text);
   if (!parsed)
-    refuse("is damaged, or no manifest of a gradwire checkpoint: {}", parsed.error().message);
+    refuse("is not a valid gradwire manifest (damaged, or another format): {}",
+           parsed.error().message);
   auto& root = *parsed;
   if (!root.is_object() || !root.contains("format") || root["format"] != kFormat) {
-    refuse("is damaged, or no manifest of a gradwire checkpoint");
+    refuse("is not a valid gradwire manifest (damaged, or another format)");
   }
   const auto version = StrictJson(root).at("version").number(kMaxCount);
   if (version != kVersion && version != kVersionWithBoxes) {

@@ -9,7 +9,7 @@
 
 namespace gradwire::plan {
 
-/// An alternative to which a way was preferred.
+/// An alternative that is slower than the chosen way, or does not fit.
 struct OtherWay {
   std::string what;  ///< "stage 2", "1f1b", "8 micro-batches", "2 stages".
   double step = 0;   ///< Seconds; 0: it does not fit.
@@ -30,9 +30,9 @@ struct Way {
   /// For a pipeline in float32: seconds of a step with activations and their gradients in int8,
   /// without the time to encode them; 0: it saves less than 2 %.
   double step_in_int8 = 0;
-  /// The alternatives: for ZeRO the other stages; for a pipeline the other schedules with the same
-  /// stages and micro-batches, the same schedule with other micro-batches, and other numbers of
-  /// stages with their fastest schedule.
+  /// The alternatives that lost. ZeRO: the other stages. Pipeline: other schedules with the same
+  /// stages and micro-batches, the same schedule with other micro-batch counts, and other stage
+  /// counts with their fastest schedule.
   std::vector<OtherWay> others;
 };
 

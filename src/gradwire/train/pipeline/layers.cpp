@@ -69,7 +69,7 @@ Layers& Layers::skip(const std::string& from, const std::string& to) {
   const auto index_of = [this](const std::string& name) {
     const auto found = std::ranges::find(layers_, name, &Layer::name);
     if (found == layers_.end()) {
-      refuse("a skip connection of layer {}, which is not there: add the layers first", name);
+      refuse("skip(): no layer named '{}'; call add() before skip()", name);
     }
     return static_cast<std::size_t>(found - layers_.begin());
   };

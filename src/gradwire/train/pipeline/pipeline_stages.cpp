@@ -143,7 +143,7 @@ PipelineStages::PipelineStages(const std::vector<LocalStage>& stages, const Stag
 
 void PipelineStages::begin(const pipeline::PipelineRunner& runner, std::vector<Step> steps,
                            std::int64_t next_samples) {
-  keep_promise(runner, steps);
+  check_announced(runner, steps);
   if (schedule_ != &runner.schedule()) steps_.clear();  // The runner before has finished.
   schedule_ = &runner.schedule();
   loss_ = {};
@@ -151,19 +151,22 @@ void PipelineStages::begin(const pipeline::PipelineRunner& runner, std::vector<S
   std::int64_t number = runner.steps();
   steps_.erase(steps_.begin(), steps_.lower_bound(number - max_delay(*schedule_)));
   for (Step& step : steps) steps_[number++] = std::move(step);
-  promised_ = next_samples;
-  if (promised_ < 0) return;
-  steps_[number].batch = micro_batches_of(promised_, schedule_->micro_batches, {}, {});
+  announced_ = next_samples;
+  if (announced_ < 0) return;
+  steps_[number].batch = micro_batches_of(announced_, schedule_->micro_batches, {}, {});
 }
 
-void PipelineStages::keep_promise(const pipeline::PipelineRunner& runner,
-                                  const std::vector<Step>& steps) {
-  if (promised_ < 0) return;
+void PipelineStages::check_announced(const pipeline::PipelineRunner& runner,
+                                     const std::vector<Step>& steps) {
+  if (announced_ < 0) return;
   const std::int64_t samples = steps.front().batch.all_samples();
   const bool other_run = schedule_ != &runner.schedule();
-  if (!other_run && promised_ == samples) return;
-  refuse("a step with {} samples{}, but the last one promised {} to train on", samples,
-         other_run ? " of another schedule" : "", promised_);
+  if (!other_run && announced_ == samples) return;
+  refuse(
+      "{} got {} samples{}, but the previous train_step announced next_samples = {}: announce the "
+      "next batch, or pass next_samples = -1",
+      runner.schedule().trains ? "train_step" : "evaluate", samples,
+      other_run ? " for another schedule" : "", announced_);
 }
 
 const LocalStage& PipelineStages::local(pipeline::Stage stage) const {
@@ -400,7 +403,7 @@ const ActivationCodec* PipelineStages::codec_of(const Message& message) const {
   return schedule_->trains && codec.encodes() && !stays(message) ? &codec : nullptr;
 }
 
-/// A layer's seed, for layers that no model has.
+/// Derives the codec's seed like a layer's, from an index beyond all layers.
 std::uint64_t PipelineStages::codec_seed(const Message& message, std::int64_t step) const {
   constexpr std::size_t kFirst = std::size_t{1} << 32;
   const Step& current = steps_.at(step);

@@ -88,9 +88,9 @@ class PipelineStages final : public pipeline::StageWork {
                  const EdgeShapes& shapes, int all_stages, Options options);
 
   /// Called before the next steps of `runner`, which has run all before. With a schedule that does
-  /// not train, gradients are not computed. `next_samples`: of the step after these, whose receives
-  /// then start early; -1: unknown. Throws Exception(invalid_argument) if the last call promised
-  /// another number.
+  /// not train, gradients are not computed. `next_samples`: the batch of the step after these, whose
+  /// receives then start early; -1: unknown. Throws Exception(invalid_argument) if the last call
+  /// announced another number.
   void begin(const pipeline::PipelineRunner& runner, std::vector<Step> steps,
              std::int64_t next_samples = -1);
   /// The loss of the forwards since begin(), over this replica's batch.
@@ -118,7 +118,7 @@ class PipelineStages final : public pipeline::StageWork {
 
   const LocalStage& local(pipeline::Stage stage) const;
   bool is_last(pipeline::Stage stage) const { return stage + 1 == all_stages_; }
-  void keep_promise(const pipeline::PipelineRunner& runner, const std::vector<Step>& steps);
+  void check_announced(const pipeline::PipelineRunner& runner, const std::vector<Step>& steps);
   void compute_forward(const pipeline::Task& task, std::int64_t step);
   void compute_backward(const pipeline::Task& task, std::int64_t step);
   StageValues forward(const pipeline::Task& task, const StageValues& inputs, const Step& step,
@@ -154,13 +154,13 @@ class PipelineStages final : public pipeline::StageWork {
   std::vector<ActivationCodec> forward_codecs_, backward_codecs_;  ///< By boundary.
   const pipeline::PipelineSchedule* schedule_ = nullptr;
   std::map<std::int64_t, Step> steps_;  ///< By the runner's number: those with tasks left.
-  std::int64_t promised_ = -1;          ///< Samples of the next step; -1: unknown.
+  std::int64_t announced_ = -1;         ///< Samples of the next step; -1: unknown.
   LossSum loss_;
   std::vector<torch::Tensor> outputs_;
   std::map<Place, SplitBackward> backwards_;
   std::map<Place, StageValues> inputs_;  ///< With recompute: from forward to backward.
-  /// The tensors that arrive or are being sent, packed and encoded; or that go to a local stage, as
-  /// they are.
+  /// Messages by (message, step): receive buffers and packed sends, encoded if the message has a
+  /// codec. Tensors passed to a stage of this rank are stored unpacked.
   std::map<Key, std::vector<torch::Tensor>> tensors_;
 };
 

@@ -20,7 +20,7 @@ namespace gradwire {
 /// Squared norm of the gradient of each parameter of a stage, in order. The same on every replica.
 struct SquaredNorms {
   std::vector<double> replicated;  ///< Norms of parameters that are equal on all ranks of a layer.
-  /// The norms of this rank's parts of divided ones, unless another rank counts them.
+  /// Divided parameters: the squared norms of this rank's parts; 0 if another rank counts them.
   std::vector<double> divided;
 };
 
