@@ -106,10 +106,10 @@ TEST(Connect, WaitsForARankZeroThatStartsLater) {
       [&] { first = connect(test::kNetwork, job_of(1, 2, port), within(seconds(60))); });
   // When its first attempt arrives here, the early rank has tried and failed at least once.
   {
-    auto stranger = net::listen_on(*net::SocketAddress::of("127.0.0.1", port));
-    ASSERT_TRUE(stranger);
-    ASSERT_TRUE(net::wait_for(*stranger, POLLIN, net::Deadline::after(test::kClock, seconds(20))));
-    ASSERT_TRUE(*net::accept_one(*stranger));
+    auto listener = net::listen_on(*net::SocketAddress::of("127.0.0.1", port));
+    ASSERT_TRUE(listener);
+    ASSERT_TRUE(net::wait_for(*listener, POLLIN, net::Deadline::after(test::kClock, seconds(20))));
+    ASSERT_TRUE(*net::accept_one(*listener));
   }
   auto second = connect(test::kNetwork, job_of(0, 2, port), within(seconds(60)));
   early.join();
@@ -119,9 +119,10 @@ TEST(Connect, WaitsForARankZeroThatStartsLater) {
 
 TEST(Connect, WrongSecretIsRefusedAndNamesTheRemedy) {
   const std::uint16_t port = free_port();
-  Job stranger = job_of(1, 2, port);
-  stranger.secret = "another";
-  const auto meshes = connect_all({job_of(0, 2, port), stranger}, within(milliseconds(1500)));
+  Job unauthenticated = job_of(1, 2, port);
+  unauthenticated.secret = "another";
+  const auto meshes =
+      connect_all({job_of(0, 2, port), unauthenticated}, within(milliseconds(1500)));
   ASSERT_FALSE(meshes[0]);
   EXPECT_EQ(meshes[0].error().kind, ErrorKind::timeout);
   EXPECT_THAT(meshes[0].error().message, HasSubstr("rank 1 has not joined"));

@@ -22,36 +22,36 @@ Verdict accept_all(const Claims&) {
 }
 
 /// A server's handshake with a client whose bytes the test chooses.
-struct AgainstStranger {
-  net::Socket stranger;
+struct AgainstUnauthenticatedPeer {
+  net::Socket peer;
   std::unique_ptr<ServerHandshake> server;
 
-  AgainstStranger() {
+  AgainstUnauthenticatedPeer() {
     SocketPair pair = connected_pair();
-    stranger = std::move(pair.first);
+    peer = std::move(pair.first);
     server = std::make_unique<ServerHandshake>(std::move(pair.second), "10.0.0.9:1234",
                                                one_secret(kShared), 5, accept_all);
   }
 
   Status after(std::string_view bytes) {
     const auto size = static_cast<ssize_t>(bytes.size());
-    EXPECT_EQ(::send(stranger.descriptor(), bytes.data(), bytes.size(), MSG_NOSIGNAL), size);
+    EXPECT_EQ(::send(peer.descriptor(), bytes.data(), bytes.size(), MSG_NOSIGNAL), size);
     EXPECT_TRUE(net::wait_for(server->socket(), POLLIN, test::soon_enough()));
     return server->advance();
   }
 
   /// The server's answer; waits for it if `something`.
   std::string received(bool something = true) {
-    EXPECT_TRUE(!something || net::wait_for(stranger, POLLIN, test::soon_enough()));
+    EXPECT_TRUE(!something || net::wait_for(peer, POLLIN, test::soon_enough()));
     std::string bytes(4096, '\0');
-    const ssize_t count = ::recv(stranger.descriptor(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+    const ssize_t count = ::recv(peer.descriptor(), bytes.data(), bytes.size(), MSG_DONTWAIT);
     bytes.resize(static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
     return bytes;
   }
 };
 
 TEST(HandshakeUnauthenticated, AnotherProtocolIsRefusedAtItsFirstBytesAndQuoted) {
-  AgainstStranger case_of;
+  AgainstUnauthenticatedPeer case_of;
   const Status status = case_of.after("GET / HTTP/1.1\r\nHost: x");
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().kind, ErrorKind::corrupted);
@@ -61,21 +61,21 @@ TEST(HandshakeUnauthenticated, AnotherProtocolIsRefusedAtItsFirstBytesAndQuoted)
 }
 
 TEST(HandshakeUnauthenticated, OneByteOfGarbageSuffices) {
-  AgainstStranger case_of;
+  AgainstUnauthenticatedPeer case_of;
   EXPECT_FALSE(case_of.after("X"));
 }
 
 TEST(HandshakeUnauthenticated, NothingIsAnsweredToHalfAHello) {
-  AgainstStranger case_of;
+  AgainstUnauthenticatedPeer case_of;
   EXPECT_TRUE(case_of.after("GRADWIRE\x01"));
   EXPECT_EQ(case_of.received(/*something=*/false), "");
   EXPECT_FALSE(case_of.server->done());
 }
 
 TEST(HandshakeUnauthenticated, CloseInTheMiddleIsNamed) {
-  AgainstStranger case_of;
+  AgainstUnauthenticatedPeer case_of;
   EXPECT_TRUE(case_of.after("GRADWIRE\x01"));
-  case_of.stranger.close();
+  case_of.peer.close();
   ASSERT_TRUE(net::wait_for(case_of.server->socket(), POLLIN, test::soon_enough()));
   const Status status = case_of.server->advance();
   ASSERT_FALSE(status);
@@ -91,7 +91,7 @@ TEST(HandshakeUnauthenticated, RandomBytesAfterTheMagicNeverGetIn) {
     for (std::uint64_t i = random.below(120); i > 0; --i) {
       bytes += static_cast<char>(random.next());
     }
-    AgainstStranger case_of;
+    AgainstUnauthenticatedPeer case_of;
     (void)case_of.after(bytes);
     ASSERT_FALSE(case_of.server->done()) << "seed " << seed;
   }
@@ -106,7 +106,7 @@ TEST(HandshakeUnauthenticated, BothVersionsAreNamedOnBothSides) {
   ASSERT_TRUE(net::wait_for(recorded.second, POLLIN, test::soon_enough()));
   ASSERT_EQ(::recv(recorded.second.descriptor(), hello.data(), hello.size(), 0), 64);
   hello[8] = 7;
-  AgainstStranger case_of;
+  AgainstUnauthenticatedPeer case_of;
   const Status at_server = case_of.after(hello);
   ASSERT_FALSE(at_server);
   EXPECT_EQ(at_server.error().kind, ErrorKind::mismatch);
@@ -137,7 +137,7 @@ std::string recorded_client() {
   EXPECT_TRUE(net::wait_for(pair.second, POLLIN, test::soon_enough()));
   EXPECT_EQ(::recv(pair.second.descriptor(), sent.data(), 64, 0), 64);
   // Relayed to a real server, as by a man in the middle, to get a valid proof.
-  AgainstStranger relay;
+  AgainstUnauthenticatedPeer relay;
   EXPECT_TRUE(relay.after(sent));
   const std::string answer = relay.received();
   EXPECT_EQ(::send(pair.second.descriptor(), answer.data(), answer.size(), 0), 48);
@@ -152,7 +152,7 @@ std::string recorded_client() {
 }
 
 TEST(HandshakeUnauthenticated, ReplayedBytesAreRefused) {
-  AgainstStranger case_of;
+  AgainstUnauthenticatedPeer case_of;
   const Status status = case_of.after(recorded_client());
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().kind, ErrorKind::refused);
@@ -160,7 +160,7 @@ TEST(HandshakeUnauthenticated, ReplayedBytesAreRefused) {
 
 TEST(HandshakeUnauthenticated, NothingSentToUnauthenticatedPeersDependsOnTheSecret) {
   const std::string hello = recorded_client().substr(0, 64);
-  AgainstStranger case_of;
+  AgainstUnauthenticatedPeer case_of;
   ASSERT_TRUE(case_of.after(hello));
   // A wrong guess; a right one could be confirmed with the same hello and answer.
   const std::string answer = case_of.received();

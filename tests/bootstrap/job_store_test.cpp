@@ -175,9 +175,9 @@ TEST(JobStore, RefusesWhatIsTooLarge) {
 TEST(JobStore, UnauthenticatedPeersAreRefused) {
   const std::uint16_t port = free_port();
   Ends ends(2, port);
-  Job stranger = job_of(1, 2, port);
-  stranger.secret = "a guess of the same length";
-  const auto end = JobStore::open(std::make_shared<net::KernelNetwork>(), stranger,
+  Job unauthenticated = job_of(1, 2, port);
+  unauthenticated.secret = "a guess of the same length";
+  const auto end = JobStore::open(std::make_shared<net::KernelNetwork>(), unauthenticated,
                                   net::Deadline::after(test::kClock, seconds(30)));
   ASSERT_FALSE(end);
   EXPECT_EQ(end.error().kind, ErrorKind::refused);

@@ -158,13 +158,13 @@ TEST(SharedPort, ConnectionsOfOtherServicesDoNotArrive) {
 TEST(SharedPort, UnauthenticatedPeersAreRefusedAndDisturbNobody) {
   const net::SocketAddress address = free_address();
   Member zero(address, 0);
-  std::vector<net::Socket> strangers;
+  std::vector<net::Socket> peers;
   for (int i = 0; i < 100; ++i) {
-    strangers.push_back(std::move(*net::connect_to(address, test::soon_enough())));
+    peers.push_back(std::move(*net::connect_to(address, test::soon_enough())));
     const std::string_view says =
         i % 2 == 0 ? "GRAD"
                    : "GET / HTTP/1.1\r\nHost: somewhere\r\nUser-Agent: somebody at all\r\n";
-    if (i % 3 != 0) ::send(strangers.back().descriptor(), says.data(), says.size(), MSG_NOSIGNAL);
+    if (i % 3 != 0) ::send(peers.back().descriptor(), says.data(), says.size(), MSG_NOSIGNAL);
   }
   const Status called = call(address, 0);
   EXPECT_TRUE(called) << called.error().message;

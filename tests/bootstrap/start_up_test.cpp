@@ -217,9 +217,9 @@ TEST(StartUp, ARankThatExistsTwiceEndsTheStartOnEveryRank) {
 TEST(StartUp, AWrongSecretEndsNobodysStartButItsOwn) {
   const std::uint16_t port = free_port();
   Outcome zero = start(job_of(0, 2, port));
-  Job stranger = job_of(1, 2, port);
-  stranger.secret = "another";
-  Outcome wrong = start(stranger);
+  Job unauthenticated = job_of(1, 2, port);
+  unauthenticated.secret = "another";
+  Outcome wrong = start(unauthenticated);
   EXPECT_THAT(reason_of(wrong), HasSubstr("wrong secret"));
   Outcome one = start(job_of(1, 2, port));
   EXPECT_EQ(reason_of(one), "connected");

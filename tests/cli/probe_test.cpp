@@ -82,10 +82,10 @@ TEST(EchoTest, AnswersDatagramsWithTheToken) {
   ASSERT_TRUE(lost) << lost.error().message;
   EXPECT_EQ(lost->asked, 100);
   EXPECT_EQ(lost->lost, 0);
-  auto stranger = EchoClient::create(test::kClock, loopback(), "", echo.addresses().front(),
-                                     echo_token("fedcba9876543210"));
-  ASSERT_TRUE(stranger);
-  EXPECT_EQ(stranger->passes(100, 1, std::chrono::milliseconds(20)), false);
+  auto unauthenticated = EchoClient::create(test::kClock, loopback(), "", echo.addresses().front(),
+                                            echo_token("fedcba9876543210"));
+  ASSERT_TRUE(unauthenticated);
+  EXPECT_EQ(unauthenticated->passes(100, 1, std::chrono::milliseconds(20)), false);
 }
 
 TEST(EchoTest, WhereNobodyAnswersAllIsLost) {

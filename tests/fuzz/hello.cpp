@@ -99,12 +99,12 @@ void test(std::string_view input) {
   if (to_server) {
     if (!said.empty()) check_hello(said);
     bootstrap::ServerHandshake server(
-        std::move(ends.ours), "a stranger", bootstrap::one_secret(shared()), kRanks,
+        std::move(ends.ours), "a peer", bootstrap::one_secret(shared()), kRanks,
         [](const bootstrap::Claims&) { return bootstrap::Verdict::accepted; });
     check_refused(server);
   } else {
     const bootstrap::Claims claims{.from = 1, .to = 0, .world_size = kRanks};
-    bootstrap::ClientHandshake client(std::move(ends.ours), "a stranger", shared(), claims);
+    bootstrap::ClientHandshake client(std::move(ends.ours), "a peer", shared(), claims);
     check_refused(client);
   }
 }

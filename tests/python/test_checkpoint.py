@@ -195,8 +195,8 @@ class DamagedManifests(Case):
         self.manifest.unlink()
         self.refused(str(self.manifest), "cannot be opened", manifest=True)
 
-    def test_of_strangers(self):
-        """Manifests with a valid checksum."""
+    def test_with_a_valid_checksum_are_checked(self):
+        """A checksum is no proof of who wrote the manifest."""
         whole = json.loads(self.manifest.read_text())
 
         def file(change):
