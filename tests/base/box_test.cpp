@@ -105,7 +105,7 @@ TEST(Division, CanCutTwoDimensions) {
                                           Box{{3, 0}, {5, 2}}, Box{{3, 2}, {5, 3}}));
 }
 
-TEST(Division, RefusesWhatCannotBe) {
+TEST(Division, RefusesImpossibleDivisions) {
   EXPECT_THAT([] { divided({4}, 1, 2); },
               ThrowsMessage<Exception>(HasSubstr("dimension 1 of a tensor of 1 dimensions")));
   EXPECT_THAT([] { divided({4}, 0, 0); }, ThrowsMessage<Exception>(HasSubstr("into 0 parts")));

@@ -34,7 +34,7 @@ int in_child(const Ask& ask) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-TEST(Fork, DescriptorsAreTakenFromChildrenWhileTheyAreGuarded) {
+TEST(Fork, GuardedDescriptorsAreClosedInChildren) {
   const Pipe pipe;
   std::optional<CloseOnFork> guard(std::in_place, std::vector{pipe.ends[0], pipe.ends[1]});
   const auto pipes = [&] { return int{is_pipe(pipe.ends[0])} + int{is_pipe(pipe.ends[1])}; };

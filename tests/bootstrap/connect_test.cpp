@@ -332,7 +332,7 @@ TEST(Connect, RanksOfOneMachineKnowIt) {
   EXPECT_EQ(meshes[2]->transport->rails(0), 1);
 }
 
-TEST(Connect, RanksOfOneMachineShareMemoryUnlessOneMayNot) {
+TEST(Connect, RanksOfOneMachineShareMemoryUnlessOneForbidsIt) {
   auto jobs = whole_job(3, free_port());
   jobs[1].shared_memory = false;
   auto meshes = connect_all(jobs);

@@ -81,13 +81,13 @@ Job in_launchers_store(const std::string& master) {
   return job;
 }
 
-TEST(OpenStore, IsSaidOffTheLoopbackWithTheRemedy) {
+TEST(OpenStore, IsReportedOffTheLoopbackWithTheRemedy) {
   EXPECT_THAT(open_store_warning(in_launchers_store("node1")),
               AllOf(HasSubstr("node1:29500"), HasSubstr("GRADWIRE_SECRET=$(openssl rand -hex 16)"),
                     HasSubstr("gradwire run")));
 }
 
-TEST(OpenStore, IsNoNewsOnTheLoopbackNorWithASecretNorAlone) {
+TEST(OpenStore, IsNotReportedOnTheLoopbackWithASecretOrAlone) {
   EXPECT_EQ(open_store_warning(in_launchers_store("127.0.0.1")), "");
   EXPECT_EQ(open_store_warning(in_launchers_store("localhost")), "");
   Job job = in_launchers_store("node1");
@@ -107,7 +107,7 @@ std::string warning_for(const Job& job) {
   return warnings.text();
 }
 
-TEST(OpenStore, IsSaidByRankZeroAlone) {
+TEST(OpenStore, IsReportedByRankZeroOnly) {
   Job job = in_launchers_store("node1");
   EXPECT_THAT(warning_for(job), HasSubstr(open_store_warning(job)));
   job.rank = 1;

@@ -285,7 +285,7 @@ TEST(JobStore, AForkedChildLeavesItAlone) {
   EXPECT_EQ(ends[0].get("k", seconds(20)), "of the parent");
 }
 
-TEST(StoreRequest, SurvivesItsJourney) {
+TEST(StoreRequest, IsDecodedAsEncoded) {
   const StoreRequest request = {.operation = StoreOperation::compare_set,
                                 .wait_ms = 4'000'000'000u,
                                 .key = std::string("k\0y", 3),

@@ -35,7 +35,7 @@ TEST(LocalRails, AddressesInPlaceOfInterfacesKeepTheirOrder) {
   EXPECT_EQ(*rails, expected);
 }
 
-TEST(LocalRails, WhatIsNoAddressAndTooManyOfThemAreErrors) {
+TEST(LocalRails, InvalidAndTooManyAddressesAreErrors) {
   const auto name = rails_at({"127.0.0.1", "lo"});
   ASSERT_FALSE(name);
   EXPECT_EQ(name.error().kind, ErrorKind::invalid_argument);

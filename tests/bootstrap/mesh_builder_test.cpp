@@ -136,7 +136,7 @@ TEST(MeshBuilder, NamesTheRailWithoutAConnection) {
   EXPECT_THAT(built.error().message, AllOf(HasSubstr("over gw0)"), HasSubstr("over gw1)")));
 }
 
-TEST(MeshBuilder, ARailThatIsNoneIsRefused) {
+TEST(MeshBuilder, AnInvalidRailIsRefused) {
   Station zero = station(0, 1);
   const Station one = station(1, 1);
   const auto plan = plan_of(0, {zero.endpoint, one.endpoint});

@@ -116,7 +116,7 @@ TEST(MessageStream, TooMuchIsRefusedAtItsFirstBytes) {
   EXPECT_THAT(there.error().message, HasSubstr("1001 bytes"));
 }
 
-TEST(MessageStream, TheOtherEndsLeavingIsSaid) {
+TEST(MessageStream, DisconnectionOfThePeerIsReported) {
   Wire wire;
   wire.inner.first.close();
   ASSERT_TRUE(net::wait_for(wire.server.socket(), POLLIN, test::soon_enough()));

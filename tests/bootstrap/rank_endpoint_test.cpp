@@ -46,7 +46,7 @@ TEST(RankEndpoint, TheLargestFitsManyTimesIntoAValueOfAStore) {
   EXPECT_LT(encode(endpoint).size(), 64u * 1024 / 32 * 3 / 4);  // It is escaped once more.
 }
 
-TEST(RankEndpoint, NonsenseIsNone) {
+TEST(RankEndpoint, InvalidTextIsRefused) {
   for (const char* text :
        {"", "[]", "{}", R"({"rails":[]})", R"({"rails":{}})", R"({"rails":[{}]})",
         R"({"rails":[{"address":"10.0.0.1"}]})", R"({"rails":[{"address":7}]})"}) {

@@ -116,7 +116,7 @@ TEST(SharedPort, PassesEachConnectionToItsDestination) {
   EXPECT_EQ(two.entered(1), 1);
 }
 
-TEST(SharedPort, AnotherTakesOverWhenTheOneThatListensGoes) {
+TEST(SharedPort, AnotherRankTakesOverWhenTheListenerLeaves) {
   const net::SocketAddress address = free_address();
   std::vector<std::unique_ptr<Member>> members;
   for (Rank rank = 0; rank < 4; ++rank) {
@@ -218,7 +218,7 @@ TEST(SharedPort, APortThatAnotherProgramHasIsNamed) {
                                               HasSubstr("another program already does")));
 }
 
-TEST(SharedPort, AnotherJobDoesNotGetInToo) {
+TEST(SharedPort, ASecondJobIsRefused) {
   const net::SocketAddress address = free_address();
   const auto first = open_listener(address, 0);
   ASSERT_TRUE(first);
@@ -249,7 +249,7 @@ TEST(SharedPortName, IsDerivedSlowlyAsEveryUserCanTryGuessesOnIt) {
             "gradwire-29500-24718d7e632312d7accca628e830719b");
 }
 
-TEST(PortMember, SurvivesItsJourney) {
+TEST(PortMember, IsDecodedAsEncoded) {
   const PortMember member = {.destination = {4'000'000'000u, 12},
                              .addresses = {*net::SocketAddress::parse("10.0.0.1:29500"),
                                            *net::SocketAddress::parse("[::1]:29500")}};
@@ -259,7 +259,7 @@ TEST(PortMember, SurvivesItsJourney) {
   EXPECT_EQ(back->addresses, member.addresses);
 }
 
-TEST(PortMember, NonsenseIsNone) {
+TEST(PortMember, InvalidTextIsRefused) {
   for (const char* text : {"", " ", "1", "1 2", "x 2 10.0.0.1:1", "1 y 10.0.0.1:1", "1 2 10.0.0.1",
                            "1 2  10.0.0.1:1", "-1 2 10.0.0.1:1"}) {
     EXPECT_FALSE(decode_port_member(text)) << text;

@@ -214,7 +214,7 @@ TEST(StartUp, ARankThatExistsTwiceEndsTheStartOnEveryRank) {
   }
 }
 
-TEST(StartUp, AWrongSecretEndsNobodysStartButItsOwn) {
+TEST(StartUp, AWrongSecretEndsOnlyItsOwnStart) {
   const std::uint16_t port = free_port();
   Outcome zero = start(job_of(0, 2, port));
   Job unauthenticated = job_of(1, 2, port);
@@ -226,7 +226,7 @@ TEST(StartUp, AWrongSecretEndsNobodysStartButItsOwn) {
   EXPECT_EQ(reason_of(zero), "connected");
 }
 
-TEST(StartUp, ARankOfAnotherJobIsSentAwayAndEndsNobodysStartButItsOwn) {
+TEST(StartUp, ARankOfAnotherJobEndsOnlyItsOwnStart) {
   const std::uint16_t port = free_port();
   Job zero_of_a = job_of(0, 2, port), one_of_a = job_of(1, 2, port), one_of_b = job_of(1, 3, port);
   zero_of_a.job_id = one_of_a.job_id = "a";

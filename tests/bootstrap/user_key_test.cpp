@@ -87,7 +87,7 @@ TEST(UserKeyTest, RefusesAFileThatOthersMayRead) {
   EXPECT_THAT(refusal_of(path), AllOf(HasSubstr(path), HasSubstr("640"), HasSubstr("remove it")));
 }
 
-TEST(UserKeyTest, RefusesLinksFoldersAndStumps) {
+TEST(UserKeyTest, RefusesLinksFoldersAndTruncatedFiles) {
   const TemporaryFolder folder;
   const std::string path = folder / "key";
   std::filesystem::create_symlink("/etc/hostname", path);

@@ -171,7 +171,7 @@ TEST_F(CheckpointFolder, TheManifestGoesThroughItsText) {
       HasSubstr("within the"));
 }
 
-TEST(OptimizerStates, AreToldFromLayersOfThatName) {
+TEST(OptimizerStates, AreDistinguishedFromLayersOfThatName) {
   EXPECT_THAT(checkpoint::optimizer_states(
                   {"optimizer.weight", "optimizer.exp_avg.optimizer.weight", "optimizer.step.bias",
                    "a.b", "optimizer.step.a.b", "optimizer.exp_avg.a"}),

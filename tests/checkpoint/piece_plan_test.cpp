@@ -37,7 +37,7 @@ TEST(PiecePlan, DividesWhatAllRanksHaveEvenly) {
   EXPECT_LE(*std::ranges::max_element(load), 2501u * 4);
 }
 
-TEST(PiecePlan, GivesSmallTensorsToWhoHasLeast) {
+TEST(PiecePlan, GivesSmallTensorsToTheLeastLoadedRank) {
   Load load{100000, 0, 50};
   const std::vector<checkpoint::HeldPiece> held{{0, 0, 10}, {1, 0, 10}, {2, 0, 10}};
   EXPECT_EQ(checkpoint::plan_pieces("x", 10, 4, held, load).at(0).rank, 1);

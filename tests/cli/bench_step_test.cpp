@@ -257,7 +257,7 @@ TEST(StepReport, RowsSurviveJson) {
   EXPECT_FALSE(cli::parse_step_rows("{}", "ddp", {&rows[0].what, 1}));
 }
 
-TEST(StepReport, ShowsWhatZeroIsAboutIfAsked) {
+TEST(StepReport, ShowsBytesOfZeroIfRequested) {
   cli::StepRow row = row_of("gradwire", 125);
   row.what.zero_stage = 3;
   row.figures.bytes_per_step = 9'000;

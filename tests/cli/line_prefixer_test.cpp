@@ -45,7 +45,7 @@ TEST(LinePrefixerTest, CutsEndlessLines) {
   EXPECT_EQ(prefixed({endless, "y"}, ""), endless + "\ny\n");
 }
 
-TEST(LinePrefixerTest, AnyCuttingGivesTheSame) {
+TEST(LinePrefixerTest, OutputDoesNotDependOnHowInputIsCut) {
   const std::string text = "one\ntwo\r\nthree\rfour\n\n\rfive";
   const std::string whole = prefixed({text});
   for (std::size_t cut = 0; cut <= text.size(); ++cut) {

@@ -103,7 +103,7 @@ std::string topology_file(const TemporaryFolder& folder, double bytes_per_second
   return path;
 }
 
-TEST(Plan, GoesByLinksThatWereMeasured) {
+TEST(Plan, UsesMeasuredLinks) {
   const TemporaryFolder folder;
   const auto answer_on = [&](double rate, const std::string& key) {
     return planned({"--nodes", "4", "--overlap", "none", "--network", topology_file(folder, rate)})
@@ -114,7 +114,7 @@ TEST(Plan, GoesByLinksThatWereMeasured) {
   EXPECT_LT(answer_on(6.25e7, "eta"), answer_on(1.25e8, "eta"));
 }
 
-TEST(PlanSimulate, GoesByLinksThatWereMeasured) {
+TEST(PlanSimulate, UsesMeasuredLinks) {
   const TemporaryFolder folder;
   const auto simulated = [&](double rate, std::vector<std::string> what) {
     what.insert(what.begin(), {"simulate", "--topology", topology_file(folder, rate)});
@@ -131,7 +131,7 @@ TEST(PlanSimulate, GoesByLinksThatWereMeasured) {
   EXPECT_GT(simulated(6.25e7, step)["step_ms"], simulated(1.25e8, step)["step_ms"]);
 }
 
-TEST(PlanSimulate, GoesByWhatTuneMeasured) {
+TEST(PlanSimulate, UsesTheMeasurementsOfTune) {
   const TemporaryFolder folder;
   const auto simulated = [&](const std::string& algorithm, int segments) {
     const std::string file = topology_file(
@@ -145,7 +145,7 @@ TEST(PlanSimulate, GoesByWhatTuneMeasured) {
   EXPECT_GT(simulated("tree", 8)["time_us"].get<double>(), 1.02 * tree["time_us"].get<double>());
 }
 
-TEST(Plan, RefusesWhatCannotBe) {
+TEST(Plan, RefusesInvalidInput) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases{
       {{"--nodes", "0"}, "expected 1 to"},
       {{"simulate", "--clients", "100", "--asked", "0"}, "--asked"},
@@ -199,7 +199,7 @@ TEST(Plan, SearchPrintsAConfiguration) {
   EXPECT_GE(config["zero"]["stage"], 1);  // 25 GB of states exceed a device of 24.
 }
 
-TEST(Plan, AsksNobodyWhereNobodyIs) {
+TEST(Plan, DoesNotAskWithoutATerminal) {
   const Outcome outcome = plan({});
   EXPECT_EQ(outcome.status, 2);
   EXPECT_THAT(outcome.err, HasSubstr("--model"));

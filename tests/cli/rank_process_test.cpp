@@ -91,7 +91,7 @@ TEST_F(RankProcessTest, ARemoteRankThatRanIsKnownByItsLastOutput) {
   EXPECT_EQ(rank.exit_status()->status, 0);
 }
 
-TEST_F(RankProcessTest, WhoseOutputNobodyReadsMayHaveRun) {
+TEST_F(RankProcessTest, WithUnreadOutputMayHaveRun) {
   cli::LaunchOptions options;
   cli::RankProcess rank = remote(kReady, options);
   const cli::ExitStatus exit_status = start(rank, options);

@@ -235,7 +235,7 @@ TEST(RemoteHostsTest, AHostThatCannotBeReached) {
   EXPECT_EQ(run.out(), "");
 }
 
-TEST(RemoteHostsTest, SaysWhatMendsSsh) {
+TEST(RemoteHostsTest, NamesTheRemedyForSsh) {
   const TemporaryFolder folder;
   folder.write("ssh", "#!/bin/sh\necho Host key verification failed. >&2\nexit 255\n", 0755);
   Launched run(run_script({"--hosts", "a,b"}, "echo started"),

@@ -315,13 +315,13 @@ TEST(RunTest, BigOutputsAreNotTorn) {
   }
 }
 
-TEST(RunTest, RanksReadNothing) {
+TEST(RunTest, StandardInputOfRanksIsEmpty) {
   Launched run(run_script({"-n", "2"}, "cat; readlink /proc/self/fd/0"));
   EXPECT_EQ(run.wait(), 0);
   EXPECT_THAT(sorted_lines(run.out()), ElementsAre("[0] /dev/null", "[1] /dev/null"));
 }
 
-TEST(RunTest, AReaderThatGoesAwayEndsRanksAsItWouldWithoutUs) {
+TEST(RunTest, AClosedOutputEndsRanksAsWithoutALauncher) {
   Launched run(run_script({"-n", "2"}, "echo ready; exec yes"));
   ASSERT_TRUE(run.wait_for_output("ready", 2));
   run.close_stdout();

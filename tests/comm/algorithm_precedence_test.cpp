@@ -136,7 +136,7 @@ std::string refusal(const CommunicatorOptions& options) {
   return "";
 }
 
-TEST(AlgorithmPrecedence, AWrongNameIsLaidToWhoeverWroteIt) {
+TEST(AlgorithmPrecedence, AWrongNameIsReportedWithItsSource) {
   EXPECT_THAT(refusal({.algorithm = "rign"}), HasSubstr("the option algorithm: unknown"));
   const Variable variable("rign");
   EXPECT_THAT(refusal({}), HasSubstr("GRADWIRE_ALGORITHM: unknown"));

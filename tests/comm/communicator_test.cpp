@@ -36,7 +36,7 @@ TEST(Communicator, SeveralOperationsInFlightAreAllRight) {
   for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
-TEST(Communicator, LanesThatAreReservedAreNobodyElses) {
+TEST(Communicator, ReservedLanesAreExclusive) {
   LocalJob job(2);
   const auto errors = job.run([](Rank, Communicator& c) {
     EXPECT_EQ(c.reserve_lanes(1), 1);
@@ -84,7 +84,7 @@ TEST(Communicator, ManyThreadsMayWaitAtOnce) {
   for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
-TEST(Communicator, NobodyNeedsToWaitForProgress) {
+TEST(Communicator, OperationsProgressWithoutAWaitingThread) {
   LocalJob job(3);
   std::atomic<int> called = 0;
   std::vector<std::vector<float>> data(3, std::vector<float>(300'000, 1.0f));

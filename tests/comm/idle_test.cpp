@@ -12,7 +12,7 @@ namespace {
 
 class Idle : public testing::TestWithParam<Wire> {};
 
-TEST_P(Idle, RanksAndOneThatWaitsForAMessageTakeNoProcessor) {
+TEST_P(Idle, RanksAndAWaitingReceiverUseNoCpu) {
   LocalJob job(4, {}, {.wire = GetParam()});
   const double before = cpu_seconds_used();
   const auto errors = job.run([](Rank rank, Communicator& c) {

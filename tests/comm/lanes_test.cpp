@@ -104,7 +104,7 @@ TEST(Lanes, ALaneIsANumberOfThirtyBits) {
   for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
-TEST(Lanes, ThoseReservedInsideACoalescedBlockAreNobodyElses) {
+TEST(Lanes, LanesReservedInsideACoalescedBlockAreExclusive) {
   LocalJob job(2);
   const auto errors = job.run([](Rank, Communicator& c) {
     const int before = c.reserve_lanes(3);

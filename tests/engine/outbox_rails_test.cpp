@@ -112,7 +112,7 @@ void flush(engine::Outbox& outbox, Time now, SentBytes& sent) {
   }
 }
 
-TEST(OutboxRails, OneThatHasRoomTakesTheRestWhateverWasMeasured) {
+TEST(OutboxRails, ARailWithSpaceTakesTheRestWhateverItsMeasuredRate) {
   TwoRails rails;
   engine::Outbox outbox(1, {}, rails);
   Random random(3);

@@ -86,7 +86,7 @@ TEST(AutoExchange, KeepsACodecThatMakesStepsShorter) {
   EXPECT_THAT(job.described[0], HasSubstr("auto: int8 (a step takes 80.5 ms"));
 }
 
-TEST(AutoExchange, SwitchesOffOneThatDoesNot) {
+TEST(AutoExchange, SwitchesOffACodecThatMakesStepsLonger) {
   AutoJob job{
       .durations{{milliseconds(100), milliseconds(120)}, {milliseconds(90), milliseconds(100)}},
       .options{.codec = "auto", .trial_steps = 2}};
@@ -95,7 +95,7 @@ TEST(AutoExchange, SwitchesOffOneThatDoesNot) {
   EXPECT_THAT(job.described[1], HasSubstr("auto: none (a step takes 110 ms with int8"));
 }
 
-TEST(AutoExchange, IsNotWorthHalfAPerCent) {
+TEST(AutoExchange, SwitchesOffACodecThatSavesHalfAPerCent) {
   AutoJob job{
       .durations{{milliseconds(1000), milliseconds(995)}, {milliseconds(1000), milliseconds(995)}},
       .options{.codec = "auto", .trial_steps = 1}};

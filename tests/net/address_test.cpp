@@ -16,7 +16,7 @@ TEST(SocketAddress, WritesWhatItParses) {
   }
 }
 
-TEST(SocketAddress, RefusesWhatIsNone) {
+TEST(SocketAddress, RefusesInvalidAddresses) {
   for (const char* text : {"", ":", ":80", "10.0.0.1", "10.0.0.1:", "10.0.0.1:x", "10.0.0.1:65536",
                            "::1:80", "host:80", "[::1]", "10.0.0.1:-1", "[]:1", "10.0.0.1:80 "}) {
     const auto address = SocketAddress::parse(text);

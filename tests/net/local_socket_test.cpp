@@ -70,7 +70,7 @@ TEST(LocalSocket, ANameHasOneOwnerAndGoesWithIt) {
   EXPECT_TRUE(listen_locally(name)->has_value());
 }
 
-TEST(LocalSocket, AFullQueueIsNotNow) {
+TEST(LocalSocket, AFullQueueRefusesMessagesUntilTheyAreRead) {
   const LocalPair pair = local_pair(new_name());
   const std::string large(kMaxLocalMessage, 'x');
   int sent = 0;

@@ -173,7 +173,7 @@ TEST(SimNetwork, AcknowledgementTakesALatency) {
   EXPECT_EQ(stream.delivered(), 1000u);
 }
 
-TEST(SimNetwork, ResetRailGivesUpWhatWasUnderWayAndNoMore) {
+TEST(SimNetwork, ResetRailDropsBytesInFlightOnly) {
   SimNetwork network = two_rails();
   const Stream stream{network, 0, 1, 0};
   const Stream other{network, 0, 1, 1};
@@ -192,7 +192,7 @@ TEST(SimNetwork, ResetRailGivesUpWhatWasUnderWayAndNoMore) {
 }
 
 /// A kernel whose program has closed its end does the same.
-TEST(SimNetwork, ClosedEndAcknowledgesWhatItThrowsAway) {
+TEST(SimNetwork, ClosedEndAcknowledgesDiscardedBytes) {
   SimNetwork network = two_rails();
   const Stream stream{network, 0, 1};
   stream.write(1000);

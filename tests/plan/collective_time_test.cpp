@@ -52,7 +52,7 @@ TEST(AllReduce, TakesAsLongAsItsSchedule) {
   }
 }
 
-TEST(AllReduce, OfARingIsTheTextbooks) {
+TEST(AllReduce, ARingTakesTheTimeOfTheTextbookFormula) {
   for (const int nodes : {2, 7, 64, 1000, 100'000}) {
     const double share = 2.0 * (nodes - 1) / nodes;
     const CollectiveTime large = all_reduce("ring", nodes, 64e6);

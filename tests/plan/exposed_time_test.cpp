@@ -24,11 +24,11 @@ double exposed(const ModelShape& model, step::Overlap overlap, double communicat
                               .reduce = {communication, latency, latency}});
 }
 
-TEST(Exposed, NothingOverlapsWithNone) {
+TEST(Exposed, OverlapNoneExposesEverything) {
   EXPECT_DOUBLE_EQ(exposed(even(10), step::Overlap::none, 0.5, 0.25), 0.75);
 }
 
-TEST(Exposed, OfASlowNetworkIsAllButOneBucketBehindBackward) {
+TEST(Exposed, SlowNetworkExposesAllThatEndsAfterBackward) {
   // Ten buckets of 1 s; the first is sent after 0.2 s, and then the link is never idle.
   EXPECT_NEAR(exposed(even(10), step::Overlap::backward, 10), 0.2 + 10 - 2, 1e-12);
 }
@@ -61,7 +61,7 @@ TEST(Exposed, MoreOverlapNeverExposesMore) {
   }
 }
 
-TEST(Exposed, AGradientThatIsCompleteLastHidesBehindNothing) {
+TEST(Exposed, TheLastCompleteGradientIsExposed) {
   // GPT-2's output uses the embedding's weight, 31 % of its parameters.
   const double waits = exposed(model_named("gpt2"), step::Overlap::full, 1);
   EXPECT_NEAR(waits, 39'383'808.0 / 124'439'808, 0.02);

@@ -31,7 +31,7 @@ TEST(Catalogue, NamesDifferInWhatFingerprintsHoldOfThem) {
   }
 }
 
-TEST(Catalogue, MakesWhatIsAskedFor) {
+TEST(Catalogue, MakesTheRequestedSchedule) {
   for (const Algorithm& algorithm : algorithm_catalogue()) {
     const CollectiveSpec spec{algorithm.collective, 2, 1};
     const auto schedule = make_schedule(spec, algorithm.name, kFour);
@@ -76,7 +76,7 @@ TEST(Catalogue, KnowsWhichAlgorithmsATopologyIsFor) {
   EXPECT_EQ(suiting(measured), (Names{"spanning_trees", "uneven"}));
 }
 
-TEST(Catalogue, RefusesRanksThatAreNone) {
+TEST(Catalogue, RefusesRanksOutsideTheJob) {
   for (Rank rank : {-1, 4}) {
     EXPECT_FALSE(make_schedule({Collective::broadcast, rank}, "tree", kFour));
     EXPECT_FALSE(make_schedule({Collective::point_to_point, 0, rank}, "point_to_point", kFour));

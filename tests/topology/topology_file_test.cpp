@@ -76,7 +76,7 @@ TEST(TopologyFileTest, RefusesOtherVersionsAndUnknownKeys) {
   EXPECT_THAT(refusal("\"paths\"", "\"pahts\""), HasSubstr("paths is missing"));
 }
 
-TEST(TopologyFileTest, RefusesWhatCannotBeAndSaysWhere) {
+TEST(TopologyFileTest, RefusesInvalidValuesAndNamesThem) {
   EXPECT_THAT(refusal("\"from\": 0", "\"from\": 2"),
               HasSubstr("paths[0].from is 2; it must be a whole number from 0 to 1"));
   EXPECT_THAT(refusal("\"from\": 0", "\"from\": 1"), HasSubstr("paths[0].to is 1"));
@@ -92,7 +92,7 @@ TEST(TopologyFileTest, RefusesWhatCannotBeAndSaysWhere) {
   EXPECT_THAT(parse_cluster("[1]").error().message, HasSubstr("must be an object"));
 }
 
-TEST(TopologyFileTest, ClocksAreApartByAtMostWhatCanBeCounted) {
+TEST(TopologyFileTest, ClockOffsetsThatOverflowAreRefused) {
   EXPECT_THAT(refusal("\"clock_offset_us\": -310.0", "\"clock_offset_us\": 1e18"),
               HasSubstr("hosts[0].clock_offset_us is 1e+18"));
   Cluster far = example();

@@ -9,7 +9,7 @@
 namespace gradwire {
 namespace {
 
-TEST(CompletionThreads, OneThatWaitsHoldsUpNoOther) {
+TEST(CompletionThreads, AWaitingTaskDoesNotDelayOthers) {
   CompletionThreads threads;
   std::promise<void> open;
   std::promise<int> result;

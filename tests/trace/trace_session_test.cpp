@@ -158,7 +158,7 @@ TEST_F(Traced, AFileThatCannotBeWrittenIsAnErrorAtTheBeginning) {
   for (const auto& error : errors) EXPECT_THAT(error, HasSubstr("/proc/none/trace.json"));
 }
 
-TEST_F(Traced, NothingIsLeftWhereTheEndWasNotReached) {
+TEST_F(Traced, AnUnfinishedSessionLeavesNoFile) {
   LocalJob job(1);
   expect_none(job.run([&](Rank, Communicator& communicator) {
     const SteadyClock clock;

@@ -43,7 +43,7 @@ TEST(ActivationCheckpointingConfig, RefusesMoreThanThereAreBlocks) {
               HasSubstr("has 0 blocks"));
 }
 
-TEST(ActivationCheckpointingConfig, RefusesWhatCannotBe) {
+TEST(ActivationCheckpointingConfig, RefusesInvalidValues) {
   EXPECT_THAT(refusal(R"({"activation_checkpointing": {"partition_activations": true}})"),
               HasSubstr("tensor parallelism"));
   EXPECT_THAT(refusal(R"({"activation_checkpointing": {"number_checkpoint": 1}})"),

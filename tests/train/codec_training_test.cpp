@@ -186,7 +186,7 @@ TEST(CodecTraining, AnUnknownCodecListsTheKnown) {
   run_on_loopback(2, refused);
 }
 
-TEST(CodecTraining, GroupsOfOthersHaveNone) {
+TEST(CodecTraining, GroupsOfOtherBackendsHaveNoCodecs) {
   const auto errors = errors_on_threads(
       2, [](const auto& group) { DataParallel model(small_net(), options_for(group, "int8")); });
   EXPECT_THAT(errors, Each(AllOf(HasSubstr("\"int8\""), HasSubstr("gradwire::init()"))));
@@ -225,7 +225,7 @@ TEST(CheckFinite, NamesTheParameterOnEveryRank) {
 class CheckFiniteWith : public ::testing::TestWithParam<const char*> {};
 
 /// A codec's block holds values of several parameters, and one non-finite value spoils them all.
-TEST_P(CheckFiniteWith, ACodecNamesTheParameterAndNoneThatTravelsWithIt) {
+TEST_P(CheckFiniteWith, ACodecNamesOnlyTheParameterThatIsNotFinite) {
   run_on_loopback(3, [](const auto& group) {
     try {  // The error may reach other ranks before they have made their models.
       torch::nn::Sequential net(torch::nn::Linear(4, 4), torch::nn::Linear(4, 4),

@@ -257,7 +257,7 @@ TEST_F(ResumeTest, AutoDoesNotGoOnFromAnOlderOneUnasked) {
   EXPECT_THAT(shown.str(), HasSubstr("step-000007, after 7 steps"));
 }
 
-TEST_F(ResumeTest, ARunThatNobodyOfOursHasWrittenIsRefused) {
+TEST_F(ResumeTest, AnInvalidPositionInTheDataIsRefused) {
   crash_after_step_16();
   config.resume = folder / "killed";
   const auto text = checkpoint::read_manifest(kept()).run;

@@ -10,7 +10,7 @@
 namespace gradwire::test {
 namespace {
 
-TEST(TraceGroup, ATraceOverWhatAnyGroupCanDo) {
+TEST(TraceGroup, TracesOverAnyProcessGroup) {
   const TemporaryFolder folder;
   std::optional<TraceSummary> summary;
   run_on_loopback(3, [&](const auto& group) {

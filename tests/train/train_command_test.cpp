@@ -269,7 +269,7 @@ TEST_F(TrainCommand, TrainsOnSeveralHosts) {
   EXPECT_THAT(finished.output, HasSubstr("Trained on 2 ranks: 20 steps"));
 }
 
-TEST_F(TrainCommand, RefusesWhatCannotBeBeforeRanksStart) {
+TEST_F(TrainCommand, RefusesInvalidInputBeforeRanksStart) {
   const auto program = own_program().parent_path() / "gradwire";
   const auto refused = [&](const std::vector<std::string>& words) {
     std::vector<std::string> command{program, "train"};

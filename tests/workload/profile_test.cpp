@@ -121,7 +121,7 @@ std::string refusal_of(const std::string& json) {
   return "";
 }
 
-TEST(LayerProfile, RefusesWhatIsNone) {
+TEST(LayerProfile, RefusesInvalidProfiles) {
   EXPECT_THAT(refusal_of("{"), HasSubstr("F: not valid JSON"));
   EXPECT_THAT(refusal_of("[]"), HasSubstr("layers: expected a list"));
   EXPECT_THAT(refusal_of(R"({"name": "x", "layers": []})"), HasSubstr("take no time"));
