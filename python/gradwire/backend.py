@@ -73,7 +73,7 @@ def _refuse_torchcomms() -> None:
             "PyTorch 2.14 or newer")
 
 
-_was_loaded = False  # By load().
+_was_loaded = False  # Set by load().
 
 
 def load() -> None:

@@ -17,7 +17,7 @@ bootstrap::SharedSecret shared() {
   return {.secret = "a secret that no input has", .purpose = "mesh"};
 }
 
-/// With fixed bytes in place of the random ones, so that runs are reproducible.
+/// Returns a hello with fixed bytes in place of the random ones, so that runs are reproducible.
 std::string hello(const bootstrap::Claims& claims) {
   constexpr std::size_t kNonce = 32;
   return string_of(bootstrap::make_hello(claims, "mesh"))

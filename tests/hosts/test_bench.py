@@ -59,7 +59,7 @@ class OneCommand(unittest.TestCase):
             for host in range(2):
                 sent = sent_bytes(hosts, host, "gw0")
                 self.assertGreater(sent, expected, output)
-                self.assertLess(sent, 1.15 * expected, output)  # With headers and acknowledgements.
+                self.assertLess(sent, 1.15 * expected, output)  # Includes headers and ACKs.
                 self.assertLess(sent_bytes(hosts, host, "lo"), size, output)
 
     def test_open_mpi_runs_on_the_same_hosts_and_links(self):

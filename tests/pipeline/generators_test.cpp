@@ -112,7 +112,7 @@ TEST(PipelineGenerators, WriteAndReadPyTorchsCsv) {
   }
   EXPECT_EQ(value_or_throw(to_torch_csv(made("1f1b", options_of(1, 2)))), "0F0,0B0,0F1,0B1\n");
   EXPECT_FALSE(to_torch_csv(made("pipedream", options_of(4, 8))));
-  // With idle time, as PyTorch writes it.
+  // The table has idle time, as PyTorch writes it.
   const auto idle = from_csv("0F0,0F1,,,0B0,0B1\n,1F0,1B0,1F1,1B1,\n", "torch");
   ASSERT_TRUE(idle) << idle.error().message;
   EXPECT_EQ(fault_of(*idle), "");

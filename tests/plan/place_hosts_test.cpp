@@ -181,8 +181,8 @@ TEST(PlaceOnHosts, TheHostWithMoreMemoryKeepsMoreMicroBatches) {
   EXPECT_THAT(place_on_hosts(problem)->cut, ElementsAre(1, 3)) << "host 0 is last, and has room";
 }
 
-/// With more hosts than are searched exactly: never faster than the exact order of eight, and as a
-/// rule as fast.
+/// More hosts than are searched exactly: the placement is never faster than the exact one of the
+/// few useful hosts, and as a rule as fast.
 TEST(PlaceOnHosts, ManyHostsAreSearchedByExchanges) {
   double worst = 1, sum = 0;
   constexpr int kCases = 12;

@@ -112,7 +112,7 @@ struct Growing {
   double tolerance;  ///< Relative, of 64 kB to 1.5 MB.
 };
 
-/// By fewer hosts, and by all ranks.
+/// Expects that fewer hosts and all ranks predict the same time.
 void expect_agreement(const Growing& what, const Fabric& fabric, double bytes) {
   const auto by = [&](SimulationMethod method) {
     return simulate_collective(what.collective, what.algorithm, fabric, bytes, kDeep, method);

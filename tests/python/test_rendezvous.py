@@ -204,7 +204,7 @@ class Meeting(unittest.TestCase):
         self.assertEqual(output.count("total 2.0"), 2, output)
 
     def test_under_mpirun_by_what_it_says(self):
-        """By mpirun's variables; the secret is the user's key, in the test's home folder."""
+        """Ranks read mpirun's variables; the secret is the user's key, in the test's home."""
         with tempfile.TemporaryDirectory() as home:
             file = pathlib.Path(home) / "program.py"
             file.write_text(BEGINNING + UNDER_MPIRUN)

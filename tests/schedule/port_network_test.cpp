@@ -83,7 +83,7 @@ class PortNetworkAndLinkModel : public ::testing::TestWithParam<Messages> {};
 
 TEST_P(PortNetworkAndLinkModel, AgreeOnMessagesThatOverlap) {
   const auto& [collective, algorithm, pairs] = GetParam();
-  constexpr std::size_t kBytes = 32u << 20;  // Of one message: latencies do not count.
+  constexpr std::size_t kBytes = 32u << 20;  // Large messages: latencies do not count.
   constexpr int kRanks = 4;
   const Schedule schedule =
       value_or_throw(make_schedule({.collective = collective}, algorithm, test::links(kRanks)));

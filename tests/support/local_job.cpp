@@ -49,7 +49,7 @@ void place(bootstrap::Job& job, const topology::Topology& topology) {
   job.machine = fmt::format("{}/host {}", topology::machine_identity(), host);
 }
 
-/// By host: what a job calls hosts that have one name.
+/// Returns the names that a job gives to hosts with equal host names.
 std::vector<std::string> host_names(const topology::Topology& topology) {
   char name[256] = {};
   if (::gethostname(name, sizeof name - 1) != 0) throw std::runtime_error("no host name");

@@ -95,7 +95,7 @@ std::vector<Memory> make_inputs(const Case& c, std::uint64_t seed);
 CaseResult simulate(const Case& c, const std::vector<Memory>& inputs,
                     const net::SimOptions& network, const engine::ExecutorOptions& options = {});
 
-/// By rank, the bytes of the sends in the case's schedule.
+/// Returns, by rank, the bytes of the sends in the case's schedule.
 std::vector<std::size_t> scheduled_bytes(const Case& c);
 
 }  // namespace gradwire::test

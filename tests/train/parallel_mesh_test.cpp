@@ -268,7 +268,7 @@ TEST(HybridTraining, AReplicaEvaluatesAloneAndFinishGivesAllTheBuffersOfTheFirst
   EXPECT_TRUE(torch::equal(outputs[0], outputs[1]));
 }
 
-/// With dropout, and codecs that draw random numbers.
+/// Uses dropout, and codecs that draw random numbers.
 TEST(HybridTraining, ReplicasDrawWhatOneProcessDrawsForAllMicroBatches) {
   expect_close(train_in_processes(4, "zero_bubble", {"halved", "coded"}),
                train_in_processes(2, "1f1b", {"doubled", "coded"}), "two replicas");

@@ -51,7 +51,7 @@ class AutoExchange final : public ExchangeDecorator {
   std::string describe() const override;
 
  private:
-  /// Whether steps are coded, and the trial that decides it.
+  /// Decides by a trial if steps are coded.
   struct Decision {
     int steps_until_trial = 0;
     std::optional<AutoTrial> trial;  ///< Running trial, if any.

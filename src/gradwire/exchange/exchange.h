@@ -48,7 +48,7 @@ struct ExchangeTraits {
   bool has_state = false;
 };
 
-/// Whether the means of a step are used.
+/// Outcome of a step: its means are used or dropped.
 enum class StepOutcome : std::uint8_t {
   committed,  ///< The optimizer steps with them.
   abandoned,  ///< They are dropped; the step may be computed again.

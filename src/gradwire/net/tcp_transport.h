@@ -83,7 +83,7 @@ class TcpTransport final : public PollingTransport {
     std::optional<Error> broken;     ///< The first error; later calls return it.
     std::atomic<int> low_water = 1;  ///< SO_RCVLOWAT, set by expect().
     ReceiveWindow window;
-    std::atomic<bool> closed = false;  ///< By close(): poll() then discards received bytes.
+    std::atomic<bool> closed = false;  ///< Set by close(): poll() then discards received bytes.
     std::atomic<bool> ended = false;   ///< poll() has seen the end of the stream, or an error.
   };
 

@@ -106,7 +106,7 @@ class TlsStream {
   int descriptor_;
   SessionKey key_;
   std::uint32_t records_per_key_;
-  std::uint32_t records_ = 0;  ///< With the current key.
+  std::uint32_t records_ = 0;  ///< Records encrypted with the current key.
   std::unique_ptr<bio_method_st, Deleter> method_;
   std::unique_ptr<ssl_ctx_st, Deleter> context_;
   std::unique_ptr<ssl_st, Deleter> ssl_;

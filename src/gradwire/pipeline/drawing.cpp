@@ -23,7 +23,7 @@ struct Style {
   std::string_view name, color;
 };
 
-/// By Compute.
+/// Styles by Compute.
 constexpr std::array<Style, 4> kStyles{{{"forward", "#8fb8de"},
                                         {"backward", "#9ccc9c"},
                                         {"gradients of inputs", "#9ccc9c"},

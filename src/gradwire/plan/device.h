@@ -35,7 +35,7 @@ struct Device {
   double memory_bytes_per_second = 0;
   /// Share of the peak that training reaches on one device, in large matrix products.
   double utilization = 0.4;
-  /// To another device in the same host, each direction.
+  /// Rate to another device in the same host, each direction.
   double inside_bytes_per_second = 0;
   double watts = 0;    ///< Under load; 0: unknown.
   std::string source;  ///< Origin of the figures.

@@ -24,12 +24,12 @@ inline constexpr double kSmallestUnit = 1.0 / 3000;
 /// A step's compute and communication.
 struct OverlapInput {
   step::StepPolicy policy;
-  int accumulate =
-      1;  ///< Passes; gradients of the last one are exchanged, in stages 2 and 3 of all.
+  /// Passes; gradients of the last one are exchanged, in stages 2 and 3 of all.
+  int accumulate = 1;
   double forward = 0;    ///< Seconds of one pass.
   double backward = 0;   ///< Seconds of one pass.
   WholeExchange reduce;  ///< All-reduce, or reduce-scatter from stage 1 on.
-  WholeExchange gather;  ///< From stage 1 on.
+  WholeExchange gather;  ///< Used from stage 1 on.
 };
 
 /// Returns the seconds of exposed communication in a step: the step engine runs the model's layers

@@ -40,7 +40,7 @@ struct Advice {
   double samples_per_second = 0;
   bool fits = true;
   bool mends = false;  ///< The change mends something that is broken.
-  PlanInput input;     ///< With the change.
+  PlanInput input;     ///< Includes the change.
 };
 
 /// Returns changes that raise the samples per second by at least 0.1 %, or make the model fit. Each
@@ -52,8 +52,8 @@ struct Plan {
   PlanInput input;
   StepTime time;
   MemoryUse memory;
-  bool fits = true;     ///< Into the memory of a device.
-  bool can_fit = true;  ///< With some ZeRO stage, batch and recomputation.
+  bool fits = true;     ///< The model fits into the memory of a device.
+  bool can_fit = true;  ///< Some ZeRO stage, batch and recomputation fit.
   /// If it does not fit: by ZeRO stage, the minimum number of nodes on which it fits with batch 1
   /// and recomputed activations; 0: on no number.
   std::array<int, 4> min_nodes{};

@@ -23,7 +23,7 @@ struct Way {
   /// Bytes on a device of each stage of a pipeline, by its layers and the micro-batches that its
   /// schedule keeps there; of other ways, the bytes that all devices have.
   std::vector<double> memory_by_stage;
-  bool fits = false;                     ///< Into the memory of a device.
+  bool fits = false;                     ///< It fits into the memory of a device.
   double step = 0;                       ///< Seconds.
   std::optional<PlacedStrategy> placed;  ///< Placement of a pipeline.
   std::vector<std::size_t> cut;          ///< Layers of with_blocks() of each pipeline stage.

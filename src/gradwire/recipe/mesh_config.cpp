@@ -57,7 +57,7 @@ TensorPlan read_tensor(JsonFields json, const TrainConfig& config) {
   return read;
 }
 
-/// Into how many parts mesh.spatial divides height and width.
+/// Numbers of parts into which mesh.spatial divides height and width.
 SpatialConfig read_spatial(JsonFields json, const TrainConfig& config) {
   const int ranks = config.mesh.spatial;
   if (ranks == 1) {

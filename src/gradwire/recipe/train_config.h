@@ -154,7 +154,7 @@ struct TrainConfig {
   double gradient_clipping = 0;
   Precision precision = Precision::fp32;   ///< Precision of the computation.
   Precision parameters = Precision::fp32;  ///< Type of parameters and gradients; only with ZeRO.
-  LossScalerOptions loss_scaling;          ///< With precision fp16.
+  LossScalerOptions loss_scaling;          ///< Used with precision fp16.
   std::uint64_t seed = 1;
   /// Epochs between evaluations on the test data; 0: only at the end.
   std::int64_t evaluate_every = 0;

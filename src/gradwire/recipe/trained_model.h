@@ -22,7 +22,7 @@
 
 namespace gradwire::recipe {
 
-/// By parameter group (optimizers.h).
+/// Learning rates by parameter group (optimizers.h).
 using LearningRates = std::vector<double>;
 
 /// A classifier that is trained on several ranks as configured.
@@ -94,7 +94,7 @@ class WholeModel : public TrainedModel {
   const TrainConfig& config_;
   ProcessGroup group_;
   TraceRecorder* trace_;
-  std::optional<LossScaler> scaler_;  ///< With fp16.
+  std::optional<LossScaler> scaler_;  ///< Present with fp16.
   double loss_ = 0;
 };
 

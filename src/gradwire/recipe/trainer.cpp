@@ -409,8 +409,8 @@ class Trainer {
   WholeModel* whole_ = nullptr;  ///< The model, unless it is a pipeline.
   std::unique_ptr<TrainedModel> model_;
   ParameterLabels labels_;
-  std::optional<NoSync> no_sync_;    ///< With local steps: gradients stay local.
-  std::unique_ptr<LocalSgd> local_;  ///< With local steps.
+  std::optional<NoSync> no_sync_;    ///< Present with local steps: gradients stay local.
+  std::unique_ptr<LocalSgd> local_;  ///< Present with local steps.
   std::optional<StopSignals> signals_;
   StopAgreement stop_;
   StepMeter meter_;

@@ -15,7 +15,7 @@ struct PlotLine {
 /// A plot with a logarithmic x axis of bytes, or of another number.
 struct LinePlot {
   std::string title;
-  std::string y_title;          ///< With its unit.
+  std::string y_title;          ///< Quantity and unit on the y axis.
   std::vector<PlotLine> lines;  ///< Each with its own color and markers.
   double limit = 0;             ///< Draws a dashed line at this y; 0: none.
   std::string limit_name;

@@ -76,7 +76,7 @@ struct Reachability {
     unauthenticated,  ///< The peer is not a doctor of this job.
   };
   int to = 0;
-  int rail = 0;  ///< Or kMasterRail, for TCP only.
+  int rail = 0;  ///< Rail, or kMasterRail (TCP only).
   Outcome outcome = Outcome::reached;
   std::string error;       ///< Error text, unless reached.
   bool has_echo = true;    ///< An EchoServer answers datagrams there; else they were not tried.
@@ -101,7 +101,7 @@ struct HostReport {
   std::string failure;  ///< Why it was not examined; else empty.
   std::string remedy;   ///< Remedy for `failure`.
   std::optional<HostInfo> info;
-  std::optional<std::vector<Reachability>> reach;  ///< To each other host and rail.
+  std::optional<std::vector<Reachability>> reach;  ///< Paths to each other host and rail.
   std::string mesh_error;                          ///< Error of a job that connects there.
 };
 

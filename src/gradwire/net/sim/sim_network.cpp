@@ -268,7 +268,7 @@ std::optional<SimEvent> SimNetwork::apply(Event event) {
   if (killed(listener)) return std::nullopt;
   if (frozen(listener)) {
     event.at = frozen_until(listener);
-    events_.push(std::move(event));  // With its order number, to keep the stream's order.
+    events_.push(std::move(event));  // Its order number keeps the stream's order.
     return std::nullopt;
   }
   switch (event.kind) {

@@ -12,8 +12,8 @@ namespace gradwire::plan {
 
 /// A division of a model and its batch among devices, which fits into their memory.
 struct PlacedStrategy {
-  PlanInput input;  ///< With strategy.tensor, pipeline, micro_batches and batch set.
-  StepTime time;    ///< With the times of its stages.
+  PlanInput input;  ///< Has strategy.tensor, pipeline, micro_batches and batch set.
+  StepTime time;    ///< Includes the times of its stages.
   MemoryUse memory;
   /// Layers of with_blocks() of each stage, for a micro-batch; one stage has all.
   PipelinePlacement stages;

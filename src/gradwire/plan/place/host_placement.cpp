@@ -236,7 +236,7 @@ class OrderSearch {
   }
 
  private:
-  /// From one host to the one with the fastest link, and so on.
+  /// Returns the hosts in the order of a walk that takes the fastest link to an unvisited one.
   std::vector<int> along_links(int first) const {
     std::vector<int> order{first}, left(problem_.hosts.size());
     std::iota(left.begin(), left.end(), 0);

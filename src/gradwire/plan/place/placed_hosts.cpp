@@ -116,7 +116,7 @@ class HostSearch {
 
   void consider(int stages, int micro_batches, const std::vector<std::string>& schedules) {
     HostProblem problem = problem_of(stages, micro_batches);
-    const auto roomy = place_on_hosts(problem);  // With the least memory that a schedule can need.
+    const auto roomy = place_on_hosts(problem);  // Assumes the minimum memory of a schedule.
     if (!roomy || (best_ && micro_batches * roomy->bottleneck >= best_->step)) return;
     const auto balanced = with_equal_stages(problem, *roomy);
     for (const std::string& schedule : schedules.empty() ? usual_schedules(stages) : schedules) {
@@ -259,7 +259,7 @@ class HostSearch {
 
   const PlanInput& input_;
   const HostLinks& links_;
-  PlanInput whole_;  ///< With blocks as layers.
+  PlanInput whole_;  ///< Blocks are its layers.
   StepTime time_;    ///< Time of the global batch on one device.
   std::optional<PlacedHosts> best_;
 };

@@ -25,7 +25,7 @@ HostLinks hosts_of(const PlanInput& input);
 
 /// A pipeline over unequal hosts, one stage on each, which fits into their memory.
 struct PlacedHosts {
-  PlanInput input;  ///< With nodes, pipeline, micro_batches, schedule and batch set.
+  PlanInput input;  ///< Has nodes, pipeline, micro_batches, schedule and batch set.
   std::vector<PlacementHost> hosts;  ///< By stage.
   std::vector<std::string> unused;   ///< Names of hosts that would make a step longer.
   std::vector<std::size_t> cut;      ///< By stage: layers of with_blocks().

@@ -21,7 +21,7 @@ class Disk;
 struct RunState {
   ProcessGroup group;
   Checkpointable& model;  ///< Parameters, buffers, optimizer states: ReplicatedModel, ZeRO.
-  /// With error feedback: DataParallel's or Zero's, or those of a pipeline's stages.
+  /// Exchanges with error feedback: DataParallel's or Zero's, or those of a pipeline's stages.
   std::vector<exchange::Exchange*> feedback = {};
   LossScaler* scaler = nullptr;
   LocalSgd* local = nullptr;       ///< Local SGD; each rank then has its own parameters.

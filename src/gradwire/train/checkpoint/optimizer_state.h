@@ -10,7 +10,7 @@ namespace gradwire {
 /// A state that an optimizer keeps for a parameter, by PyTorch's name.
 struct NamedState {
   std::string name;  ///< "exp_avg", "exp_avg_sq", "momentum_buffer", "step", ...
-  /// By reference: copying into it changes the optimizer. It has the shape of the parameter, or is
+  /// A reference: copying into it changes the optimizer. It has the shape of the parameter, or is
   /// an int64 scalar ("step") that is valid as long as the state exists.
   torch::Tensor tensor;
 };

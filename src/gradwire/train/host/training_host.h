@@ -33,7 +33,7 @@ struct TrainingHostOptions {
   /// True if before_block() is called for each block of a forward. Otherwise before_forward() waits
   /// for the whole step.
   bool forward_awaits = false;
-  bool broadcast_buffers = true;  ///< By each forward in training mode.
+  bool broadcast_buffers = true;  ///< Each forward in training mode broadcasts them.
   /// Unless gradients are taken: a backward need not reach every parameter.
   bool find_unused = false;
   std::shared_ptr<const Clock> clock = std::make_shared<SteadyClock>();  ///< For stats().
@@ -149,11 +149,11 @@ class TrainingHost : public SyncControl, private GradientListener {
   std::vector<NamedTensor> buffers_;
   TrainingHostOptions options_;
   TrainingErrors errors_;
-  std::unordered_map<const void*, std::size_t> unit_of_;  ///< By TensorImpl.
+  std::unordered_map<const void*, std::size_t> unit_of_;  ///< Units of parameters, by TensorImpl.
   std::vector<std::vector<std::size_t>> blocks_;          ///< The units of each.
   std::unique_ptr<exchange::Exchange> exchange_;
   std::unique_ptr<step::StepEngine> engine_;
-  std::optional<RestorePoint> last_step_;  ///< With ExchangeOptions::can_abandon.
+  std::optional<RestorePoint> last_step_;  ///< Kept with ExchangeOptions::can_abandon.
   std::unique_ptr<GradientHooks> hooks_;   ///< Null if nothing is done with gradients.
 
   std::recursive_mutex mutex_;  ///< Hooks run on autograd's threads.
@@ -162,7 +162,7 @@ class TrainingHost : public SyncControl, private GradientListener {
   bool completes_mean_ = true;  ///< The expected backward does: no no_sync().
   bool announced_ = false;      ///< step_in_backward() was called.
   bool training_ = false;       ///< Autograd records the current forward.
-  UnusedParameters unused_;     ///< With find_unused, of the forwards since the last reduction.
+  UnusedParameters unused_;     ///< With find_unused: since the last reduction.
   Duration buffer_time_{};
 };
 

@@ -46,8 +46,8 @@ struct BoxExchange::Plan {
   Division to;
   ProcessGroup group;
   std::optional<std::size_t> gathered;
-  std::vector<BoxMessage> sent;      ///< By this rank, in order of receivers.
-  std::vector<BoxMessage> received;  ///< By this rank, in order of senders.
+  std::vector<BoxMessage> sent;      ///< Messages from this rank, in order of receivers.
+  std::vector<BoxMessage> received;  ///< Messages to this rank, in order of senders.
   Counts sent_counts;
   Counts received_counts;
   bool local = true;  ///< No rank needs another rank's elements.

@@ -62,7 +62,7 @@ class Layers {
   std::size_t size() const { return layers_.size(); }
   const std::string& name(std::size_t layer) const { return layers_[layer].name; }
   torch::nn::AnyModule make(std::size_t layer) const { return layers_[layer].make(); }
-  /// By index of the layers.
+  /// A skip connection, by the indices of its layers.
   struct Skip {
     std::size_t from = 0;
     std::size_t to = 0;

@@ -158,7 +158,7 @@ class PipelineStages final : public pipeline::StageWork {
   LossSum loss_;
   std::vector<torch::Tensor> outputs_;
   std::map<Place, SplitBackward> backwards_;
-  std::map<Place, StageValues> inputs_;  ///< With recompute: from forward to backward.
+  std::map<Place, StageValues> inputs_;  ///< Kept from forward to backward with recompute.
   /// Messages by (message, step): receive buffers and packed sends, encoded if the message has a
   /// codec. Tensors passed to a stage of this rank are stored unpacked.
   std::map<Key, std::vector<torch::Tensor>> tensors_;

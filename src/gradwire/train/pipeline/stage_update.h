@@ -60,7 +60,7 @@ class StageUpdate {
   /// The steps of the replicas: their gradients, buffers, and the cost of both.
   virtual TrainingHost& host() const = 0;
 
-  /// With an asynchronous schedule, the versions of the weights; null otherwise.
+  /// Returns the versions of the weights; null if the schedule is synchronous.
   virtual StageWeights* weights() { return nullptr; }
 };
 

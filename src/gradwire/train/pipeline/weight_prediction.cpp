@@ -50,7 +50,7 @@ bool has_plain_momentum(const OptimizerParamGroup& group) {
   return sgd && !sgd->nesterov() && sgd->dampening() == 0;
 }
 
-/// By parameter: the place of its group.
+/// Returns, by parameter, the index of its group.
 std::vector<std::size_t> groups_of(const std::vector<torch::Tensor>& parameters,
                                    const torch::optim::Optimizer& optimizer) {
   std::vector<std::size_t> all;

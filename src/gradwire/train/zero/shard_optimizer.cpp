@@ -63,7 +63,7 @@ ShardOptimizer::ShardOptimizer(FlatUnit& unit, const OptimizerFactory& factory, 
   make_states(*optimizer_);
 }
 
-/// By TensorImpl.
+/// Returns the group of each member, by TensorImpl.
 std::unordered_map<const void*, std::size_t> ShardOptimizer::group_of_members() const {
   std::unordered_map<const void*, std::size_t> group_of;
   const auto& groups = optimizer_->param_groups();
