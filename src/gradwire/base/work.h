@@ -12,8 +12,8 @@ namespace gradwire {
 class WorkState;
 
 /// Handle of an operation in flight; copies refer to the same operation. Its memory is lent until
-/// wait() has returned or thrown, or done() has returned true. Thread-safe if its state is; those of
-/// a communicator are.
+/// wait() has returned or thrown, or done() has returned true. Thread-safe if its state is; those
+/// of a communicator are.
 class Work {
  public:
   Work() = default;

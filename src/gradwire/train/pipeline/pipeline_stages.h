@@ -88,7 +88,7 @@ class PipelineStages final : public pipeline::StageWork {
                  const EdgeShapes& shapes, int all_stages, Options options);
 
   /// Called before the next steps of `runner`, which has run all before. With a schedule that does
-  /// not train, gradients are not computed. `next_samples`: the batch of the step after these, whose
+  /// not train, gradients are not computed. `next_samples`: size of the step after these, whose
   /// receives then start early; -1: unknown. Throws Exception(invalid_argument) if the last call
   /// announced another number.
   void begin(const pipeline::PipelineRunner& runner, std::vector<Step> steps,
