@@ -9,6 +9,8 @@
 
 #include "gradwire/base/error.h"
 #include "gradwire/base/tags.h"
+#include "gradwire/base/types.h"
+#include "gradwire/comm/communicator.h"
 
 namespace gradwire {
 namespace {

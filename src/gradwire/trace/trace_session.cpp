@@ -1,6 +1,8 @@
 #include "gradwire/trace/trace_session.h"
 
 #include <algorithm>
+#include <functional>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -34,6 +36,10 @@ class Buffered {
   AtomicFile& file_;
   std::string text_;
 };
+
+std::function<void(std::string_view)> adding_to(Buffered& buffer) {
+  return [&buffer](std::string_view text) { buffer.add(text); };
+}
 
 void add(TraceSummary& summary, const RankTrace& trace) {
   const auto steps = break_down(trace.log);
@@ -81,7 +87,7 @@ class TraceSession::Recording {
   TraceSummary write(const RankTrace& own) {
     TraceSummary summary{.file = options_.file.string()};
     Buffered buffer(*file_);
-    ChromeTraceWriter writer([&buffer](std::string_view text) { buffer.add(text); }, origin_);
+    ChromeTraceWriter writer(adding_to(buffer), origin_);
     gather_traces(*peers_, own, [&](RankTrace trace) {
       trace = aligned(std::move(trace));
       add(summary, trace);

@@ -50,9 +50,5 @@ class TraceSession {
   class Recording;
   std::unique_ptr<Recording> recording_;  ///< Null if nothing is recorded.
 };
-ClockReading first_;
-MemoryTimeline memory_;
-Time memory_begin_{};
-};
 
 }  // namespace gradwire
