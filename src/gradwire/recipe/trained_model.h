@@ -78,6 +78,7 @@ class WholeModel : public TrainedModel {
 
   virtual torch::nn::Sequential& module() = 0;
   virtual TrainingHost& host() = 0;
+  SyncControl& sync_control() { return host(); }
 
  protected:
   /// Clips the gradients as configured, and steps with these learning rates. `scaler`, if not null,

@@ -98,7 +98,8 @@ class DistributedModel {
   void abandon_step() { core_->abandon_step(); }
 
   /// Gradient accumulation: a backward of a forward inside does not complete the mean. See NoSync.
-  NoSync no_sync() { return NoSync(core_->sync_control()); }
+  NoSync no_sync() { return NoSync(sync_control()); }
+  SyncControl& sync_control() { return core_->sync_control(); }
 
   /// Broadcasts rank 0's buffers to all ranks. Collective.
   void synchronize_buffers() { core_->synchronize_buffers(); }

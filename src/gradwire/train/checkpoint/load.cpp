@@ -9,6 +9,7 @@
 #include "gradwire/checkpoint/checkpoint_folder.h"
 #include "gradwire/checkpoint/consolidate.h"
 #include "gradwire/checkpoint/safetensors_header.h"
+#include "gradwire/torch/safetensors_types.h"
 #include "gradwire/train/checkpoint/replicated.h"
 #include "gradwire/train/checkpoint/safetensors.h"
 

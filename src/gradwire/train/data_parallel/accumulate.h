@@ -35,7 +35,7 @@ torch::Tensor accumulate(Model& model, const torch::Tensor& inputs, const torch:
   auto total = torch::zeros({});
   for (int step = 0; step < steps; ++step) {
     std::optional<NoSync> alone;
-    if (step + 1 < steps) alone.emplace(model.core().sync_control());
+    if (step + 1 < steps) alone.emplace(model.sync_control());
     const MemoryScope memory(MemoryCategory::activations);
     torch::Tensor part;
     {

@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include "gradwire/train/group.h"
+#include "gradwire/train/wait_meter.h"
 
 namespace gradwire {
 

@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "gradwire/base/refuse.h"
+#include "gradwire/train/checkpoint/replicated.h"
 #include "gradwire/train/pipeline/activation_codec.h"
 #include "gradwire/train/pipeline/evaluation_mode.h"
 
