@@ -7,7 +7,7 @@ include(GNUInstallDirs)
 
 set(GRADWIRE_CORE_LAYERS base topology schedule codec net engine bootstrap comm trace report
     pipeline checkpoint workload exchange step)
-set(GRADWIRE_TORCH_LAYERS torch data train)
+set(GRADWIRE_TORCH_LAYERS torch data memory host train)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/gradwire)
 
 # The public headers, under src/gradwire: what programs include (docs/library.md). The headers that
@@ -31,6 +31,9 @@ set(GRADWIRE_TORCH_HEADERS
   data/idx.h
   data/prefetch.h
   data/sampler.h
+  host/group.h
+  memory/mapped_tensor.h
+  memory/memory_tracker.h
   torch/init.h
   train/activation/activation_checkpoint.h
   train/activation/await_parameters.h
@@ -38,10 +41,7 @@ set(GRADWIRE_TORCH_HEADERS
   train/checkpoint/safetensors.h
   train/data_parallel/accumulate.h
   train/data_parallel/data_parallel.h
-  train/group.h
   train/local_sgd/local_sgd.h
-  train/memory/mapped_tensor.h
-  train/memory/memory_tracker.h
   train/optim/layerwise.h
   train/parallel/box_exchange.h
   train/parallel_mesh.h

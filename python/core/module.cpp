@@ -20,6 +20,7 @@
 namespace gradwire::python {
 
 void bind_checkpoint(py::module_& module);  // checkpoint.cpp
+void bind_host(py::module_& module);        // host.cpp
 void bind_pipeline(py::module_& module);    // pipeline.cpp
 void bind_store(py::module_& module);       // store.cpp
 void bind_trace(py::module_& module);       // trace.cpp
@@ -277,6 +278,7 @@ PYBIND11_MODULE(_core, module) {
   gradwire::python::bind_backend(module);
   gradwire::python::bind_hook(module);
   gradwire::python::bind_checkpoint(module);
+  gradwire::python::bind_host(module);
   gradwire::python::bind_pipeline(module);
   gradwire::python::bind_store(module);
   gradwire::python::bind_trace(module);

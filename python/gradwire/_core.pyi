@@ -1,10 +1,10 @@
 """The C++ extension module. `gradwire` is the public interface."""
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, Callable
 
 from torch import Tensor
-from torch.distributed import Store
+from torch.distributed import ProcessGroup, Store
 
 class Options:
     """Options of a group: see gradwire.Options. None: the environment's value."""
@@ -67,6 +67,54 @@ class CodecHook:
     def load_state(self, saved: list[tuple[str, Tensor]]) -> None:
         """Restores an earlier state(), which is kept until the codec starts. Call it between steps.
         Raises ValueError that names a tensor of another size, if the codec has started."""
+
+class HostOptions:
+    """Options of a TrainingHost. They mean what DataParallelOptions of the C++ library do."""
+
+    bucket_cap_mb: float
+    overlap: str
+    forward_awaits: bool
+    broadcast_buffers: bool
+    find_unused: bool
+    check_finite: bool
+    can_abandon: bool
+    codec: str
+    codec_min_elements: int
+    codec_warmup_steps: int
+    codec_seed: int
+    def __init__(self) -> None: ...
+
+class TrainingHost:
+    """Data-parallel training steps of tensors: what training classes in Python stand on. It knows no
+    modules: its owner reports forwards and blocks by number, and autograd reports gradients. The
+    methods are those of gradwire/host/training_host.h. Not thread-safe."""
+
+    def __init__(self, group: ProcessGroup, parameters: list[tuple[str, Tensor]],
+                 options: HostOptions, *, step: Callable[[int, float], object] | None = None,
+                 buffers: list[tuple[str, Tensor]] = ...) -> None:
+        """`parameters` and `buffers` must be the same on all ranks but in value. `step(unit,
+        factor)` steps the parameters of a unit with `factor` times their grad, and clears it; an
+        exception that it raises reaches the caller of the method that ran it. None: gradients are
+        averaged only. Collective. Raises ValueError for invalid options."""
+
+    @property
+    def units(self) -> list[list[int]]:
+        """The indices of each unit's parameters."""
+
+    def add_block(self, units: list[int]) -> int:
+        """Adds a block that needs these units; returns its number."""
+
+    def before_forward(self, training: bool) -> None: ...
+    def before_block(self, block: int) -> None: ...
+    def after_block(self, block: int, outputs: list[Tensor]) -> None: ...
+    def after_forward(self, outputs: list[Tensor]) -> None: ...
+    def set_synchronizes(self, yes: bool) -> None:
+        """False: following backwards accumulate gradients on this rank."""
+
+    def begin_step(self, factor: float = 1.0) -> None: ...
+    def abandon_step(self) -> None: ...
+    def finish(self) -> None: ...
+    def synchronize_buffers(self) -> None: ...
 
 class StepTrace:
     """Implementation of gradwire.tracing.Trace."""

@@ -48,8 +48,8 @@ ENTRY_POINTS = re.compile(
     r"|cli/bench/collective_bench\.cpp$"
     # Calls by PyTorch and Python; options of the classes that users construct.
     r"|torch/|recipe/|emulation/emulated_device\.h$|exchange/auto_exchange\.cpp$"
-    r"|train/(local_sgd/local_sgd|data_parallel/data_parallel|host/training_host"
-    r"|zero/zero_module)\.h$)")
+    r"|host/training_host\.h$"
+    r"|train/(local_sgd/local_sgd|data_parallel/data_parallel|zero/zero_module)\.h$)")
 
 PYTHON_CALLS = {
     "time": {"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns",

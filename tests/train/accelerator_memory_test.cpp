@@ -7,8 +7,8 @@
 
 #include "gradwire/base/clock.h"
 #include "gradwire/base/error.h"
-#include "gradwire/train/memory/memory_ledger.h"
-#include "gradwire/train/memory/memory_tracker.h"
+#include "gradwire/memory/memory_ledger.h"
+#include "gradwire/memory/memory_tracker.h"
 #include "tests/support/torch/loopback.h"
 #include "tests/support/torch/queue_device.h"
 #include "tests/train/small_models.h"

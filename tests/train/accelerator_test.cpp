@@ -4,11 +4,11 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/base/error.h"
+#include "gradwire/memory/mapped_tensor.h"
 #include "gradwire/train/activation/activation_checkpoint.h"
 #include "gradwire/train/checkpoint/checkpoint.h"
 #include "gradwire/train/checkpoint/replicated.h"
 #include "gradwire/train/local_sgd/local_sgd.h"
-#include "gradwire/train/memory/mapped_tensor.h"
 #include "gradwire/train/optim/layerwise.h"
 #include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"

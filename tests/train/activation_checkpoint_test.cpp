@@ -5,9 +5,9 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/base/clock.h"
+#include "gradwire/memory/memory_ledger.h"
+#include "gradwire/memory/memory_tracker.h"
 #include "gradwire/recipe/models.h"
-#include "gradwire/train/memory/memory_ledger.h"
-#include "gradwire/train/memory/memory_tracker.h"
 #include "gradwire/train/optim/amp.h"
 #include "tests/support/torch/thread_group.h"
 #include "tests/train/small_models.h"

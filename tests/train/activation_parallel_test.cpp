@@ -6,10 +6,10 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/base/clock.h"
+#include "gradwire/memory/memory_ledger.h"
+#include "gradwire/memory/memory_tracker.h"
 #include "gradwire/recipe/models.h"
 #include "gradwire/train/data_parallel/data_parallel.h"
-#include "gradwire/train/memory/memory_ledger.h"
-#include "gradwire/train/memory/memory_tracker.h"
 #include "gradwire/train/zero/zero.h"
 #include "tests/support/torch/thread_group.h"
 #include "tests/train/small_models.h"

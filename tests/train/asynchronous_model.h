@@ -13,8 +13,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "gradwire/host/named_tensor.h"
 #include "gradwire/train/checkpoint/optimizer_state.h"
-#include "gradwire/train/named_tensor.h"
 #include "gradwire/train/parallel_mesh.h"
 #include "gradwire/train/pipeline/pipeline.h"
 #include "gradwire/train/pipeline/pipeline_stages.h"

@@ -4,10 +4,10 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/base/error.h"
+#include "gradwire/host/buckets.h"
+#include "gradwire/host/training_host.h"
 #include "gradwire/train/checkpoint/local_state.h"
-#include "gradwire/train/data_parallel/buckets.h"
 #include "gradwire/train/data_parallel/data_parallel.h"
-#include "gradwire/train/host/training_host.h"
 #include "tests/support/torch/loopback.h"
 #include "tests/support/torch/thread_group.h"
 

@@ -3,7 +3,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/exception.h>
 
-#include "gradwire/train/exchange/torch_exchange.h"
+#include "gradwire/host/torch_exchange.h"
 #include "tests/support/error_of.h"
 
 namespace gradwire::test {

@@ -1,4 +1,4 @@
-#include "gradwire/train/memory/memory_ledger.h"
+#include "gradwire/memory/memory_ledger.h"
 
 #include <algorithm>
 #include <chrono>

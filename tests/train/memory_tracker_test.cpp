@@ -1,4 +1,4 @@
-#include "gradwire/train/memory/memory_tracker.h"
+#include "gradwire/memory/memory_tracker.h"
 
 #include <memory>
 #include <thread>
@@ -10,8 +10,8 @@
 
 #include "gradwire/base/clock.h"
 #include "gradwire/base/error.h"
-#include "gradwire/train/memory/mapped_tensor.h"
-#include "gradwire/train/memory/memory_ledger.h"
+#include "gradwire/memory/mapped_tensor.h"
+#include "gradwire/memory/memory_ledger.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gradwire::test {

@@ -3,7 +3,7 @@
 #include <memory>
 #include <set>
 
-#include "gradwire/train/group.h"
+#include "gradwire/host/group.h"
 
 namespace gradwire::test {
 

@@ -11,8 +11,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "gradwire/host/named_tensor.h"
 #include "gradwire/torch/process_group.h"
-#include "gradwire/train/named_tensor.h"
 #include "gradwire/train/pipeline/pipeline.h"
 #include "tests/support/torch/loopback.h"
 

@@ -3,9 +3,9 @@
 
 #include "gradwire/base/clock.h"
 #include "gradwire/base/error.h"
+#include "gradwire/memory/memory_ledger.h"
+#include "gradwire/memory/memory_tracker.h"
 #include "gradwire/train/activation/activation_checkpoint.h"
-#include "gradwire/train/memory/memory_ledger.h"
-#include "gradwire/train/memory/memory_tracker.h"
 #include "gradwire/train/parallel_mesh.h"
 #include "gradwire/train/pipeline/pipeline.h"
 #include "tests/train/pipeline_model.h"

@@ -4,8 +4,8 @@
 #include <limits>
 #include <optional>
 
+#include "gradwire/host/training_host.h"
 #include "gradwire/train/data_parallel/data_parallel.h"
-#include "gradwire/train/host/training_host.h"
 
 namespace gradwire::test {
 namespace {

@@ -8,8 +8,8 @@
 
 #include <torch/torch.h>
 
+#include "gradwire/host/group.h"
 #include "gradwire/step/overlap.h"
-#include "gradwire/train/group.h"
 
 namespace gradwire::test {
 

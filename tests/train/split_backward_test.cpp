@@ -13,8 +13,8 @@
 
 #include "gradwire/base/error.h"
 #include "gradwire/base/random.h"
+#include "gradwire/host/named_tensor.h"
 #include "gradwire/train/activation/activation_checkpoint.h"
-#include "gradwire/train/named_tensor.h"
 #include "gradwire/train/parallel_mesh.h"
 #include "gradwire/train/pipeline/layers.h"
 #include "gradwire/train/pipeline/pipeline.h"

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "gradwire/host/group.h"
 #include "gradwire/trace/trace_session.h"
-#include "gradwire/train/group.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/torch/loopback.h"
 

@@ -1,4 +1,4 @@
-#include "gradwire/train/host/training_host.h"
+#include "gradwire/host/training_host.h"
 
 #include <memory>
 #include <string>
@@ -9,8 +9,8 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/base/random.h"
+#include "gradwire/host/buckets.h"
 #include "gradwire/train/checkpoint/replicated.h"
-#include "gradwire/train/data_parallel/buckets.h"
 #include "gradwire/train/data_parallel/data_parallel.h"
 #include "gradwire/train/zero/shards.h"
 #include "gradwire/train/zero/zero.h"

@@ -1,4 +1,4 @@
-#include "gradwire/train/wait_meter.h"
+#include "gradwire/host/wait_meter.h"
 
 #include <atomic>
 #include <functional>

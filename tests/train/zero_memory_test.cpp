@@ -8,9 +8,9 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/base/clock.h"
+#include "gradwire/memory/memory_ledger.h"
+#include "gradwire/memory/memory_tracker.h"
 #include "gradwire/train/checkpoint/checkpoint.h"
-#include "gradwire/train/memory/memory_ledger.h"
-#include "gradwire/train/memory/memory_tracker.h"
 #include "gradwire/train/zero/zero.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/torch/loopback.h"

@@ -20,6 +20,9 @@
 #include "gradwire/cli/launch/hosts.h"
 #include "gradwire/cli/launch/launch.h"
 #include "gradwire/cli/launch/launch_arguments.h"
+#include "gradwire/host/group.h"
+#include "gradwire/memory/memory_ledger.h"
+#include "gradwire/memory/memory_tracker.h"
 #include "gradwire/recipe/dry_run.h"
 #include "gradwire/recipe/record_profile.h"
 #include "gradwire/recipe/stop_request.h"
@@ -27,9 +30,6 @@
 #include "gradwire/torch/init.h"
 #include "gradwire/torch/process_group.h"
 #include "gradwire/trace/trace_session.h"
-#include "gradwire/train/group.h"
-#include "gradwire/train/memory/memory_ledger.h"
-#include "gradwire/train/memory/memory_tracker.h"
 
 namespace gradwire::cli {
 namespace {

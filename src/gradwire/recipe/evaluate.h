@@ -8,7 +8,7 @@
 #include <torch/torch.h>
 
 #include "gradwire/data/data_set.h"
-#include "gradwire/train/group.h"
+#include "gradwire/host/group.h"
 #include "gradwire/train/optim/mixed_precision.h"
 
 namespace gradwire::recipe {

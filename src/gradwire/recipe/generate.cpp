@@ -9,10 +9,10 @@
 
 #include "gradwire/base/refuse.h"
 #include "gradwire/data/text.h"
+#include "gradwire/host/named_tensor.h"
 #include "gradwire/recipe/models.h"
 #include "gradwire/recipe/train_config.h"
 #include "gradwire/train/checkpoint/safetensors.h"
-#include "gradwire/train/named_tensor.h"
 
 namespace gradwire::recipe {
 namespace {

@@ -6,9 +6,9 @@
 
 #include <torch/torch.h>
 
+#include "gradwire/host/group.h"
 #include "gradwire/recipe/tensor_plan.h"
 #include "gradwire/recipe/train_config.h"
-#include "gradwire/train/group.h"
 #include "gradwire/train/parallel/window.h"
 #include "gradwire/train/pipeline/layers.h"
 #include "gradwire/train/pipeline/pipeline_loss.h"

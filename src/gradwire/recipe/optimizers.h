@@ -7,8 +7,8 @@
 
 #include <torch/torch.h>
 
+#include "gradwire/host/named_tensor.h"
 #include "gradwire/recipe/train_config.h"
-#include "gradwire/train/named_tensor.h"
 
 namespace gradwire::recipe {
 

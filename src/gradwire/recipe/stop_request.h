@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "gradwire/base/clock.h"
-#include "gradwire/train/group.h"
+#include "gradwire/host/group.h"
 
 namespace gradwire::recipe {
 

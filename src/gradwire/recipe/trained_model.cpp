@@ -3,13 +3,13 @@
 #include <utility>
 
 #include "gradwire/base/tags.h"
+#include "gradwire/host/training_host.h"
 #include "gradwire/recipe/models.h"
 #include "gradwire/recipe/optimizers.h"
 #include "gradwire/train/checkpoint/checkpoint.h"
 #include "gradwire/train/checkpoint/replicated.h"
 #include "gradwire/train/checkpoint/save.h"
 #include "gradwire/train/data_parallel/accumulate.h"
-#include "gradwire/train/host/training_host.h"
 #include "gradwire/train/optim/amp.h"
 #include "gradwire/train/pipeline/pipeline.h"
 #include "gradwire/train/pipeline/pipeline_stages.h"

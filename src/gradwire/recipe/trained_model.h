@@ -9,13 +9,13 @@
 #include <torch/torch.h>
 
 #include "gradwire/data/data_set.h"
+#include "gradwire/host/group.h"
+#include "gradwire/host/training_host.h"
 #include "gradwire/recipe/train_config.h"
 #include "gradwire/step/step_host.h"
 #include "gradwire/trace/trace.h"
 #include "gradwire/train/checkpoint/tensor_piece.h"
 #include "gradwire/train/data_parallel/data_parallel.h"
-#include "gradwire/train/group.h"
-#include "gradwire/train/host/training_host.h"
 #include "gradwire/train/optim/mixed_precision.h"
 #include "gradwire/train/parallel_mesh.h"
 #include "gradwire/train/zero/zero_module.h"

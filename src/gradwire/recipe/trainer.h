@@ -9,6 +9,8 @@
 
 #include "gradwire/base/clock.h"
 #include "gradwire/data/data_set.h"
+#include "gradwire/host/group.h"
+#include "gradwire/memory/memory_tracker.h"
 #include "gradwire/recipe/models.h"
 #include "gradwire/recipe/train_config.h"
 #include "gradwire/recipe/trained_model.h"
@@ -17,8 +19,6 @@
 #include "gradwire/report/training_summary.h"
 #include "gradwire/trace/trace.h"
 #include "gradwire/train/data_parallel/accumulate.h"
-#include "gradwire/train/group.h"
-#include "gradwire/train/memory/memory_tracker.h"
 #include "gradwire/train/optim/mixed_precision.h"
 
 namespace gradwire::recipe {

@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "gradwire/host/training_host.h"
 #include "gradwire/train/data_parallel/model_check.h"
-#include "gradwire/train/host/training_host.h"
 
 namespace gradwire {
 

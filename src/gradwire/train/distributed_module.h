@@ -11,11 +11,11 @@
 
 #include <torch/torch.h>
 
+#include "gradwire/host/autograd_graph.h"
+#include "gradwire/host/group.h"
+#include "gradwire/host/no_sync.h"
 #include "gradwire/step/step_stats.h"
 #include "gradwire/train/activation/await_parameters.h"
-#include "gradwire/train/data_parallel/autograd_graph.h"
-#include "gradwire/train/data_parallel/no_sync.h"
-#include "gradwire/train/group.h"
 
 namespace gradwire {
 

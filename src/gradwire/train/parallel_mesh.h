@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "gradwire/base/types.h"
-#include "gradwire/train/group.h"
+#include "gradwire/host/group.h"
 #include "gradwire/train/mesh_degrees.h"
 
 namespace gradwire {

@@ -3,7 +3,7 @@
 #include <functional>
 #include <string>
 
-#include "gradwire/train/group.h"
+#include "gradwire/host/group.h"
 
 namespace gradwire::test {
 

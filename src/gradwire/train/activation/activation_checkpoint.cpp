@@ -9,8 +9,8 @@
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "gradwire/memory/memory_tracker.h"
 #include "gradwire/train/activation/await_parameters.h"
-#include "gradwire/train/memory/memory_tracker.h"
 
 namespace gradwire {
 namespace {

@@ -10,7 +10,7 @@
 
 #include <torch/torch.h>
 
-#include "gradwire/train/group.h"
+#include "gradwire/host/group.h"
 
 namespace gradwire {
 

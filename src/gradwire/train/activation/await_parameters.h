@@ -8,7 +8,7 @@
 
 #include <torch/torch.h>
 
-#include "gradwire/train/data_parallel/autograd_graph.h"
+#include "gradwire/host/autograd_graph.h"
 
 namespace gradwire {
 

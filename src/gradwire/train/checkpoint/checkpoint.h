@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "gradwire/exchange/exchange.h"
+#include "gradwire/host/group.h"
 #include "gradwire/train/checkpoint/tensor_piece.h"
-#include "gradwire/train/group.h"
 #include "gradwire/train/local_sgd/local_sgd.h"
 #include "gradwire/train/optim/mixed_precision.h"
 

@@ -10,8 +10,8 @@
 
 #include "gradwire/checkpoint/checkpoint_reader.h"
 #include "gradwire/checkpoint/manifest.h"
+#include "gradwire/host/group.h"
 #include "gradwire/train/checkpoint/tensor_piece.h"
-#include "gradwire/train/group.h"
 
 namespace gradwire {
 

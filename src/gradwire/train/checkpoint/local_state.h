@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "gradwire/exchange/exchange.h"
+#include "gradwire/host/named_tensor.h"
 #include "gradwire/train/checkpoint/load.h"
 #include "gradwire/train/checkpoint/save.h"
 #include "gradwire/train/local_sgd/local_sgd.h"
-#include "gradwire/train/named_tensor.h"
 
 namespace gradwire {
 

@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "gradwire/host/named_tensor.h"
 #include "gradwire/train/checkpoint/optimizer_state.h"
-#include "gradwire/train/named_tensor.h"
 
 namespace gradwire {
 

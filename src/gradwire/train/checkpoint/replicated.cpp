@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "gradwire/base/refuse.h"
-#include "gradwire/train/host/training_host.h"
+#include "gradwire/host/training_host.h"
 
 namespace gradwire {
 

@@ -6,9 +6,9 @@
 
 #include <torch/torch.h>
 
+#include "gradwire/host/group.h"
 #include "gradwire/train/checkpoint/module_state.h"
 #include "gradwire/train/data_parallel/data_parallel.h"
-#include "gradwire/train/group.h"
 
 namespace gradwire {
 

@@ -9,9 +9,9 @@
 
 #include "gradwire/checkpoint/manifest.h"
 #include "gradwire/checkpoint/piece_plan.h"
+#include "gradwire/host/group.h"
 #include "gradwire/train/checkpoint/checkpoint.h"
 #include "gradwire/train/checkpoint/tensor_piece.h"
-#include "gradwire/train/group.h"
 
 namespace gradwire {
 

@@ -5,9 +5,9 @@
 
 #include <torch/torch.h>
 
+#include "gradwire/memory/memory_tracker.h"
 #include "gradwire/trace/trace.h"
 #include "gradwire/train/data_parallel/data_parallel.h"
-#include "gradwire/train/memory/memory_tracker.h"
 #include "gradwire/train/optim/amp.h"
 
 namespace gradwire {

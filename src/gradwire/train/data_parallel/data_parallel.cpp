@@ -1,9 +1,10 @@
 #include "gradwire/train/data_parallel/data_parallel.h"
 
 #include "gradwire/base/refuse.h"
+#include "gradwire/host/buckets.h"
+#include "gradwire/host/training_host.h"
 #include "gradwire/torch/init.h"
-#include "gradwire/train/data_parallel/buckets.h"
-#include "gradwire/train/host/training_host.h"
+#include "gradwire/train/data_parallel/bucket_optimizers.h"
 #include "gradwire/train/parallel/parallel_module.h"
 
 namespace gradwire {

@@ -4,8 +4,8 @@
 #include <string_view>
 #include <vector>
 
-#include "gradwire/train/group.h"
-#include "gradwire/train/named_tensor.h"
+#include "gradwire/host/group.h"
+#include "gradwire/host/named_tensor.h"
 
 namespace gradwire {
 

@@ -9,12 +9,12 @@
 #include <fmt/ranges.h>
 
 #include "gradwire/base/refuse.h"
+#include "gradwire/host/bucket.h"
+#include "gradwire/host/torch_exchange.h"
 #include "gradwire/step/local_step_engine.h"
 #include "gradwire/torch/init.h"
 #include "gradwire/torch/tensor_span.h"
-#include "gradwire/train/data_parallel/bucket.h"
 #include "gradwire/train/data_parallel/model_check.h"
-#include "gradwire/train/exchange/torch_exchange.h"
 #include "gradwire/train/optim/outer_optimizer.h"
 
 namespace gradwire {

@@ -9,12 +9,12 @@
 #include <torch/torch.h>
 
 #include "gradwire/base/clock.h"
+#include "gradwire/host/group.h"
+#include "gradwire/host/named_tensor.h"
 #include "gradwire/step/bucket_plan.h"
 #include "gradwire/step/local_steps.h"
 #include "gradwire/step/step_stats.h"
 #include "gradwire/trace/trace.h"
-#include "gradwire/train/group.h"
-#include "gradwire/train/named_tensor.h"
 
 namespace gradwire {
 

@@ -5,7 +5,7 @@
 
 #include <torch/torch.h>
 
-#include "gradwire/train/host/unit_optimizer.h"
+#include "gradwire/host/unit_optimizer.h"
 #include "gradwire/train/optim/optimizer_factory.h"
 
 namespace gradwire {

@@ -7,9 +7,9 @@
 #include <fmt/ranges.h>
 
 #include "gradwire/base/refuse.h"
+#include "gradwire/host/wait_meter.h"
 #include "gradwire/torch/releases.h"
 #include "gradwire/train/parallel/rank_functions.h"
-#include "gradwire/train/wait_meter.h"
 
 namespace gradwire {
 

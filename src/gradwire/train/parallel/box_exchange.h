@@ -7,7 +7,7 @@
 #include <torch/torch.h>
 
 #include "gradwire/base/box.h"
-#include "gradwire/train/group.h"
+#include "gradwire/host/group.h"
 
 namespace gradwire {
 

@@ -4,7 +4,7 @@
 
 #include <torch/torch.h>
 
-#include "gradwire/train/group.h"
+#include "gradwire/host/group.h"
 #include "gradwire/train/pipeline/pipeline_loss.h"
 
 namespace gradwire {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "gradwire/base/refuse.h"
-#include "gradwire/train/named_tensor.h"
+#include "gradwire/host/named_tensor.h"
 #include "gradwire/train/parallel/box_exchange.h"
 
 namespace gradwire {

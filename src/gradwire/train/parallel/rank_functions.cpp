@@ -5,8 +5,8 @@
 
 #include "gradwire/base/box.h"
 #include "gradwire/base/refuse.h"
+#include "gradwire/host/wait_meter.h"
 #include "gradwire/torch/releases.h"
-#include "gradwire/train/wait_meter.h"
 
 namespace gradwire {
 

@@ -5,8 +5,8 @@
 
 #include <torch/torch.h>
 
-#include "gradwire/train/group.h"
-#include "gradwire/train/wait_meter.h"
+#include "gradwire/host/group.h"
+#include "gradwire/host/wait_meter.h"
 
 namespace gradwire {
 

@@ -2,8 +2,8 @@
 #include <vector>
 
 #include "gradwire/base/refuse.h"
+#include "gradwire/host/named_tensor.h"
 #include "gradwire/train/checkpoint/module_state.h"
-#include "gradwire/train/named_tensor.h"
 #include "gradwire/train/pipeline/replicated_gradients.h"
 #include "gradwire/train/pipeline/stage_update.h"
 

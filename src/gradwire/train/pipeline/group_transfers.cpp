@@ -7,11 +7,11 @@
 
 #include <fmt/format.h>
 
+#include "gradwire/host/wait_meter.h"
 #include "gradwire/pipeline/communicator_transfers.h"
 #include "gradwire/torch/c10d_work.h"
 #include "gradwire/torch/process_group.h"
 #include "gradwire/torch/tensor_span.h"
-#include "gradwire/train/wait_meter.h"
 
 namespace gradwire {
 namespace {

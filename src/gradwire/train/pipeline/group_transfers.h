@@ -2,8 +2,8 @@
 
 #include <memory>
 
+#include "gradwire/host/group.h"
 #include "gradwire/pipeline/stage_transfers.h"
-#include "gradwire/train/group.h"
 
 namespace gradwire {
 

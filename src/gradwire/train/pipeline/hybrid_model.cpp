@@ -8,10 +8,10 @@
 #include <fmt/ranges.h>
 
 #include "gradwire/base/refuse.h"
+#include "gradwire/host/named_tensor.h"
+#include "gradwire/host/training_host.h"
 #include "gradwire/pipeline/weight_rules.h"
 #include "gradwire/train/checkpoint/replicated.h"
-#include "gradwire/train/host/training_host.h"
-#include "gradwire/train/named_tensor.h"
 #include "gradwire/train/parallel/parallel_module.h"
 #include "gradwire/train/pipeline/error_context.h"
 #include "gradwire/train/pipeline/evaluation_mode.h"

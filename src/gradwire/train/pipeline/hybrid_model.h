@@ -10,11 +10,11 @@
 
 #include <torch/torch.h>
 
+#include "gradwire/host/wait_meter.h"
 #include "gradwire/pipeline/runner.h"
 #include "gradwire/train/pipeline/hybrid_stages.h"
 #include "gradwire/train/pipeline/pipeline.h"
 #include "gradwire/train/pipeline/pipeline_stages.h"
-#include "gradwire/train/wait_meter.h"
 
 namespace gradwire {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "gradwire/host/group.h"
 #include "gradwire/pipeline/weight_rules.h"
-#include "gradwire/train/group.h"
 #include "gradwire/train/pipeline/pipeline.h"
 #include "gradwire/train/pipeline/pipeline_stages.h"
 #include "gradwire/train/pipeline/stage_edges.h"

@@ -7,9 +7,9 @@
 #include <fmt/ranges.h>
 
 #include "gradwire/base/refuse.h"
+#include "gradwire/host/named_tensor.h"
 #include "gradwire/train/activation/activation_checkpoint.h"
 #include "gradwire/train/activation/await_parameters.h"
-#include "gradwire/train/named_tensor.h"
 #include "gradwire/train/parallel/parallel_module.h"
 
 namespace gradwire {

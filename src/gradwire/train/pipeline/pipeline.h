@@ -8,10 +8,10 @@
 
 #include <torch/torch.h>
 
+#include "gradwire/host/group.h"
 #include "gradwire/pipeline/simulation.h"
 #include "gradwire/step/step_stats.h"
 #include "gradwire/train/checkpoint/tensor_piece.h"
-#include "gradwire/train/group.h"
 #include "gradwire/train/optim/optimizer_factory.h"
 #include "gradwire/train/pipeline/layers.h"
 #include "gradwire/train/pipeline/pipeline_loss.h"

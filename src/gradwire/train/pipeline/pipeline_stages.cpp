@@ -7,9 +7,9 @@
 
 #include "gradwire/base/random.h"
 #include "gradwire/base/refuse.h"
+#include "gradwire/host/named_tensor.h"
 #include "gradwire/torch/tensor_span.h"
 #include "gradwire/train/activation/activation_checkpoint.h"
-#include "gradwire/train/named_tensor.h"
 
 namespace gradwire {
 namespace {

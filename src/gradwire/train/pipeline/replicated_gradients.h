@@ -4,8 +4,8 @@
 
 #include <torch/torch.h>
 
+#include "gradwire/host/training_host.h"
 #include "gradwire/train/data_parallel/data_parallel.h"
-#include "gradwire/train/host/training_host.h"
 #include "gradwire/train/pipeline/stage_update.h"
 
 namespace gradwire {

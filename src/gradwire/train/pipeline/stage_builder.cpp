@@ -8,9 +8,9 @@
 #include <fmt/ranges.h>
 
 #include "gradwire/base/refuse.h"
+#include "gradwire/host/named_tensor.h"
 #include "gradwire/pipeline/catalogue.h"
 #include "gradwire/torch/process_group.h"
-#include "gradwire/train/named_tensor.h"
 #include "gradwire/train/parallel/parallel_module.h"
 
 namespace gradwire {

@@ -6,9 +6,9 @@
 #include <fmt/ranges.h>
 
 #include "gradwire/base/refuse.h"
+#include "gradwire/host/named_tensor.h"
 #include "gradwire/pipeline/weight_rules.h"
 #include "gradwire/train/checkpoint/replicated.h"
-#include "gradwire/train/named_tensor.h"
 #include "gradwire/train/optim/layerwise.h"
 #include "gradwire/train/parallel/parallel_module.h"
 #include "gradwire/train/pipeline/stage_builder.h"

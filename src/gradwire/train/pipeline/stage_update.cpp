@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "gradwire/base/refuse.h"
+#include "gradwire/host/named_tensor.h"
+#include "gradwire/host/training_host.h"
 #include "gradwire/train/checkpoint/module_state.h"
-#include "gradwire/train/host/training_host.h"
-#include "gradwire/train/named_tensor.h"
 #include "gradwire/train/parallel/parallel_module.h"
 #include "gradwire/train/pipeline/replicated_gradients.h"
 #include "gradwire/train/zero/zero_module.h"

@@ -6,10 +6,10 @@
 
 #include <torch/torch.h>
 
+#include "gradwire/host/group.h"
+#include "gradwire/host/training_host.h"
 #include "gradwire/train/activation/await_parameters.h"
 #include "gradwire/train/checkpoint/tensor_piece.h"
-#include "gradwire/train/group.h"
-#include "gradwire/train/host/training_host.h"
 #include "gradwire/train/optim/optimizer_factory.h"
 #include "gradwire/train/pipeline/layers.h"
 #include "gradwire/train/pipeline/pipeline.h"

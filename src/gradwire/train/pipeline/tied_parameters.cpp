@@ -10,8 +10,8 @@
 #include "gradwire/base/refuse.h"
 #include "gradwire/base/suggest.h"
 #include "gradwire/base/tags.h"
-#include "gradwire/train/named_tensor.h"
-#include "gradwire/train/wait_meter.h"
+#include "gradwire/host/named_tensor.h"
+#include "gradwire/host/wait_meter.h"
 
 namespace gradwire {
 namespace {

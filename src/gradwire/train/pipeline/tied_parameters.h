@@ -7,8 +7,8 @@
 
 #include <torch/torch.h>
 
+#include "gradwire/host/group.h"
 #include "gradwire/pipeline/pipeline_schedule.h"
-#include "gradwire/train/group.h"
 #include "gradwire/train/pipeline/layers.h"
 
 namespace gradwire {

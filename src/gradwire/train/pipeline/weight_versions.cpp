@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "gradwire/base/refuse.h"
-#include "gradwire/train/named_tensor.h"
+#include "gradwire/host/named_tensor.h"
 #include "gradwire/train/pipeline/weight_prediction.h"
 
 namespace gradwire {

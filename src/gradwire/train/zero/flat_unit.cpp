@@ -6,8 +6,8 @@
 #include <c10/util/strides.h>
 #include <fmt/format.h>
 
+#include "gradwire/memory/memory_tracker.h"
 #include "gradwire/torch/releases.h"
-#include "gradwire/train/memory/memory_tracker.h"
 
 namespace gradwire {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <torch/torch.h>
 
-#include "gradwire/train/named_tensor.h"
+#include "gradwire/host/named_tensor.h"
 
 namespace gradwire {
 

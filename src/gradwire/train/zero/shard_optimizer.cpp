@@ -6,10 +6,10 @@
 #include <fmt/format.h>
 
 #include "gradwire/base/refuse.h"
+#include "gradwire/memory/mapped_tensor.h"
+#include "gradwire/memory/memory_tracker.h"
 #include "gradwire/train/checkpoint/optimizer_state.h"
 #include "gradwire/train/data_parallel/distributed_norms.h"
-#include "gradwire/train/memory/mapped_tensor.h"
-#include "gradwire/train/memory/memory_tracker.h"
 #include "gradwire/train/optim/layerwise.h"
 
 namespace gradwire {

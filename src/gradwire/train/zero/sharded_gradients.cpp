@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "gradwire/train/memory/memory_tracker.h"
+#include "gradwire/memory/memory_tracker.h"
 
 namespace gradwire {
 namespace {

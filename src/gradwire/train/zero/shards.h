@@ -8,8 +8,8 @@
 
 #include <torch/torch.h>
 
-#include "gradwire/train/host/training_errors.h"
-#include "gradwire/train/host/unit_memory.h"
+#include "gradwire/host/training_errors.h"
+#include "gradwire/host/unit_memory.h"
 #include "gradwire/train/optim/torch_unit_optimizer.h"
 #include "gradwire/train/zero/flat_unit.h"
 #include "gradwire/train/zero/shard_optimizer.h"

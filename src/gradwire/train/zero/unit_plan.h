@@ -9,8 +9,8 @@
 
 #include <torch/torch.h>
 
+#include "gradwire/host/named_tensor.h"
 #include "gradwire/step/bucket_plan.h"
-#include "gradwire/train/named_tensor.h"
 
 namespace gradwire {
 

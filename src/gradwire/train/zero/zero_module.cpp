@@ -8,8 +8,8 @@
 
 #include "gradwire/base/check.h"
 #include "gradwire/base/refuse.h"
+#include "gradwire/host/training_host.h"
 #include "gradwire/torch/init.h"
-#include "gradwire/train/host/training_host.h"
 #include "gradwire/train/parallel/parallel_module.h"
 #include "gradwire/train/zero/shards.h"
 #include "gradwire/train/zero/unit_plan.h"

@@ -10,12 +10,12 @@
 #include <torch/torch.h>
 
 #include "gradwire/base/clock.h"
+#include "gradwire/host/group.h"
 #include "gradwire/step/bucket_plan.h"
 #include "gradwire/step/overlap.h"
 #include "gradwire/trace/trace.h"
 #include "gradwire/train/checkpoint/tensor_piece.h"
 #include "gradwire/train/distributed_module.h"
-#include "gradwire/train/group.h"
 #include "gradwire/train/optim/mixed_precision.h"
 #include "gradwire/train/optim/optimizer_factory.h"
 
