@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/comm/planner.h"
-#include "gradwire/engine/outbox.h"
+#include "gradwire/engine/links/outbox.h"
 
 namespace gradwire {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "gradwire/engine/rail_sender.h"
+#include "gradwire/engine/links/rail_sender.h"
 #include "gradwire/engine/simulated_job.h"
 #include "tests/engine/wrapped_transport.h"
 #include "tests/support/sim_collective.h"

@@ -1,4 +1,4 @@
-#include "gradwire/engine/frame_queue.h"
+#include "gradwire/engine/links/frame_queue.h"
 
 #include <gtest/gtest.h>
 

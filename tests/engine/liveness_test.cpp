@@ -1,4 +1,4 @@
-#include "gradwire/engine/liveness.h"
+#include "gradwire/engine/links/liveness.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/base/random.h"
-#include "gradwire/engine/outbox.h"
+#include "gradwire/engine/links/outbox.h"
 #include "tests/support/sim_collective.h"
 
 namespace gradwire::test {

@@ -1,4 +1,4 @@
-#include "gradwire/engine/reduction.h"
+#include "gradwire/engine/operations/reduction.h"
 
 #include <cmath>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "gradwire/engine/segment_checksums.h"
+#include "gradwire/engine/links/segment_checksums.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,4 +1,4 @@
-#include "gradwire/engine/fingerprint.h"
+#include "gradwire/engine/operations/fingerprint.h"
 
 #include <array>
 

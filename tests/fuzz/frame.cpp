@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "gradwire/base/random.h"
-#include "gradwire/engine/inbox.h"
+#include "gradwire/engine/links/inbox.h"
 #include "gradwire/net/payload_checksum.h"
 #include "tests/fuzz/frames.h"
 #include "tests/fuzz/target.h"

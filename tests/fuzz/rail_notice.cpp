@@ -1,4 +1,4 @@
-#include "gradwire/engine/rail_notice.h"
+#include "gradwire/engine/links/rail_notice.h"
 
 #include "tests/fuzz/target.h"
 

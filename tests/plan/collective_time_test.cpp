@@ -1,4 +1,4 @@
-#include "gradwire/plan/collective_time.h"
+#include "gradwire/plan/predict/collective_time.h"
 
 #include <string>
 #include <vector>

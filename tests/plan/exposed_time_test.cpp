@@ -1,4 +1,4 @@
-#include "gradwire/plan/exposed_time.h"
+#include "gradwire/plan/predict/exposed_time.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "gradwire/plan/memory.h"
+#include "gradwire/plan/predict/memory.h"
 
 #include <cmath>
 

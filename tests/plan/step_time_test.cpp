@@ -1,4 +1,4 @@
-#include "gradwire/plan/step_time.h"
+#include "gradwire/plan/predict/step_time.h"
 
 #include <algorithm>
 #include <array>

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/base/random.h"
-#include "gradwire/engine/operation.h"
+#include "gradwire/engine/operations/operation.h"
 #include "gradwire/engine/simulated_job.h"
 #include "gradwire/schedule/catalogue.h"
 

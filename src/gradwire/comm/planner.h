@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "gradwire/comm/tuner.h"
-#include "gradwire/engine/compiled_program.h"
+#include "gradwire/engine/operations/compiled_program.h"
 #include "gradwire/schedule/schedule.h"
 #include "gradwire/topology/cluster.h"
 #include "gradwire/topology/topology.h"

@@ -8,7 +8,7 @@
 #include "gradwire/comm/communicator.h"
 #include "gradwire/comm/planner.h"
 #include "gradwire/engine/engine.h"
-#include "gradwire/engine/operation.h"
+#include "gradwire/engine/operations/operation.h"
 
 namespace gradwire {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "gradwire/engine/executor.h"
-#include "gradwire/engine/operation.h"
+#include "gradwire/engine/operations/operation.h"
 #include "gradwire/engine/posted_work.h"
 
 namespace gradwire::engine {

@@ -6,7 +6,7 @@
 
 #include "gradwire/base/check.h"
 #include "gradwire/engine/failure_text.h"
-#include "gradwire/engine/receive_demand.h"
+#include "gradwire/engine/links/receive_demand.h"
 #include "gradwire/net/abort_message.h"
 #include "gradwire/net/frame.h"
 

@@ -10,8 +10,8 @@
 #include "gradwire/base/error.h"
 #include "gradwire/base/types.h"
 #include "gradwire/engine/executor_state.h"
-#include "gradwire/engine/links.h"
-#include "gradwire/engine/operations.h"
+#include "gradwire/engine/links/links.h"
+#include "gradwire/engine/operations/operations.h"
 #include "gradwire/net/transport.h"
 
 namespace gradwire::engine {

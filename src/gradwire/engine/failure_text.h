@@ -3,7 +3,7 @@
 #include <string>
 
 #include "gradwire/base/error.h"
-#include "gradwire/engine/in_flight_operation.h"
+#include "gradwire/engine/operations/in_flight_operation.h"
 #include "gradwire/net/transport.h"
 
 /// Builds the error messages of failed operations: which rank, what failed, what to do.

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "gradwire/base/work.h"
-#include "gradwire/engine/operation.h"
+#include "gradwire/engine/operations/operation.h"
 
 namespace gradwire::engine {
 

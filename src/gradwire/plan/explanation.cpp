@@ -61,7 +61,8 @@ Explained compute(const Plan& plan) {
         "activation through memory at 80 %) + update {}",
         in.strategy.accumulate, in.model.forward_flops() / 1e9, in.strategy.batch,
         ms(t.phases.update));
-    e.source = "modeled: src/gradwire/plan/step_time.cpp; give --step-ms for a measured one";
+    e.source =
+        "modeled: src/gradwire/plan/predict/step_time.cpp; give --step-ms for a measured one";
   }
   return e;
 }
@@ -77,7 +78,7 @@ Explained bandwidth(const Plan& plan) {
   if (wire.coded)
     e.how += fmt::format("; codec {}: {:.3g} + {:.3g} bytes a value", in.strategy.codec,
                          wire.contribution, back);
-  e.source = "src/gradwire/plan/collective_time.h";
+  e.source = "src/gradwire/plan/predict/collective_time.h";
   if (in.measured.communication > 0) {
     e.source = fmt::format(
         "measured: --comm-ms {:.4g} of fp32 by {} nodes over one card, scaled by bytes and cards",
@@ -91,7 +92,7 @@ Explained latency(const Plan& plan) {
               fmt::format("the rest of {}: hops of {:.3g} us that no other segment hides",
                           plan.time.algorithm,
                           1e6 * (plan.input.network.latency + plan.input.network.per_message)),
-              "src/gradwire/plan/collective_time.h"};
+              "src/gradwire/plan/predict/collective_time.h"};
   if (plan.input.measured.communication > 0)
     e.source = "hops beyond those that --comm-ms already has";
   return e;
@@ -103,7 +104,7 @@ Explained overlap(const Plan& plan) {
               "overlap {}: T_c less what backward{} hides, layer by layer",
               name_of(plan.input.strategy.overlap),
               plan.input.strategy.overlap == step::Overlap::full ? " and the next forward" : ""),
-          "src/gradwire/plan/exposed_time.h"};
+          "src/gradwire/plan/predict/exposed_time.h"};
 }
 
 Explained efficiency(const Plan& plan) {

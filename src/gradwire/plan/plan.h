@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "gradwire/plan/step_time.h"
+#include "gradwire/plan/predict/step_time.h"
 #include "gradwire/plan/ways.h"
 
 namespace gradwire::plan {

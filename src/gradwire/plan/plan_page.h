@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "gradwire/base/error.h"
-#include "gradwire/plan/step_time.h"
+#include "gradwire/plan/predict/step_time.h"
 
 namespace gradwire::plan {
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "gradwire/plan/step_time.h"
+#include "gradwire/plan/predict/step_time.h"
 #include "gradwire/report/line_plot.h"
 
 namespace gradwire::plan {

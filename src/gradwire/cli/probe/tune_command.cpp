@@ -13,7 +13,7 @@
 #include "gradwire/cli/commands.h"
 #include "gradwire/cli/launch/launch_arguments.h"
 #include "gradwire/comm/communicator.h"
-#include "gradwire/engine/outbox.h"
+#include "gradwire/engine/links/outbox.h"
 #include "gradwire/topology/topology_file.h"
 
 namespace gradwire::cli {

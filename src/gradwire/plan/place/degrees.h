@@ -6,7 +6,7 @@
 
 #include "gradwire/pipeline/simulation.h"
 #include "gradwire/plan/place/pipeline_placement.h"
-#include "gradwire/plan/step_time.h"
+#include "gradwire/plan/predict/step_time.h"
 
 namespace gradwire::plan {
 

@@ -6,7 +6,7 @@
 
 #include "gradwire/pipeline/pipeline_schedule.h"
 #include "gradwire/plan/place/host_placement.h"
-#include "gradwire/plan/step_time.h"
+#include "gradwire/plan/predict/step_time.h"
 
 namespace gradwire::plan {
 
