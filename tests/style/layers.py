@@ -12,8 +12,10 @@ _LIBTORCH = re.compile(r"^#include <(torch|ATen|c10|caffe2|pybind11)/", re.MULTI
 _OUR_HEADER = re.compile(r'^#include "(gradwire/[^"]+)"', re.MULTILINE)
 _MODULES = re.compile(r"^#include <torch/(torch\.h|all\.h|nn|optim)", re.MULTILINE)
 _NAMESPACE = re.compile(r"^namespace (gradwire[\w:]*) \{(?!(\n *[^\n{}]*;)+\n\})", re.MULTILINE)
-USERS = {"base", "comm", "trace", "torch", "data", "memory", "host", "train"}  # In namespace gradwire itself.
-RIM = {"torch", "data", "memory", "host", "train", "recipe", "cli"}  # The layers that may include libtorch.
+# In namespace gradwire itself.
+USERS = {"base", "comm", "trace", "torch", "data", "memory", "host", "train"}
+# The layers that may include libtorch.
+RIM = {"torch", "data", "memory", "host", "train", "recipe", "cli"}
 
 
 def table(architecture):

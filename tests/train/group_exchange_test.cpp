@@ -15,7 +15,7 @@ class FailedWork final : public c10d::Work {
 };
 
 enum class Outcome {
-  refused,  ///< As of an operation that the backend lacks.
+  refused,  ///< The backend lacks the operation.
   failed,   ///< The other rank is gone.
   late,     ///< The call itself fails: the store does not answer.
 };

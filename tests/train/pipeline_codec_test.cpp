@@ -4,6 +4,7 @@
 #include "gradwire/base/error.h"
 #include "gradwire/codec/catalogue.h"
 #include "gradwire/torch/process_group.h"
+#include "gradwire/train/pipeline/activation_codec.h"
 #include "gradwire/train/pipeline/pipeline.h"
 #include "tests/train/pipeline_model.h"
 

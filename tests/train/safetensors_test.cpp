@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/base/error.h"
+#include "gradwire/torch/safetensors_types.h"
 #include "tests/support/idx_files.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/train/subprocess.h"

@@ -8,7 +8,7 @@
 
 namespace gradwire::engine {
 
-/// What failed, and with whom.
+/// A failure, and the rank that it concerns.
 struct Failure {
   Error error;
   Rank peer = -1;    ///< The other end of what failed; -1: this rank itself.

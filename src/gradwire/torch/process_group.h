@@ -201,7 +201,7 @@ class ProcessGroupGradwire : public c10d::Backend {
     Cut cut = Cut::none;
     int input_rows = 1;  ///< For Cut::pairs.
     int output_rows = 1;
-    TensorList results;  ///< Of Work::result().
+    TensorList results;  ///< Returned by Work::result().
     /// Runs it on a group for host memory, with tensors like those above.
     std::function<WorkPointer(ProcessGroupGradwire& host, TensorList& inputs, TensorList& outputs)>
         post;

@@ -48,7 +48,7 @@ class PortNetwork {
   struct Flow {
     Transfer transfer;
     double left = 0;   ///< Seconds at full speed.
-    double speed = 0;  ///< As a share of that.
+    double speed = 0;  ///< Share of full speed.
   };
   struct Connection {
     Rank from = 0;

@@ -14,14 +14,14 @@
 
 namespace gradwire {
 
-/// What a rank has of a model whose layers, or their weights, are divided over ranks.
+/// A rank's part of a model whose layers, or their weights, are divided over ranks.
 struct HybridStages {
   WeightMethod method = WeightMethod::flush;
   ProcessGroup transfers;                    ///< Group for messages between stages.
   std::vector<LocalStage> stages;            ///< This rank's.
   std::vector<std::size_t> cut;              ///< By stage: number of layers.
   std::vector<std::size_t> first_parameter;  ///< By local stage: index in the whole model.
-  std::size_t all_parameters = 0;            ///< Of the whole model.
+  std::size_t all_parameters = 0;            ///< Number in the whole model.
   std::shared_ptr<TiedParameters> ties;      ///< Optimizer factories share it.
   StageEdges edges;
   std::string description;  ///< A line per stage of the model.
