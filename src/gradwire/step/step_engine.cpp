@@ -43,7 +43,7 @@ void StepEngine::prefetch_after(std::size_t position) {
   for (std::size_t next = position; next < previous_order_.size(); ++next) {
     const std::size_t unit = previous_order_[next];
     elements += units_[unit].elements;
-    if (exceeds(next - position + 1, elements)) break;
+    if (policy_.exceeds_prefetch(next - position + 1, elements)) break;
     gathers_.prefetch(unit);
   }
 }
@@ -120,7 +120,7 @@ void StepEngine::prefetch_before(std::size_t position, const std::vector<std::si
     const std::size_t unit = next < previous_order_.size() ? previous_order_[next] : own.front();
     if (complete_[unit]) continue;
     elements += units_[unit].elements;
-    if (exceeds(++ahead, elements)) break;
+    if (policy_.exceeds_prefetch(++ahead, elements)) break;
     gathers_.prefetch(unit);
   }
 }

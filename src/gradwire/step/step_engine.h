@@ -106,9 +106,6 @@ class StepEngine {
   void gather_for_forward(const std::vector<std::size_t>& units);
   void await_roots();
   std::vector<std::size_t> reduction_order() const;
-  bool exceeds(std::size_t units, std::size_t elements) const {
-    return units > policy_.prefetch_units && elements > policy_.prefetch_elements;
-  }
 
   std::vector<StepUnit> units_;
   StepPolicy policy_;

@@ -37,6 +37,10 @@ struct StepPolicy {
   /// Later units of a pass have higher priority, because the next forward needs them first.
   bool prioritizes = true;
 
+  /// Returns true if so many units with so many elements are more than are gathered ahead.
+  bool exceeds_prefetch(std::size_t units, std::size_t elements) const {
+    return units > prefetch_units && elements > prefetch_elements;
+  }
   bool shards_parameters() const { return stage == 3 && ranks > 1; }
   bool gathers() const { return stage > 0 && ranks > 1; }
 };

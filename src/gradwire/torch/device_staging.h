@@ -14,6 +14,7 @@
 
 #include "gradwire/base/types.h"
 #include "gradwire/torch/completion_threads.h"
+#include "gradwire/torch/operations_in_flight.h"
 #include "gradwire/torch/process_group.h"
 #include "gradwire/torch/tensor_lists.h"
 

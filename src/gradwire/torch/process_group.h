@@ -1,50 +1,19 @@
 #pragma once
 
-#include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
-#include <set>
-#include <string>
+#include <string_view>
 #include <vector>
 
-#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "gradwire/comm/communicator.h"
-#include "gradwire/torch/completion_threads.h"
-#include "gradwire/torch/group_options.h"
-#include "gradwire/torch/hooks.h"
+#include "gradwire/torch/group_backend.h"
 #include "gradwire/torch/tensor_span.h"
-#include "gradwire/torch/tensor_work.h"
 
 namespace gradwire {
-
-/// Tracks operations in flight, to wait for all of them without keeping their tensors alive.
-/// Thread-safe.
-class OperationsInFlight {
- public:
-  /// The operation is in flight until the last copy is released. May outlive this object.
-  using Token = std::shared_ptr<const void>;
-
-  Token begin();
-
-  /// Waits for all operations that began before this call. Returns false if any is still in flight
-  /// after `timeout` (zero: no limit).
-  bool wait(std::chrono::milliseconds timeout) const;
-
- private:
-  struct State {
-    std::mutex mutex;
-    std::condition_variable over;
-    std::set<std::uint64_t> numbers;  ///< Numbers of operations in flight, in start order.
-    std::uint64_t next = 0;
-  };
-  std::shared_ptr<State> state_ = std::make_shared<State>();
-};
 
 /// A Communicator as the c10d backend "gradwire"; it only translates calls. Operations are
 /// asynchronous. Tensors must be dense and on the CPU; they are kept alive until the operation
@@ -54,20 +23,9 @@ class OperationsInFlight {
 ///
 /// Any element type can be moved; tensor_reduction.h lists the types that can be reduced.
 /// Operations without an explicit timeout use the group's.
-class ProcessGroupGradwire : public c10d::Backend {
+class ProcessGroupGradwire : public GroupBackend {
  public:
-  using TensorList = std::vector<at::Tensor>;
-  using WorkPointer = c10::intrusive_ptr<c10d::Work>;
-
-  /// `options` (optional): the communicator's options. Collectives run in `lane`.
-  explicit ProcessGroupGradwire(std::shared_ptr<Communicator> communicator,
-                                c10::intrusive_ptr<GroupOptions> options = nullptr, int lane = 0);
-  ~ProcessGroupGradwire() override;
-
-  const std::string getBackendName() const override { return "gradwire"; }
-  c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
-  /// Throws Exception(aborted) after shutdown().
-  std::shared_ptr<Communicator> communicator() const;
+  using GroupBackend::GroupBackend;
 
   // Data movement (process_group_movements.cpp).
 
@@ -134,57 +92,9 @@ class ProcessGroupGradwire : public c10d::Backend {
   /// `wait_all_ranks` is.
   void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
 
-  // Group management (process_group.cpp).
-
-  /// Coalesces operations: endCoalescing() returns a Work that completes when all operations of the
-  /// calling thread since startCoalescing() have completed. Results are available from the
-  /// individual operations. It has no future if accelerator or sparse tensors are involved.
-  bool supportsCoalescing() const override { return true; }
-  void startCoalescing() override;
-  WorkPointer endCoalescing() override;
-
-  /// Creates a group of `ranks` (of this group) with rendezvous in `store`; returns null if this
-  /// rank is not among them.
-  bool supportsSplitting() const override { return true; }
-  c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
-                                    const std::vector<int>& ranks,
-                                    const c10::intrusive_ptr<Options>& opts) override;
-
-  /// Completion hooks run when an operation has succeeded, on the thread that finds out, with its
-  /// time since it was posted. Abort hooks run when one has failed or the group is aborted, before
-  /// wait() throws. These override Backend's from PyTorch 2.14 (abort) and 2.15 (completion) on.
-  virtual bool supportsCompletionHooks() const { return true; }
-  virtual void registerCompletionHook(std::int64_t hook_id, CompletionHook hook);
-  virtual void unregisterCompletionHook(std::int64_t hook_id);
-  virtual bool supportsAbortHooks() const { return true; }
-  virtual void registerAbortHook(std::int64_t hook_id, AbortHook hook);
-  virtual void unregisterAbortHook(std::int64_t hook_id);
-
-  /// Applies to later operations.
-  void setTimeout(std::chrono::milliseconds timeout) override;
-  /// No agreement is needed: ranks that call the same operations count the same.
-  void setSequenceNumberForGroup() override {}
-  std::uint64_t getSequenceNumberForGroup() override { return operations_; }
-  /// Fails all operations in flight, on this rank and on the peers.
-  void abort() override;
-  /// The same, with the reason `why` for the peers.
-  void abort_with_reason(const std::string& why);
-  /// Graceful shutdown: waits for operations in flight, within their timeouts, and sends goodbye to
-  /// the peers. Returns when all callbacks have run.
-  void shutdown() override;
-  /// Sends goodbye immediately; operations in flight fail on this rank and on the peers. For a
-  /// process that has failed; `failure` says how, as in Communicator::leave_at_once().
-  void leave_at_once(const std::string& failure);
-
-  // The two halves of shutdown(), for groups that share a communicator. All of them must release it
-  // before any stops its callback threads, which the last operations still use.
-  void release();
-  void close_callbacks();
-
  protected:
-  /// Makes a group for split(); subclasses return their own type.
-  virtual c10::intrusive_ptr<Backend> make_split(std::shared_ptr<Communicator> communicator,
-                                                 c10::intrusive_ptr<GroupOptions> options) const;
+  c10::intrusive_ptr<Backend> make_split(std::shared_ptr<Communicator> communicator,
+                                         c10::intrusive_ptr<GroupOptions> options) const override;
 
   /// How an operation's tensors may be cut into parts that run one after the other.
   enum class Cut : std::uint8_t {
@@ -219,33 +129,14 @@ class ProcessGroupGradwire : public c10d::Backend {
   ArgumentName name(const char* operation, std::string_view argument) const {
     return {operation, argument, rank_};
   }
-  std::uint64_t next_number() { return ++operations_; }
-  OperationOptions options_with(std::chrono::milliseconds timeout) const;
-  /// Called for every operation; see startCoalescing().
-  void collect(const WorkPointer& work) { coalesced_.add(work); }
-  /// Reports the end of an operation that is no TensorWork to the hooks.
-  void report_staged(const WorkPointer& work) const;
 
  private:
-  WorkPointer track(TensorOperation operation);
-
   WorkPointer gather_many(const std::vector<TensorList>& outputs, const TensorList& inputs,
                           const OperationOptions& options);
   WorkPointer gather_lists(const std::vector<TensorList>& lists, const TensorList& inputs,
                            c10d::OpType type, const OperationOptions& options);
   WorkPointer scatter_reduced(const TensorList& outputs, const TensorList& inputs,
                               const c10d::ReduceScatterOptions& opts, c10d::OpType type);
-
-  const int lane_;
-  mutable std::mutex mutex_;
-  std::shared_ptr<Communicator> communicator_;  ///< Null after shutdown().
-  c10::intrusive_ptr<GroupOptions> options_;
-  std::shared_ptr<CompletionThreads> threads_;
-  std::shared_ptr<Hooks> hooks_ = std::make_shared<Hooks>();
-  std::shared_ptr<UnmovedResults> unmoved_ = std::make_shared<UnmovedResults>();
-  std::atomic<std::chrono::milliseconds> timeout_;
-  std::atomic<std::uint64_t> operations_ = 0;
-  CoalescedWorks coalesced_;
 };
 
 /// Wraps the backend in a c10d::ProcessGroup, as libtorch code expects. The backend is a

@@ -539,7 +539,7 @@ WorkPointer ProcessGroupGradwire::recvAnysource(TensorList& tensors, int tag) {
 WorkPointer ProcessGroupGradwire::barrier(const c10d::BarrierOptions& opts) {
   return track({.type = c10d::OpType::BARRIER,
                 .parts = {communicator()->barrier(options_with(opts.timeout))},
-                .finish = [unmoved = unmoved_] { unmoved->move(); }});
+                .finish = [unmoved = unmoved()] { unmoved->move(); }});
 }
 
 /// Rank 0 receives from every other rank directly, so that it knows all missing ranks, and then

@@ -3,6 +3,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "gradwire/torch/completion_threads.h"
+#include "gradwire/torch/operations_in_flight.h"
 #include "gradwire/torch/process_group.h"
 
 namespace gradwire {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "gradwire/torch/device_staging.h"
+#include "gradwire/torch/operations_in_flight.h"
 #include "gradwire/torch/process_group.h"
 #include "gradwire/torch/sparse_all_reduce.h"
 
