@@ -85,8 +85,8 @@ TEST_P(PortNetworkAndLinkModel, AgreeOnMessagesThatOverlap) {
   const auto& [collective, algorithm, pairs] = GetParam();
   constexpr std::size_t kBytes = 32u << 20;  // Large messages: latencies do not count.
   constexpr int kRanks = 4;
-  const Schedule schedule =
-      value_or_throw(make_schedule({.collective = collective}, algorithm, test::links(kRanks)));
+  const Schedule schedule = value_or_throw(
+      make_schedule({.collective = collective, .target = 1}, algorithm, test::links(kRanks)));
   const std::size_t elements =
       kBytes / 4 * (has_parts(collective) ? kRanks : static_cast<std::size_t>(1));
   const Estimate modelled = ScheduleCost(schedule).estimate(
