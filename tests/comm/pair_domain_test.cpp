@@ -80,6 +80,9 @@ TEST(PairDomain, AKilledWorkerEndsItsOwnMessagesOnly) {
                 testing::HasSubstr("no message can be exchanged with rank 2"));
     EXPECT_THAT(error_of([&] { communicator->barrier(); }),
                 testing::HasSubstr("barrier over a communicator of pairs"));
+    const std::vector<Rank> living{0, 1, 3};
+    EXPECT_THAT(error_of([&] { communicator->subgroup(living); }),
+                testing::HasSubstr("a subgroup over a communicator of pairs"));
   }
   for (std::size_t i = 0; i < workers.size(); ++i) {
     int status = -1;

@@ -19,10 +19,13 @@ class WorkWithWait final : public WorkState {
 
   bool done() override { return work_.done(); }
   void wait() override { work_.done() ? work_.wait() : wait_(work_); }
+  bool wait_for(Duration timeout) override { return work_.wait_for(timeout); }
   void on_done(std::function<void(const Work&)> callback) override {
     work_.on_done(std::move(callback));
   }
   std::shared_ptr<const Error> error() override { return work_.error(); }
+  Rank source() override { return work_.source(); }
+  void drive_in_background() override { work_.drive_in_background(); }
 
  private:
   Work work_;

@@ -42,14 +42,13 @@ void check_lane(int lane) {
   if (lane < 0 || lane > kMaxLane) refuse("lane {} is not within 0 to {}", lane, kMaxLane);
 }
 
-void check_domain(FailureDomain domain, schedule::Collective collective) {
-  const bool is_message = collective == schedule::Collective::point_to_point;
-  if (domain == FailureDomain::job || is_message) return;
+void check_domain(FailureDomain domain, std::string_view operation) {
+  if (domain == FailureDomain::job) return;
   throw Exception(ErrorKind::unsupported,
                   fmt::format("{} over a communicator of pairs, which has messages only: a rank "
                               "that is lost would leave the others waiting; use a communicator "
                               "with FailureDomain::job",
-                              schedule::name_of(collective)));
+                              operation));
 }
 
 void check_parts(std::string_view operation, int ranks, std::size_t part, DataType part_type,

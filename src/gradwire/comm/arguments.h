@@ -6,7 +6,6 @@
 
 #include "gradwire/base/element.h"
 #include "gradwire/base/types.h"
-#include "gradwire/schedule/schedule.h"
 
 /// Argument checks of the operations of a Communicator. All of them throw
 /// Exception(invalid_argument), which states the value found and the value expected.
@@ -30,8 +29,8 @@ inline constexpr int kMaxLane = (1 << 30) - 1;
 /// Checks that `lane` is within 0 .. kMaxLane.
 void check_lane(int lane);
 
-/// Checks that a communicator with this domain has the operation.
-void check_domain(FailureDomain domain, schedule::Collective collective);
+/// Throws Exception(unsupported) if the domain has messages only; `operation` names what needs more.
+void check_domain(FailureDomain domain, std::string_view operation);
 
 /// Checks that `whole` is `ranks` times `part`, with the same element type.
 void check_parts(std::string_view operation, int ranks, std::size_t part, DataType part_type,

@@ -74,6 +74,7 @@ ScheduledCommunicator::ScheduledCommunicator(Rank rank, const CommunicatorOption
       group_(group) {}
 
 std::shared_ptr<Communicator> ScheduledCommunicator::subgroup(std::span<const Rank> ranks) {
+  check_domain(options_.failure_domain, "a subgroup");
   const Rank self = check_subgroup(ranks, rank_, size());
   std::shared_ptr<Planner> planner = planner_->for_subgroup(self, ranks);
   const std::uint16_t group = agree_on_group(self, planner);
@@ -292,7 +293,9 @@ engine::OperationRequest ScheduledCommunicator::make(const schedule::CollectiveS
                                                      const OperationOptions& options) const {
   check_lane(options.lane);
   check_reduction(type, op);
-  check_domain(options_.failure_domain, spec.collective);
+  if (spec.collective != Collective::point_to_point) {
+    check_domain(options_.failure_domain, schedule::name_of(spec.collective));
+  }
   const OperationPlan& plan = planner_->plan(spec, count * size_of(type), options.algorithm);
   engine::OperationRequest request;
   request.program = plan.program;

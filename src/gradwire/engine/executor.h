@@ -102,6 +102,9 @@ class Executor final : private Links::Handler {
   /// Returns the first error that failed all operations, if any. It fails later ones too.
   const std::optional<Error>& error() const { return state_.error; }
 
+  /// Changes when a failure has ended operations: all, or those with one peer.
+  int failures() const { return links_.gone() + (state_.error ? 1 : 0); }
+
   std::size_t in_flight() const { return operations_.count(); }
 
   /// Bytes written to the transport.

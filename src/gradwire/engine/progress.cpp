@@ -176,9 +176,10 @@ void Progress::hand_over(Requests requests) {
   bool failed = false;
   const bool to_self = sends_to_self(requests);
   locked([&] {
+    const int failures = executor_.failures();
     executor_.post(std::move(requests), clock_->now());
     timer = executor_.next_timer();
-    failed = executor_.error().has_value();
+    failed = executor_.error().has_value() || executor_.failures() != failures;
   });
   if (failed || to_self) {
     wake_all();  // The operations that ended have no events that would wake a poller.

@@ -64,7 +64,8 @@ enum class StepOutcome : std::uint8_t {
 /// operations of higher priority overtake others. Starting an operation does not block on the
 /// network. Reductions, gathers and waits may each run on a different thread, one at a time each.
 /// All throw Exception. A Work must not outlive the exchange, and is waited for at most once; it
-/// may be dropped earlier only if the memory has a keep-alive.
+/// may be dropped earlier only if the memory has a keep-alive. It has done(), wait() and one
+/// callback; an error is thrown by wait() only.
 class Exchange {
  public:
   virtual ~Exchange() = default;

@@ -1,5 +1,6 @@
 #include "gradwire/torch/c10d_work.h"
 
+#include <stdexcept>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
@@ -36,9 +37,9 @@ void with_our_errors(const std::function<void()>& action) {
     action();
   } catch (const Exception&) {
     throw;
-  } catch (const c10::Error& error) {
+  } catch (const c10::DistError& error) {
     throw Exception(ErrorKind::disconnected, error.what_without_backtrace());
-  } catch (const std::exception& error) {
+  } catch (const std::runtime_error& error) {  // Gloo's and MPI's.
     throw Exception(ErrorKind::disconnected, error.what());
   }
 }

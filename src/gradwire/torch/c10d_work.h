@@ -8,7 +8,8 @@
 
 namespace gradwire {
 
-/// Calls `action` and turns errors of other backends into Exception(disconnected).
+/// Calls `action` and turns errors of other backends that concern a peer or the network into
+/// Exception(disconnected). Errors of this rank alone, such as those of memory and devices, pass.
 void with_our_errors(const std::function<void()>& action);
 
 /// Returns a c10d::Work as our Work. Its end is learned in wait(), which may be called once.
