@@ -85,8 +85,8 @@ class HostOptions:
     def __init__(self) -> None: ...
 
 class TrainingHost:
-    """Data-parallel training steps of tensors: what training classes in Python stand on. It knows no
-    modules: its owner reports forwards and blocks by number, and autograd reports gradients. The
+    """Data-parallel training steps of tensors: what training classes in Python stand on. It knows
+    no modules: its owner reports forwards and blocks by number, and autograd reports gradients. The
     methods are those of gradwire/host/training_host.h. Not thread-safe."""
 
     def __init__(self, group: ProcessGroup, parameters: list[tuple[str, Tensor]],
@@ -104,17 +104,34 @@ class TrainingHost:
     def add_block(self, units: list[int]) -> int:
         """Adds a block that needs these units; returns its number."""
 
-    def before_forward(self, training: bool) -> None: ...
-    def before_block(self, block: int) -> None: ...
-    def after_block(self, block: int, outputs: list[Tensor]) -> None: ...
-    def after_forward(self, outputs: list[Tensor]) -> None: ...
+    def before_forward(self, training: bool) -> None:
+        """A forward begins; `training`: the model is in training mode. Broadcasts the buffers, and
+        waits for the pending step unless blocks do."""
+
+    def before_block(self, block: int) -> None:
+        """The block is about to run: waits until its parameters are stepped."""
+
+    def after_block(self, block: int, outputs: list[Tensor]) -> None:
+        """The block has returned these tensors."""
+
+    def after_forward(self, outputs: list[Tensor]) -> None:
+        """The forward has returned these tensors, from which a backward may start."""
+
     def set_synchronizes(self, yes: bool) -> None:
         """False: following backwards accumulate gradients on this rank."""
 
-    def begin_step(self, factor: float = 1.0) -> None: ...
-    def abandon_step(self) -> None: ...
-    def finish(self) -> None: ...
-    def synchronize_buffers(self) -> None: ...
+    def begin_step(self, factor: float = 1.0) -> None:
+        """Steps all units with `factor` times their gradients, as their means arrive."""
+
+    def abandon_step(self) -> None:
+        """Drops the gradients since the last step. Requires HostOptions.can_abandon. On all
+        ranks."""
+
+    def finish(self) -> None:
+        """Completes the pending step, and waits for all means."""
+
+    def synchronize_buffers(self) -> None:
+        """Broadcasts rank 0's buffers. Collective."""
 
 class StepTrace:
     """Implementation of gradwire.tracing.Trace."""

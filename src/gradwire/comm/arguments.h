@@ -29,7 +29,7 @@ inline constexpr int kMaxLane = (1 << 30) - 1;
 /// Checks that `lane` is within 0 .. kMaxLane.
 void check_lane(int lane);
 
-/// Throws Exception(unsupported) if the domain has messages only; `operation` names what needs more.
+/// Throws Exception(unsupported) if the domain has messages only; `operation` is what needs more.
 void check_domain(FailureDomain domain, std::string_view operation);
 
 /// Checks that `whole` is `ranks` times `part`, with the same element type.

@@ -56,6 +56,11 @@ std::int64_t row_elements(const torch::Tensor& rows) {
 
 }  // namespace
 
+torch::Tensor Pending::wait() const {
+  if (work_) wait_measured(*work_, "wait for sum of layer");
+  return result_;
+}
+
 Pending start_sum(const torch::Tensor& x, const ProcessGroup& group) {
   return start_all_reduce(x, c10d::ReduceOp::SUM, group);
 }

@@ -6,7 +6,6 @@
 #include <torch/torch.h>
 
 #include "gradwire/host/group.h"
-#include "gradwire/host/wait_meter.h"
 
 namespace gradwire {
 
@@ -71,10 +70,7 @@ class Pending {
   Pending(torch::Tensor result, c10::intrusive_ptr<c10d::Work> work)
       : result_(std::move(result)), work_(std::move(work)) {}
 
-  torch::Tensor wait() const {
-    if (work_) wait_measured(*work_, "wait for sum of layer");
-    return result_;
-  }
+  torch::Tensor wait() const;
 
  private:
   torch::Tensor result_;
