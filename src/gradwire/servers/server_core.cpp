@@ -1,0 +1,204 @@
+#include "gradwire/servers/server_core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "gradwire/base/error.h"
+
+namespace gradwire::servers {
+namespace {
+
+[[noreturn]] void corrupted(const std::string& message) {
+  throw Exception(ErrorKind::corrupted, message);
+}
+
+}  // namespace
+
+ServerCore::ServerCore(const ServerPolicy& policy, std::size_t units, ShardStore& store,
+                       std::function<void(const Applied&)> log)
+    : policy_(policy), store_(store), log_(std::move(log)) {
+  check(policy_);
+  const std::size_t workers = index(policy_.workers);
+  units_.resize(units);
+  for (Unit& unit : units_) unit.clocks.resize(workers);
+  living_.assign(workers, true);
+  by_worker_.resize(workers);
+  dropped_.resize(workers);
+}
+
+void ServerCore::check_worker(Rank worker, std::size_t unit) const {
+  if (worker < 0 || worker >= policy_.workers) {
+    corrupted(fmt::format("worker {} is none of {}", worker, policy_.workers));
+  }
+  if (unit >= units_.size()) {
+    corrupted(fmt::format("worker {} names unit {} of {}", worker, unit, units_.size()));
+  }
+}
+
+void ServerCore::on_push(const Push& push) {
+  check_worker(push.worker, push.unit);
+  Unit& unit = units_[push.unit];
+  std::int64_t& next = unit.clocks[index(push.worker)];
+  if (!is_living(push.worker)) return store_.drop(push.gradient);
+  if (push.clock < next) {
+    ++dropped_[index(push.worker)].repeated;
+    return store_.drop(push.gradient);
+  }
+  // A worker that was late in mode sync goes on with the step that the others have reached.
+  const std::int64_t last = policy_.mode == Mode::sync ? std::max(next, unit.version) : next;
+  if (push.clock > last || push.base < 0 || push.base > unit.version) {
+    corrupted(
+        fmt::format("worker {} pushes unit {} with clock {} and version {}; it may push clock "
+                    "{}, and the unit has version {}",
+                    push.worker, push.unit, push.clock, push.base, last, unit.version));
+  }
+  next = push.clock + 1;
+  const Contribution gradient{push.worker, push.clock, push.base, push.gradient};
+  if (policy_.mode != Mode::sync) {
+    apply(push.unit, {gradient});
+  } else if (push.clock < unit.version) {
+    ++dropped_[index(push.worker)].late;
+    store_.drop(push.gradient);
+  } else {
+    unit.open.push_back(gradient);
+  }
+  settle(push.unit);
+}
+
+void ServerCore::on_pull(Rank worker, std::size_t unit, std::int64_t clock) {
+  check_worker(worker, unit);
+  if (!is_living(worker)) return;
+  if (clock < 0 || clock > units_[unit].clocks[index(worker)]) {
+    corrupted(
+        fmt::format("worker {} asks for unit {} to compute clock {}, and has not pushed clock {}",
+                    worker, unit, clock, units_[unit].clocks[index(worker)]));
+  }
+  units_[unit].waiting.push_back({worker, clock});
+  settle(unit);
+}
+
+void ServerCore::on_lost(Rank worker) {
+  check_worker(worker, 0);
+  living_[index(worker)] = false;
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    std::erase_if(units_[unit].waiting, [&](const Waiting& w) { return w.worker == worker; });
+    settle(unit);
+  }
+  std::erase_if(answers_, [&](const Answer& answer) { return answer.worker == worker; });
+}
+
+void ServerCore::on_join(Rank worker, std::int64_t clock) {
+  check_worker(worker, 0);
+  if (clock < join_clock()) {
+    corrupted(fmt::format("worker {} joins with clock {}, before {}", worker, clock, join_clock()));
+  }
+  if (policy_.mode == Mode::sync && living() == 0) {
+    corrupted(fmt::format("worker {} joins, and no other lives whose steps it could join", worker));
+  }
+  living_[index(worker)] = true;
+  for (Unit& unit : units_) unit.clocks[index(worker)] = clock;
+}
+
+std::int64_t ServerCore::join_clock() const {
+  std::int64_t clock = 0;
+  for (const Unit& unit : units_) {
+    const std::int64_t open = unit.version + (unit.open.empty() ? 0 : 1);
+    clock = std::max(clock, policy_.mode == Mode::sync ? open : slowest(unit));
+  }
+  return clock;
+}
+
+std::vector<Answer> ServerCore::take_answers() {
+  return std::exchange(answers_, {});
+}
+
+int ServerCore::living() const {
+  return static_cast<int>(std::ranges::count(living_, true));
+}
+
+double ServerCore::mean_factor() const {
+  std::int64_t applied = 0;
+  for (const Staleness& staleness : by_worker_) applied += staleness.count();
+  return applied == 0 ? 1 : factors_ / static_cast<double>(applied);
+}
+
+/// Steps the unit with the mean of the gradients. They are added in the order of the workers, so
+/// that the sum does not depend on who was first.
+void ServerCore::apply(std::size_t unit, std::vector<Contribution> gradients) {
+  std::ranges::sort(gradients, {}, &Contribution::worker);
+  Unit& updated = units_[unit];
+  std::vector<GradientId> ids;
+  double factor = 1;
+  for (const auto& [worker, clock, base, gradient] : gradients) {
+    const std::int64_t staleness = updated.version - base;
+    factor = policy_.rate.factor(staleness);
+    factors_ += factor;
+    updated.staleness.add(staleness);
+    by_worker_[index(worker)].add(staleness);
+    ids.push_back(gradient);
+    if (log_) log_({unit, worker, clock, base, updated.version});
+  }
+  // The gradients of a synchronous step are of one version.
+  store_.apply(unit, ids, factor);
+  ++updated.version;
+}
+
+/// Counts the living workers, of which some may have contributed, and the lost ones that have.
+bool ServerCore::completes_step(const Unit& unit) const {
+  if (unit.open.empty()) return false;
+  int workers = 0;
+  for (Rank worker = 0; worker < policy_.workers; ++worker) {
+    const bool joined = unit.clocks[index(worker)] <= unit.version;
+    const bool contributed =
+        std::ranges::any_of(unit.open, [&](const Contribution& c) { return c.worker == worker; });
+    if (contributed || (is_living(worker) && joined)) ++workers;
+  }
+  return static_cast<int>(unit.open.size()) >= gradients_per_step(policy_.use, workers);
+}
+
+/// Returns the smallest clock of a living worker; 0 if none lives.
+std::int64_t ServerCore::slowest(const Unit& unit) const {
+  std::int64_t clock = -1;
+  for (std::size_t worker = 0; worker < living_.size(); ++worker) {
+    if (!living_[worker]) continue;
+    if (clock < 0 || unit.clocks[worker] < clock) clock = unit.clocks[worker];
+  }
+  return std::max<std::int64_t>(clock, 0);
+}
+
+bool ServerCore::may_read(const Unit& unit, std::int64_t clock) const {
+  switch (policy_.mode) {
+    case Mode::sync:
+      return unit.version >= clock;
+    case Mode::ssp:
+      return slowest(unit) >= clock - policy_.staleness;
+    case Mode::async:
+      return true;
+  }
+  return true;
+}
+
+/// Mode sync: workers have joined for the next step, and all that could complete this one are gone.
+void ServerCore::begin_where_others_left(Unit& unit) {
+  if (policy_.mode != Mode::sync || !unit.open.empty() || slowest(unit) <= unit.version) return;
+  for (std::size_t worker = 0; worker < living_.size(); ++worker) {
+    if (living_[worker]) unit.clocks[worker] = unit.version;
+  }
+  for (Waiting& pull : unit.waiting) pull.clock = unit.version;
+}
+
+/// Completes the step if it can be, and answers the pulls that no longer wait.
+void ServerCore::settle(std::size_t unit) {
+  Unit& settled = units_[unit];
+  begin_where_others_left(settled);
+  if (completes_step(settled)) apply(unit, std::exchange(settled.open, {}));
+  std::erase_if(settled.waiting, [&](const Waiting& pull) {
+    if (!may_read(settled, pull.clock)) return false;
+    answers_.push_back({pull.worker, unit, settled.version});
+    return true;
+  });
+}
+
+}  // namespace gradwire::servers

@@ -1,0 +1,143 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "gradwire/base/types.h"
+#include "gradwire/servers/server_policy.h"
+#include "gradwire/servers/staleness.h"
+
+namespace gradwire::servers {
+
+/// A received gradient, by the caller's number.
+using GradientId = std::size_t;
+
+/// A worker's gradient of one unit.
+struct Push {
+  Rank worker = 0;
+  std::size_t unit = 0;
+  std::int64_t clock = 0;  ///< The worker's step, counted from 0.
+  std::int64_t base = 0;   ///< Version of the parameters of which it is the gradient.
+  GradientId gradient = 0;
+};
+
+/// Parameters of a unit may be sent to a worker.
+struct Answer {
+  Rank worker = 0;
+  std::size_t unit = 0;
+  std::int64_t version = 0;
+};
+
+/// One application of gradients to a unit, for a log from which a run can be repeated.
+struct Applied {
+  std::size_t unit = 0;
+  Rank worker = 0;
+  std::int64_t clock = 0;
+  std::int64_t base = 0;
+  std::int64_t version = 0;  ///< Of the parameters, before it.
+};
+
+/// This server's shards of the parameters, and their optimizer.
+class ShardStore {
+ public:
+  virtual ~ShardStore() = default;
+
+  /// Steps the unit with `factor` times the mean of the gradients, which are added in this order,
+  /// and frees them.
+  virtual void apply(std::size_t unit, std::span<const GradientId> gradients, double factor) = 0;
+  /// Frees a gradient that is not applied.
+  virtual void drop(GradientId gradient) = 0;
+};
+
+/// How many gradients of a worker came to nothing.
+struct Dropped {
+  std::int64_t late = 0;      ///< sync: their step was complete.
+  std::int64_t repeated = 0;  ///< Sent again after a broken connection.
+};
+
+/// The rules of one server: which gradients are applied and when, and which worker may read which
+/// parameters. A state machine without clock, threads, network and tensors. Units are independent.
+///
+/// Parameters have a version, the number of updates of their unit. A worker's clock counts its
+/// steps. For clock c it reads each unit (on_pull), computes, and pushes a gradient of each
+/// (on_push). Not thread-safe.
+class ServerCore {
+ public:
+  /// `store` must outlive this. Calls `log`, unless it is null, for each gradient that is applied.
+  /// Throws Exception(invalid_argument) for an invalid policy.
+  ServerCore(const ServerPolicy& policy, std::size_t units, ShardStore& store,
+             std::function<void(const Applied&)> log = nullptr);
+
+  /// A gradient has arrived. Gradients of a lost worker and repeated ones are dropped. Throws
+  /// Exception(corrupted) for numbers that no worker has, or may have yet; the state is as before.
+  void on_push(const Push& push);
+  /// The worker asks for the unit's parameters, to compute its gradient of `clock`. Throws as
+  /// on_push().
+  void on_pull(Rank worker, std::size_t unit, std::int64_t clock);
+  /// The worker is gone: nobody waits for it. The gradients that it has pushed count.
+  void on_lost(Rank worker);
+  /// A worker comes, again or for the first time, and begins with `clock`. In mode sync another one
+  /// must live, whose steps it joins. Throws as on_push().
+  void on_join(Rank worker, std::int64_t clock);
+  /// The earliest clock with which a worker may join this server; a worker of several servers begins
+  /// with the latest.
+  std::int64_t join_clock() const;
+
+  /// The parameters that may be sent, as of now, in the order in which that became true.
+  std::vector<Answer> take_answers();
+
+  std::int64_t version(std::size_t unit) const { return units_[unit].version; }
+  int living() const;
+  bool is_living(Rank worker) const { return living_[index(worker)]; }
+
+  const Staleness& staleness_of_unit(std::size_t unit) const { return units_[unit].staleness; }
+  const Staleness& staleness_of_worker(Rank worker) const { return by_worker_[index(worker)]; }
+  const Dropped& dropped(Rank worker) const { return dropped_[index(worker)]; }
+  /// Mean factor of the rate rule over all gradients that were applied; 1 if there was none.
+  double mean_factor() const;
+
+ private:
+  /// A gradient of the step that is not complete, in mode sync.
+  struct Contribution {
+    Rank worker = 0;
+    std::int64_t clock = 0;
+    std::int64_t base = 0;
+    GradientId gradient = 0;
+  };
+  struct Waiting {
+    Rank worker = 0;
+    std::int64_t clock = 0;
+  };
+  struct Unit {
+    std::int64_t version = 0;
+    std::vector<std::int64_t> clocks;  ///< By worker: the next clock that it may push.
+    std::vector<Contribution> open;    ///< In the order of their arrival.
+    std::vector<Waiting> waiting;      ///< Pulls, in the order of their arrival.
+    Staleness staleness;
+  };
+
+  static std::size_t index(Rank worker) { return static_cast<std::size_t>(worker); }
+  void check_worker(Rank worker, std::size_t unit) const;
+  void drop_late(const Push& push);
+  void apply(std::size_t unit, std::vector<Contribution> gradients);
+  bool completes_step(const Unit& unit) const;
+  bool may_read(const Unit& unit, std::int64_t clock) const;
+  std::int64_t slowest(const Unit& unit) const;
+  void begin_where_others_left(Unit& unit);
+  void settle(std::size_t unit);
+
+  ServerPolicy policy_;
+  ShardStore& store_;
+  std::function<void(const Applied&)> log_;
+  std::vector<Unit> units_;
+  std::vector<bool> living_;  ///< By worker.
+  std::vector<Staleness> by_worker_;
+  std::vector<Dropped> dropped_;  ///< By worker.
+  std::vector<Answer> answers_;
+  double factors_ = 0;  ///< Sum over all gradients that were applied.
+};
+
+}  // namespace gradwire::servers

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "gradwire/base/types.h"
+
+namespace gradwire::servers {
+
+/// Whom an update of the parameters waits for.
+enum class Mode : std::uint8_t {
+  sync,   ///< A step is the mean of the gradients of all workers, or of the first of them.
+  ssp,    ///< Each gradient is a step. A worker waits for those that lag behind (stale synchronous
+          ///< parallel: Ho et al., NeurIPS 2013).
+  async,  ///< Each gradient is a step, and nobody waits (Downpour: Dean et al., NeurIPS 2012).
+};
+/// "sync", "ssp", "async".
+std::string_view name_of(Mode mode);
+
+/// Factor on the learning rate of a gradient by its staleness, the number of updates of its unit
+/// since the worker read the parameters.
+struct RateRule {
+  enum class Kind : std::uint8_t {
+    none,     ///< 1
+    inverse,  ///< 1 / max(1, staleness) (Zhang et al., IJCAI 2016)
+    power,    ///< (1 + staleness) ^ -exponent
+  };
+  Kind kind = Kind::none;
+  double exponent = 0.5;
+
+  double factor(std::int64_t staleness) const;
+};
+
+/// Settings of a ServerCore, the same on all servers.
+struct ServerPolicy {
+  Mode mode = Mode::sync;
+  int workers = 1;
+  /// sync: a step is made of the first ceil(use * workers) gradients; the others are dropped.
+  double use = 1;
+  /// ssp: a worker begins clock c when all living ones have finished clock c - 1 - staleness, so
+  /// that no worker is more than `staleness` + 1 pushes ahead of another.
+  std::int64_t staleness = 0;
+  RateRule rate;
+};
+
+/// Throws Exception(invalid_argument) for values out of range, and for a `use` below 1 that drops no
+/// gradient; the message names the smallest number of workers of which it drops one.
+void check(const ServerPolicy& policy);
+
+/// Returns ceil(use * workers), at least 1.
+int gradients_per_step(double use, int workers);
+
+}  // namespace gradwire::servers
