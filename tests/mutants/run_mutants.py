@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Plants bugs in copies of the executor's sources. Each must be found by the fault simulations, or
-by the tests named with a bug whose only effect is a delay.
+"""Plants bugs in copies of the sources of state machines. Each must be found by the simulations of
+its layer, or by the tests named with a bug whose only effect is a delay.
 
 usage: run_mutants.py --build BUILD --source SOURCE [--only TEXT]
 
-Each entry of mutants.json has a file of src/gradwire/engine, a piece of text that occurs in it
-exactly once, its replacement, and optionally "test", a filter of tests. All bugs are compiled into
-one program, the simulation test: a function with bugs has one body for each and the original one,
-and the environment chooses. The changed files are compiled with the project's own flags and linked
+Each entry of mutants.json has a file of src/gradwire/engine, or of another "layer", a piece of text
+that occurs in it exactly once, its replacement, and optionally "test", a filter of tests. All bugs
+of a layer are compiled into one program, its simulation test: a function with bugs has one body for
+each and the original one, and the environment chooses. The changed files are compiled with the project's own flags and linked
 before the libraries.
 """
 
@@ -20,11 +20,11 @@ import re
 import shlex
 import subprocess
 import sys
+import typing
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 import build_tree  # noqa: E402
 
-ENGINE = "src/gradwire/engine"
 SHARDS = 4
 SIMULATIONS = 4000
 SIMULATIONS_WITHOUT_BUGS = 100  # The tests themselves run all.
@@ -90,19 +90,42 @@ def compile_source(build, original, text, folder):
     return output
 
 
-def simulation_objects(build):
+class Simulation(typing.NamedTuple):
+    """The simulation test of a layer."""
+
+    target: str  # Whose objects it has.
+    layers: tuple[str, ...]  # Which it links.
+    filters: tuple[str, ...]  # Which tests must pass; they run side by side.
+
+
+SIMULATIONS_OF = {
+    "engine": Simulation("simulated_jobs", ("engine", "net", "schedule", "topology", "base"),
+                         tuple(f"*FaultSimulation*/{shard}" for shard in range(SHARDS))),
+    "servers": Simulation("test_servers", ("servers", "base"), ("*",)),
+}
+
+
+def layer_of(mutant):
+    return mutant.get("layer", "engine")
+
+
+def source_of(source, mutant):
+    return source / "src/gradwire" / layer_of(mutant) / mutant["file"]
+
+
+def simulation_objects(build, target):
     """Returns the objects that the build makes now: the folder may hold those of moved sources."""
-    outputs = [re.search(r" -o (\S*/simulated_jobs\.dir/\S+\.o) ", entry["command"])
+    outputs = [re.search(rf" -o (\S*/{target}\.dir/\S+\.o) ", entry["command"])
                for entry in build_tree.compile_commands(build)]
     return [build / output.group(1) for output in outputs if output]
 
 
-def link(build, changed, folder):
-    program = folder / "simulation"
-    objects = simulation_objects(build)
-    layers = ("engine", "net", "schedule", "topology", "base")
+def link(build, layer, changed, folder):
+    program = folder / layer
+    simulation = SIMULATIONS_OF[layer]
+    objects = simulation_objects(build, simulation.target)
     libraries = [build / "tests/libtest_support.a",
-                 *(build / f"libgradwire_{layer}.a" for layer in layers)]
+                 *(build / f"libgradwire_{each}.a" for each in simulation.layers)]
     command = ["c++", "-o", program, *changed, *objects, *libraries, "-lgtest", "-lgtest_main",
                "-lgmock", "-lisal", "-lxxhash", "-lfmt", "-lssl", "-lcrypto",
                "-lpthread"]
@@ -129,31 +152,33 @@ def survives(program, number, filters, simulations=SIMULATIONS):
 
 
 def filters_of(mutant):
-    shards = [f"*FaultSimulation*/{shard}" for shard in range(SHARDS)]
-    return [mutant["test"]] if "test" in mutant else shards
+    return [mutant["test"]] if "test" in mutant else SIMULATIONS_OF[layer_of(mutant)].filters
 
 
 def stale(source, mutant):
     """Returns why the entry does not fit its file; None if it does."""
-    count = (source / ENGINE / mutant["file"]).read_text().count(mutant["find"])
+    count = source_of(source, mutant).read_text().count(mutant["find"])
     return None if count == 1 else f"stale: its text stands {count} times in {mutant['file']}"
 
 
 def build_all(build, source, mutants, folder, pool):
-    """Returns the program with all mutants, {number: mutant}."""
+    """Returns {layer: the program with all its mutants}. `mutants`: {number: mutant}."""
     by_file = {}
     for number, mutant in mutants.items():
-        changes = by_file.setdefault(mutant["file"], {})
+        changes = by_file.setdefault((layer_of(mutant), source_of(source, mutant)), {})
         changes[number] = (mutant["find"], mutant["replace"])
 
-    def compiled(file):
-        original = source / ENGINE / file
-        return compile_source(build, original, with_bugs(original.read_text(), by_file[file]),
-                              folder)
+    def compiled(key):
+        layer, original = key
+        changed = with_bugs(original.read_text(), by_file[key])
+        return layer, compile_source(build, original, changed, folder)
 
     choice = folder / "choice.cpp"
     choice.write_text(CHOICE)
-    return link(build, [choice, *pool.map(compiled, by_file)], folder)
+    objects = {}
+    for layer, compiled_file in pool.map(compiled, by_file):
+        objects.setdefault(layer, [choice]).append(compiled_file)
+    return {layer: link(build, layer, changed, folder) for layer, changed in objects.items()}
 
 
 def main():
@@ -170,15 +195,17 @@ def main():
     folder = arguments.build / "mutants"
     folder.mkdir(exist_ok=True)
     with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        program = build_all(arguments.build, arguments.source, fitting, folder, pool)
-        if not survives(program, 0, filters_of({}), SIMULATIONS_WITHOUT_BUGS):
-            sys.exit("the tests fail without a bug")
-        surviving = pool.map(lambda number: survives(program, number, filters_of(fitting[number])),
-                             fitting)
+        programs = build_all(arguments.build, arguments.source, fitting, folder, pool)
+        for layer, program in programs.items():
+            if not survives(program, 0, SIMULATIONS_OF[layer].filters, SIMULATIONS_WITHOUT_BUGS):
+                sys.exit(f"the tests of {layer} fail without a bug")
+        surviving = pool.map(
+            lambda number: survives(programs[layer_of(fitting[number])], number,
+                                    filters_of(fitting[number])), fitting)
         verdicts |= {number: "SURVIVES" if lives else None
                      for number, lives in zip(fitting, surviving)}
     for number, mutant in enumerate(mutants, 1):
-        print(f"{mutant['file']:20} {mutant['bug']}: {verdicts[number] or 'found'}", flush=True)
+        print(f"{layer_of(mutant)}/{mutant['file']:32} {mutant['bug']}: {verdicts[number] or 'found'}", flush=True)
     failures = sum(verdict is not None for verdict in verdicts.values())
     print(f"{len(mutants) - failures} of {len(mutants)} planted bugs were found")
     return 1 if failures or not mutants else 0

@@ -50,7 +50,11 @@ TEST_P(EveryRule, HoldsInRandomRuns) {
 TEST_P(EveryRule, HoldsWhateverWorkerIsLostAndWhen) {
   for (const bool rejoins : {false, true}) {
     for (std::uint64_t seed = 0; seed < 8; ++seed) {
-      Scenario scenario{.policy = GetParam().policy, .steps = 3, .seed = seed, .rejoins = rejoins};
+      Scenario scenario{.policy = GetParam().policy,
+                        .steps = 3,
+                        .seed = seed,
+                        .repeats = seed % 2 == 1,
+                        .rejoins = rejoins};
       SimulatedTraining whole(scenario);
       ASSERT_EQ(whole.run(), "");
       for (int event = 0; event < whole.events(); ++event) {

@@ -106,10 +106,16 @@ void SimulatedTraining::read(Rank rank, std::size_t unit, std::int64_t version) 
 void SimulatedTraining::push(Rank rank, std::size_t unit) {
   Worker& worker = workers_[index(rank)];
   const Push push{rank, unit, worker.clocks[unit]++, worker.versions[unit]};
-  at_worker(rank, 0.05 * random_.unit(), [this, push](Worker&) { arrive(push, false); });
-  if (scenario_.repeats && random_.one_in(3)) {
-    at_worker(rank, 2 * delay(), [this, push](Worker&) { arrive(push, true); });
-  }
+  deliver(push, 0.05 * random_.unit(), false);
+  if (scenario_.repeats && random_.one_in(3)) deliver(push, 2 * delay(), true);
+}
+
+/// Also after the worker is lost, but not after it has come back.
+void SimulatedTraining::deliver(const Push& push, double delay, bool repeated) {
+  after(delay, [this, push, repeated, life = workers_[index(push.worker)].life] {
+    const Worker& worker = workers_[index(push.worker)];
+    if (worker.life == life || !worker.lives) arrive(push, repeated);
+  });
 }
 
 void SimulatedTraining::arrive(const Push& push, bool repeated) {
@@ -117,8 +123,9 @@ void SimulatedTraining::arrive(const Push& push, bool repeated) {
   gradients_.push_back({push, repeated});
   gradients_[id].push.gradient = id;
   std::int64_t& next = pushed_[push.unit][index(push.worker)];
-  if (!repeated) next = std::max(next, push.clock + 1);
-  const bool counts = !repeated && push.clock == versions_[push.unit];
+  const bool living = core_.is_living(push.worker);
+  if (living && !repeated) next = std::max(next, push.clock + 1);
+  const bool counts = living && !repeated && push.clock == versions_[push.unit];
   if (scenario_.policy.mode == Mode::sync && counts) open_[push.unit].push_back(id);
   core_.on_push(gradients_[id].push);
   send_answers();
@@ -129,7 +136,7 @@ void SimulatedTraining::lose(Rank rank) {
   if (!worker.lives || worker.steps == scenario_.steps) return;
   worker.lives = false;
   worker.life++;
-  after(delay(), [this, rank] {
+  after(0.2 * random_.unit(), [this, rank] {  // Its last messages may come later.
     core_.on_lost(rank);
     send_answers();
     if (scenario_.rejoins) after(delay(), [this, rank] { rejoin(rank); });

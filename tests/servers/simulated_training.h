@@ -71,6 +71,7 @@ class SimulatedTraining final : private ShardStore {
   void begin_step(Rank rank);
   void read(Rank rank, std::size_t unit, std::int64_t version);
   void push(Rank rank, std::size_t unit);
+  void deliver(const Push& push, double delay, bool repeated);
   void arrive(const Push& push, bool repeated);
   void lose(Rank rank);
   void rejoin(Rank rank);

@@ -183,10 +183,10 @@ bool ServerCore::may_read(const Unit& unit, std::int64_t clock) const {
 /// Mode sync: workers have joined for the next step, and all that could complete this one are gone.
 void ServerCore::begin_where_others_left(Unit& unit) {
   if (policy_.mode != Mode::sync || !unit.open.empty() || slowest(unit) <= unit.version) return;
-  for (std::size_t worker = 0; worker < living_.size(); ++worker) {
-    if (living_[worker]) unit.clocks[worker] = unit.version;
+  for (Waiting& pull : unit.waiting) {
+    pull.clock = unit.version;
+    unit.clocks[index(pull.worker)] = unit.version;
   }
-  for (Waiting& pull : unit.waiting) pull.clock = unit.version;
 }
 
 /// Completes the step if it can be, and answers the pulls that no longer wait.
