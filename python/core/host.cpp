@@ -24,6 +24,18 @@ namespace {
 using Named = std::vector<std::pair<std::string, at::Tensor>>;
 using Unlocked = py::call_guard<py::gil_scoped_release>;
 
+Named trainable(const Named& parameters) {
+  for (const auto& [name, tensor] : parameters) {
+    if (!tensor.requires_grad() || !tensor.is_leaf()) {
+      refuse(
+          "parameter '{}' is not trainable, or the result of an operation: pass the leaves that "
+          "require gradients",
+          name);
+    }
+  }
+  return parameters;
+}
+
 std::vector<NamedTensor> named_tensors(const Named& named) {
   std::vector<NamedTensor> tensors;
   for (const auto& [name, tensor] : named) tensors.push_back({name, tensor});
@@ -105,7 +117,7 @@ class ReplicatedHost {
  public:
   ReplicatedHost(const ProcessGroup& group, const Named& parameters, const HostOptions& options,
                  std::unique_ptr<UnitOptimizer> optimizer, const Named& buffers)
-      : buckets_(group, kName, named_tensors(parameters), buckets_options(options)),
+      : buckets_(group, kName, named_tensors(trainable(parameters)), buckets_options(options)),
         optimizer_(std::move(optimizer)),
         host_(std::in_place, group, buckets_, optimizer_.get(), named_tensors(buffers),
               host_options(kName, options, optimizer_ != nullptr)) {}
@@ -129,6 +141,20 @@ class ReplicatedHost {
                                             buffers);
   }
 
+  std::size_t add_block(std::vector<std::size_t> units) {
+    for (const std::size_t unit : units) {
+      if (unit >= buckets_.step_units().size()) {
+        refuse("unit {} is none of {}", unit, buckets_.step_units().size());
+      }
+    }
+    ++blocks_;
+    return host_->add_block(std::move(units));
+  }
+  std::size_t known_block(std::size_t block) const {
+    if (block >= blocks_) refuse("block {} is none of {}: add it first", block, blocks_);
+    return block;
+  }
+
   TrainingHost& host() { return *host_; }
   std::vector<std::vector<std::size_t>> units() const { return buckets_.layout().members; }
 
@@ -138,6 +164,7 @@ class ReplicatedHost {
   Buckets buckets_;
   std::unique_ptr<UnitOptimizer> optimizer_;
   std::optional<TrainingHost> host_;
+  std::size_t blocks_ = 0;
 };
 
 void bind_host_options(py::module_& module) {
@@ -176,14 +203,23 @@ void bind_host(py::module_& module) {
       .def(
           "add_block",
           [](ReplicatedHost& host, const std::vector<std::size_t>& units) {
-            return host.host().add_block(units);
+            return host.add_block(units);
           },
           py::arg("units"), Unlocked())
       .def("before_forward", on_host(&TrainingHost::before_forward), py::arg("training"),
            Unlocked())
-      .def("before_block", on_host(&TrainingHost::before_block), py::arg("block"), Unlocked())
-      .def("after_block", on_host(&TrainingHost::after_block), py::arg("block"), py::arg("outputs"),
-           Unlocked())
+      .def(
+          "before_block",
+          [](ReplicatedHost& host, std::size_t block) {
+            host.host().before_block(host.known_block(block));
+          },
+          py::arg("block"), Unlocked())
+      .def(
+          "after_block",
+          [](ReplicatedHost& host, std::size_t block, const std::vector<at::Tensor>& outputs) {
+            host.host().after_block(host.known_block(block), outputs);
+          },
+          py::arg("block"), py::arg("outputs"), Unlocked())
       .def("after_forward", on_host(&TrainingHost::after_forward), py::arg("outputs"), Unlocked())
       .def(
           "set_synchronizes",

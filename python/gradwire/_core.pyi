@@ -92,10 +92,12 @@ class TrainingHost:
     def __init__(self, group: ProcessGroup, parameters: list[tuple[str, Tensor]],
                  options: HostOptions, *, step: Callable[[int, float], object] | None = None,
                  buffers: list[tuple[str, Tensor]] = ...) -> None:
-        """`parameters` and `buffers` must be the same on all ranks but in value. `step(unit,
-        factor)` steps the parameters of a unit with `factor` times their grad, and clears it; an
-        exception that it raises reaches the caller of the method that ran it. None: gradients are
-        averaged only. Collective. Raises ValueError for invalid options."""
+        """`parameters`, which must be trainable leaves, have the same names, shapes and values on
+        all ranks, `buffers` the same names and shapes. `step(unit, factor)` steps the parameters of
+        a unit with `factor` times their grad, and clears it. If it raises, the group fails on all
+        ranks, and the caller of the method that ran it gets the exception. It must not own the
+        host, which owns it: use weakref. None: gradients are averaged only. Collective. Raises
+        ValueError for invalid arguments."""
 
     @property
     def units(self) -> list[list[int]]:

@@ -179,21 +179,37 @@ class Host(unittest.TestCase):
                 self.assertIn("ValueError", text)
                 self.assertIn(expected, text)
 
-    def test_an_error_of_the_step_reaches_its_caller(self):
+    def test_parameters_and_numbers_that_are_none(self):
+        options = _core.HostOptions()
+        for wrong in (torch.zeros(3), 2 * torch.zeros(3).requires_grad_()):
+            text = error_of(lambda: _core.TrainingHost(
+                dist.group.WORLD, [("wrong", wrong)], options))
+            self.assertIn("ValueError: parameter 'wrong' is not trainable", text)
+        host = Model().host
+        self.assertIn("unit 2 is none of 2", error_of(lambda: host.add_block([2])))
+        self.assertIn("block 2 is none of 2", error_of(lambda: host.before_block(2)))
+        self.assertIn("block 9 is none of 2", error_of(lambda: host.after_block(9, [])))
+
+    def test_an_error_of_one_ranks_step_ends_the_group(self):
         group = dist.new_group()
 
-        def fail(unit, factor):
-            raise KeyError(f"unit {unit}")
+        def step(unit, factor):
+            if dist.get_rank() == 1:
+                raise KeyError(f"unit {unit} has no room")
 
         options = _core.HostOptions()
         options.overlap = "none"
         tensors = layers()
-        host = _core.TrainingHost(group, list(tensors.items()), options, step=fail)
+        host = _core.TrainingHost(group, list(tensors.items()), options, step=step)
         host.before_forward(True)
         loss = loss_of(samples(0, dist.get_rank()) @ tensors["first"] @ tensors["second"])
         host.after_forward([loss])
         loss.backward()
-        self.assertIn("KeyError", error_of(host.begin_step))
+        text = error_of(host.begin_step)
+        if dist.get_rank() == 1:
+            self.assertIn("KeyError", text)
+        text = error_of(lambda: dist.all_reduce(torch.ones(1), group=group))
+        self.assertIn("unit 0 has no room", text)
 
     def test_frees_the_host_with_its_model(self):
         model = self.train(Model(), steps=1)

@@ -18,7 +18,7 @@ TrainingHost::TrainingHost(ProcessGroup group, UnitMemory& memory, UnitOptimizer
     : group_(std::move(group)),
       memory_(memory),
       optimizer_(optimizer),
-      steps_(memory, optimizer, options.trace),
+      steps_(*group_, memory, optimizer, options.trace),
       buffers_(std::move(buffers)),
       options_(std::move(options)),
       errors_(group_, options_.who) {
@@ -164,6 +164,7 @@ void TrainingHost::on_gradient(std::size_t index) {
   if (!expects_gradients() && (takes || !hooks_->expected_by_another(index)))
     errors_.refuse_gradient(parameter(index));
   if (expected_ != Expected::means) {
+    if (takes) errors_.require_dense(parameter(index));
     engine_->reductions().settle(memory_.unit_of(index));
     return memory_.accumulate(index);
   }
@@ -215,6 +216,8 @@ void TrainingHost::abandon_step() {
   if (!last_step_) refuse("{}: set can_abandon to abandon steps", options_.who);
   require_complete();
   announced_ = false;
+  expected_ = Expected::nothing;
+  unused_.clear();
   engine_->abandon_step();
   memory_.drop_gradients();
   last_step_->restore();
