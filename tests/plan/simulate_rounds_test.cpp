@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "gradwire/base/error.h"
 #include "gradwire/base/random.h"
 #include "gradwire/plan/simulate/failures.h"
 #include "gradwire/plan/simulate/federated_rounds.h"
@@ -13,7 +14,7 @@ namespace {
 // --- parameter servers ---
 
 ServerModel servers(int workers, int count) {
-  ServerModel model{.workers = workers, .servers = count, .bytes = 1e8};
+  ServerModel model{.policy = {.workers = workers}, .servers = count, .bytes = 1e8};
   model.worker_rate = model.server_rate = 1e9;
   model.latency = 1e-4;
   model.compute = {0.2, 0};
@@ -34,7 +35,7 @@ TEST(SimulateServers, AsynchronousWorkersDoNotWaitForStragglers) {
   ServerModel model = servers(16, 16);
   model.compute.sigma = 0.5;
   const ServerTraining together = simulate_servers(model, 200, 1);
-  model.asynchronous = true;
+  model.policy.mode = servers::Mode::async;
   const ServerTraining apart = simulate_servers(model, 200, 1);
   EXPECT_GT(apart.updates_per_second, 1.5 * together.updates_per_second);
   EXPECT_EQ(together.staleness, 0);
@@ -46,10 +47,41 @@ TEST(SimulateServers, AsynchronousWorkersDoNotWaitForStragglers) {
 TEST(SimulateServers, AFullPortDecidesHowManyUpdatesThereAre) {
   // Operational analysis: at most 1 / S with S = G / (k B) at the bottleneck.
   ServerModel model = servers(32, 2);
-  model.asynchronous = true;
+  model.policy.mode = servers::Mode::async;
   const ServerTraining found = simulate_servers(model, 100, 1);
   EXPECT_NEAR(found.updates_per_second, 2 * 1e9 / 1e8, 0.2);
   EXPECT_NEAR(found.server_busy, 1, 0.02);
+}
+
+TEST(SimulateServers, BoundedStalenessIsBetweenTheTwo) {
+  ServerModel model = servers(8, 8);
+  model.bytes = 1e6;
+  model.compute.sigma = 0.8;
+  model.policy.mode = servers::Mode::ssp;
+  double before = simulate_servers(model, 300, 1).updates_per_second;
+  for (const std::int64_t staleness : {1, 3, 10}) {
+    model.policy.staleness = staleness;
+    const ServerTraining found = simulate_servers(model, 300, 1);
+    EXPECT_GT(found.updates_per_second, 1.05 * before) << staleness;
+    before = found.updates_per_second;
+  }
+  model.policy.mode = servers::Mode::async;
+  EXPECT_GT(simulate_servers(model, 300, 1).updates_per_second, before);
+}
+
+TEST(SimulateServers, TheFirstGradientsMakeAStep) {
+  ServerModel model = servers(8, 8);
+  model.bytes = 1e6;
+  model.compute.sigma = 0.8;
+  const ServerTraining whole = simulate_servers(model, 300, 1);
+  EXPECT_EQ(whole.late, 0);
+  model.policy.use = 0.75;
+  const ServerTraining most = simulate_servers(model, 300, 1);
+  EXPECT_LT(most.step, 0.8 * whole.step);
+  EXPECT_GT(most.late, 0.1);
+  EXPECT_EQ(most.max_staleness, 0);
+  model.policy.use = 0.95;
+  EXPECT_THROW(simulate_servers(model, 300, 1), Exception);
 }
 
 // --- federated rounds ---

@@ -198,6 +198,23 @@ TEST(ServerPolicy, RefusesWhatHasNoEffect) {
   EXPECT_THAT(refusal({.workers = 0}), HasSubstr("at least one worker"));
 }
 
+TEST(ServerPolicy, ModesAsText) {
+  for (const std::string text : {"sync", "ssp:0", "ssp:12", "async"}) {
+    ServerPolicy policy;
+    set_mode(policy, text);
+    EXPECT_EQ(mode_text(policy), text);
+  }
+  const auto refusal = [](const std::string& text) {
+    ServerPolicy policy;
+    return error_of([&] { set_mode(policy, text); });
+  };
+  EXPECT_THAT(refusal("asinc"), HasSubstr("did you mean \"async\"?"));
+  EXPECT_THAT(refusal("sync:1"), HasSubstr("mode sync has no staleness"));
+  for (const std::string text : {"ssp", "ssp:", "ssp:-1", "ssp:1x", "ssp:99999999999999999999"}) {
+    EXPECT_THAT(refusal(text), HasSubstr("such as ssp:3")) << text;
+  }
+}
+
 TEST(RateRule, FactorsOfStaleness) {
   EXPECT_EQ(RateRule{}.factor(7), 1);
   const RateRule inverse{RateRule::Kind::inverse};

@@ -1,9 +1,15 @@
 #include "gradwire/servers/server_policy.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <iterator>
+#include <system_error>
+
+#include <fmt/format.h>
 
 #include "gradwire/base/refuse.h"
+#include "gradwire/base/suggest.h"
 
 namespace gradwire::servers {
 namespace {
@@ -35,6 +41,31 @@ double RateRule::factor(std::int64_t staleness) const {
       return std::pow(1 + static_cast<double>(staleness), -exponent);
   }
   return 1;
+}
+
+void set_mode(ServerPolicy& policy, std::string_view text) {
+  static constexpr std::string_view kNames[] = {"sync", "ssp", "async"};
+  const std::size_t colon = text.find(':');
+  const std::string_view name = text.substr(0, colon);
+  const auto known = std::ranges::find(kNames, name);
+  if (known == std::end(kNames)) refuse(unknown_name("mode", name, kNames));
+  policy.mode = static_cast<Mode>(known - std::begin(kNames));
+  policy.staleness = 0;
+  if (policy.mode != Mode::ssp) {
+    if (colon != text.npos) refuse("mode {} has no staleness: omit '{}'", name, text.substr(colon));
+    return;
+  }
+  const std::string_view number = colon == text.npos ? "" : text.substr(colon + 1);
+  const char* const end = number.data() + number.size();
+  const auto [rest, error] = std::from_chars(number.data(), end, policy.staleness);
+  if (error != std::errc() || rest != end || policy.staleness < 0) {
+    refuse("mode '{}': give the staleness as a whole number, such as ssp:3", text);
+  }
+}
+
+std::string mode_text(const ServerPolicy& policy) {
+  if (policy.mode != Mode::ssp) return std::string(name_of(policy.mode));
+  return fmt::format("ssp:{}", policy.staleness);
 }
 
 int gradients_per_step(double use, int workers) {

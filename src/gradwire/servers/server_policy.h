@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "gradwire/base/types.h"
@@ -42,6 +43,12 @@ struct ServerPolicy {
   std::int64_t staleness = 0;
   RateRule rate;
 };
+
+/// Sets the mode and its staleness to those of a text: "sync", "ssp:3" or "async". Throws
+/// Exception(invalid_argument).
+void set_mode(ServerPolicy& policy, std::string_view text);
+/// The text of set_mode().
+std::string mode_text(const ServerPolicy& policy);
 
 /// Throws Exception(invalid_argument) for values out of range, and for a `use` below 1 that drops no
 /// gradient; the message names the smallest number of workers of which it drops one.

@@ -10,6 +10,7 @@
 #include "gradwire/base/suggest.h"
 #include "gradwire/plan/model.h"
 #include "gradwire/plan/network.h"
+#include "gradwire/servers/server_policy.h"
 #include "gradwire/topology/topology_file.h"
 #include "gradwire/workload/profiles.h"
 
@@ -209,7 +210,18 @@ plan::ExchangeModel exchange_of(const SimulateOptions& options, const SimulatedL
 void declare(CLI::App& app, RoundOptions& options) {
   app.add_option("--servers", options.servers, "parameter servers, in place of all-reduces")
       ->check(CLI::Range(0, 16384));
-  app.add_flag("--asynchronous", options.asynchronous, "workers do not wait for each other");
+  auto* mode =
+      app.add_option(
+             "--mode", options.mode,
+             "with --servers: sync, ssp:S (no worker begins a step before all have finished "
+             "the one S + 1 before it), or async (no worker waits)")
+          ->capture_default_str();
+  app.add_flag("--asynchronous", options.asynchronous, "the same as --mode async")->excludes(mode);
+  app.add_option("--use", options.use,
+                 "with --mode sync: share of the workers whose gradients make a step, the first to "
+                 "arrive; the others are dropped")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
   app.add_option("--clients", options.clients, "federated learning: clients that could participate")
       ->check(CLI::Range(0, 1'000'000));
   app.add_option("--asked", options.asked, "clients asked in each round")
@@ -238,28 +250,34 @@ void declare(CLI::App& app, RoundOptions& options) {
 RoundResult simulate_server_rounds(const SimulateOptions& step, const RoundOptions& options) {
   const workload::LayerProfile profile = profile_of(step);
   const plan::Fabric fabric = fabric_of(step);
-  plan::ServerModel model{.workers = fabric.ranks(), .servers = options.servers};
+  plan::ServerModel model{.policy = {.workers = fabric.ranks(), .use = options.use},
+                          .servers = options.servers};
+  servers::set_mode(model.policy, options.asynchronous ? "async" : options.mode);
   model.bytes = static_cast<double>(profile.parameters() * sizeof(float));
   model.worker_rate = fabric.port.bytes_per_second / fabric.ranks_per_host;
   model.server_rate = fabric.port.bytes_per_second;
   model.latency = std::chrono::duration<double>(fabric.port.latency).count();
   model.compute = {step_model_of(step, profile).compute, options.spread};
-  model.asynchronous = options.asynchronous;
   const plan::ServerTraining found = plan::simulate_servers(model, options.steps, options.seed);
-  return {{{"workers", model.workers},
+  const std::string mode = servers::mode_text(model.policy);
+  return {{{"workers", model.policy.workers},
            {"servers", model.servers},
-           {"asynchronous", model.asynchronous},
+           {"asynchronous", model.policy.mode == servers::Mode::async},
+           {"mode", mode},
            {"step_ms", 1e3 * found.step},
            {"updates_per_second", found.updates_per_second},
+           {"late", found.late},
            {"staleness", found.staleness},
+           {"staleness_p99", found.staleness_p99},
            {"largest_staleness", found.max_staleness},
            {"server_busy", found.server_busy},
            {"eta", model.compute.median / found.step}},
           fmt::format(
               "{} workers, {} servers, {}: {:.1f} ms per step, {:.1f} updates per second, mean "
-              "staleness {:.1f} updates, maximum {:.0f}; servers receive {:.0f} % of the time\n",
-              model.workers, model.servers, model.asynchronous ? "asynchronous" : "synchronous",
-              1e3 * found.step, found.updates_per_second, found.staleness, found.max_staleness,
+              "staleness {:.1f} updates, 99th percentile {}, maximum {}; {:.1f} % of the gradients "
+              "are late; servers receive {:.0f} % of the time\n",
+              model.policy.workers, model.servers, mode, 1e3 * found.step, found.updates_per_second,
+              found.staleness, found.staleness_p99, found.max_staleness, 100 * found.late,
               100 * found.server_busy)};
 }
 

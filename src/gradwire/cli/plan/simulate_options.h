@@ -75,7 +75,9 @@ struct SimulateOptions;
 /// Options for training without all-reduces, unparsed.
 struct RoundOptions {
   int servers = 0;  ///< 0: no servers.
-  bool asynchronous = false;
+  std::string mode = "sync";
+  bool asynchronous = false;  ///< The same as mode async.
+  double use = 1;
   int clients = 0;  ///< 0: not federated.
   int asked = 300, used = 256;
   double window_s = 60;

@@ -3,66 +3,51 @@
 #include <algorithm>
 #include <functional>
 #include <queue>
+#include <span>
 #include <vector>
+
+#include "gradwire/servers/server_core.h"
 
 namespace gradwire::plan {
 namespace {
 
-class Run {
+/// Workers, ports and a server in virtual time.
+class Run final : private servers::ShardStore {
  public:
   Run(const ServerModel& model, std::uint64_t seed)
       : model_(model),
+        workers_(model.policy.workers),
         random_(seed),
-        read_(static_cast<std::size_t>(model.workers)),
+        core_(model.policy, 1, *this, [this](const servers::Applied& a) { count(a); }),
         share_(model.bytes / model.servers / model.server_rate),
         own_(model.bytes / model.worker_rate) {}
 
-  ServerTraining asynchronous(int steps) {
-    for (int worker = 0; worker < model_.workers; ++worker) begin(worker, 0);
-    const std::int64_t warm = std::int64_t{model_.workers} * (steps / 10);
-    const std::int64_t all = warm + std::int64_t{model_.workers} * steps;
-    double begun = 0;
-    while (version_ < all) {
-      const Push push = pushes_.top();
-      pushes_.pop();
-      // Segments arrive as they leave: a transfer takes the time of the slower port.
-      const double come = std::max(occupy(in_, push.at), push.at + own_) + model_.latency;
-      if (version_ == warm) begun = begin_counting(come);
-      count(push.worker);
-      ++version_;
-      const double sent = std::max(occupy(out_, come), come + own_) + model_.latency;
-      begin(push.worker, sent);
-      end_ = come;
+  ServerTraining run(int steps) {
+    const std::int64_t warm = std::int64_t{workers_} * std::max(1, steps / 10);
+    const std::int64_t all = warm + std::int64_t{workers_} * steps;
+    for (Rank worker = 0; worker < workers_; ++worker) begin(worker, 0, 0);
+    while (pushed_ < all) {
+      const Event event = events_.top();
+      events_.pop();
+      event.arrives ? arrive(event) : send(event);
+      if (pushed_ == warm && event.arrives) begin_counting(event.at);
     }
-    return result(end_ - begun, static_cast<double>(all - warm));
-  }
-
-  ServerTraining synchronous(int steps) {
-    double now = 0;
-    for (int step = 0; step < steps; ++step) {
-      for (int worker = 0; worker < model_.workers; ++worker) begin(worker, now);
-      double last = 0;
-      for (; !pushes_.empty(); pushes_.pop()) {
-        const double at = pushes_.top().at;
-        last = std::max({last, occupy(in_, at), at + own_});
-      }
-      const double applied = last + model_.latency;
-      double pulled = applied + own_;
-      for (int worker = 0; worker < model_.workers; ++worker)
-        pulled = std::max(pulled, occupy(out_, applied));
-      now = pulled + model_.latency;
-    }
-    return result(now, static_cast<double>(steps) * model_.workers);
+    return result();
   }
 
  private:
-  struct Push {
-    double at;
-    int worker;
-    bool operator>(const Push& other) const {
+  struct Event {
+    double at = 0;
+    Rank worker = 0;
+    bool arrives = false;   ///< At the server; otherwise the worker begins to send.
+    std::int64_t base = 0;  ///< Version of the parameters of which it is the gradient.
+    bool operator>(const Event& other) const {
       return at != other.at ? at > other.at : worker > other.worker;
     }
   };
+
+  void apply(std::size_t, std::span<const servers::GradientId>, double) override {}
+  void drop(servers::GradientId) override { ++dropped_; }
 
   /// A server's port transfers a worker's part; returns when that ends.
   double occupy(double& free, double now) const {
@@ -70,46 +55,72 @@ class Run {
     return free;
   }
 
-  /// The worker has the current parameters, and begins to compute.
-  void begin(int worker, double at) {
-    read_[static_cast<std::size_t>(worker)] = version_;
-    pushes_.push({at + model_.compute.draw(random_), worker});
+  /// The worker has the parameters of this version, and begins to compute.
+  void begin(Rank worker, double at, std::int64_t version) {
+    events_.push({at + model_.compute.draw(random_), worker, false, version});
   }
 
-  double begin_counting(double now) {
-    stale_ = max_staleness_ = 0;
-    return now;
+  void send(Event event) {
+    // Segments arrive as they leave: a transfer takes the time of the slower port.
+    event.at = std::max(occupy(in_, event.at), event.at + own_) + model_.latency;
+    event.arrives = true;
+    events_.push(event);
   }
 
-  void count(int worker) {
-    const auto stale = static_cast<double>(version_ - read_[static_cast<std::size_t>(worker)]);
-    stale_ += stale;
-    max_staleness_ = std::max(max_staleness_, stale);
+  void arrive(const Event& event) {
+    end_ = event.at;
+    ++pushed_;
+    auto& clock = clocks_[static_cast<std::size_t>(event.worker)];
+    // One that was late goes on with the step of the others.
+    if (model_.policy.mode == servers::Mode::sync) clock = event.base;
+    core_.on_push({.worker = event.worker, .clock = clock, .base = event.base});
+    core_.on_pull(event.worker, 0, ++clock);
+    const std::vector<servers::Answer> answers = core_.take_answers();
+    double sent = event.at + own_;
+    for (std::size_t i = 0; i < answers.size(); ++i) sent = std::max(sent, occupy(out_, event.at));
+    for (const servers::Answer& answer : answers) {
+      begin(answer.worker, sent + model_.latency, answer.version);
+    }
   }
 
-  ServerTraining result(double seconds, double updates) const {
-    return {.updates_per_second = updates / seconds,
-            .step = seconds * model_.workers / updates,
-            .staleness = stale_ / updates,
-            .max_staleness = max_staleness_,
-            .server_busy = std::min(1.0, updates * share_ / seconds)};
+  void count(const servers::Applied& applied) { staleness_.add(applied.version - applied.base); }
+
+  void begin_counting(double now) {
+    staleness_ = {};
+    dropped_ = 0;
+    begun_ = now;
+    counted_from_ = pushed_;
+  }
+
+  ServerTraining result() const {
+    const double seconds = end_ - begun_;
+    const auto pushes = static_cast<double>(pushed_ - counted_from_);
+    return {.updates_per_second = static_cast<double>(staleness_.count()) / seconds,
+            .step = seconds * workers_ / pushes,
+            .late = static_cast<double>(dropped_) / pushes,
+            .staleness = staleness_.mean(),
+            .staleness_p99 = staleness_.quantile(0.99),
+            .max_staleness = staleness_.max(),
+            .server_busy = std::min(1.0, pushes * share_ / seconds)};
   }
 
   const ServerModel& model_;
+  const int workers_;
   Random random_;
-  std::vector<std::int64_t> read_;  ///< By worker: the version that it computes with.
-  double share_, own_;              ///< Transfer seconds of a server's and a worker's port.
-  std::priority_queue<Push, std::vector<Push>, std::greater<>> pushes_;
-  std::int64_t version_ = 0;
-  double in_ = 0, out_ = 0, end_ = 0;
-  double stale_ = 0, max_staleness_ = 0;
+  servers::ServerCore core_;
+  servers::Staleness staleness_;  ///< Since counting began.
+  std::vector<std::int64_t> clocks_ = std::vector<std::int64_t>(static_cast<std::size_t>(workers_));
+  double share_, own_;  ///< Transfer seconds of a server's and a worker's port.
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  std::int64_t pushed_ = 0, counted_from_ = 0, dropped_ = 0;
+  double in_ = 0, out_ = 0, begun_ = 0, end_ = 0;
 };
 
 }  // namespace
 
 ServerTraining simulate_servers(const ServerModel& model, int steps, std::uint64_t seed) {
-  Run run(model, seed);
-  return model.asynchronous ? run.asynchronous(steps) : run.synchronous(steps);
+  servers::check(model.policy);
+  return Run(model, seed).run(steps);
 }
 
 }  // namespace gradwire::plan

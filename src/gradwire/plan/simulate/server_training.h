@@ -3,33 +3,34 @@
 #include <cstdint>
 
 #include "gradwire/plan/simulate/log_normal.h"
+#include "gradwire/servers/server_policy.h"
 
 namespace gradwire::plan {
 
 /// Workers that push gradients to servers and pull parameters from them. Each server has 1/servers
 /// of the parameters. All servers do the same at the same time, so one represents all.
 struct ServerModel {
-  int workers = 1;
+  servers::ServerPolicy policy;  ///< With the number of workers.
   int servers = 1;
   double bytes = 0;                         ///< Size of all gradients, and again of all parameters.
   double worker_rate = 0, server_rate = 0;  ///< Bytes per second of a port, each direction.
   double latency = 0;                       ///< Seconds, one way.
   LogNormal compute;                        ///< Seconds of a worker's pass, drawn for each pass.
-  /// Workers do not wait for each other (Downpour: Dean et al., NeurIPS 2012).
-  bool asynchronous = false;
 };
 
 struct ServerTraining {
   double updates_per_second = 0;  ///< Applied gradients of single workers.
-  double step = 0;                ///< Mean seconds between two updates of one worker.
-  /// Mean number of others' updates applied between a worker's pull and its push.
+  double step = 0;                ///< Mean seconds between two pushes of one worker.
+  double late = 0;                ///< Share of gradients that were dropped.
+  /// Number of updates between a worker's pull and its push: mean, 99th percentile, maximum.
   double staleness = 0;
-  double max_staleness = 0;
+  std::int64_t staleness_p99 = 0, max_staleness = 0;
   double server_busy = 0;  ///< Share of time in which a server's port receives.
 };
 
-/// Simulates `steps` steps of each worker; if asynchronous, after steps / 10 that do not count.
-/// Servers receive one gradient after the other, first come first served, and send in the same way.
+/// Simulates `steps` steps of each worker by the rules of ServerCore, after steps / 10 that do not
+/// count. Servers receive one gradient after the other, first come first served; parameters that are
+/// sent at the same time share the port. Throws Exception(invalid_argument) for an invalid policy.
 ServerTraining simulate_servers(const ServerModel& model, int steps, std::uint64_t seed);
 
 }  // namespace gradwire::plan
