@@ -18,7 +18,7 @@ namespace gradwire::servers::test {
 struct Scenario {
   ServerPolicy policy;
   std::size_t units = 2;
-  int steps = 5;  ///< Of each worker.
+  int steps = 5;  ///< Number of each worker's steps.
   std::uint64_t seed = 0;
   bool repeats = false;            ///< Some pushes arrive twice.
   std::optional<int> lost_before;  ///< The number of the event before which a worker is lost.

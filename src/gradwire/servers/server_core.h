@@ -37,7 +37,7 @@ struct Applied {
   Rank worker = 0;
   std::int64_t clock = 0;
   std::int64_t base = 0;
-  std::int64_t version = 0;  ///< Of the parameters, before it.
+  std::int64_t version = 0;  ///< Version of the parameters before it.
 };
 
 /// This server's shards of the parameters, and their optimizer.
