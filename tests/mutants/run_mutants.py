@@ -7,8 +7,8 @@ usage: run_mutants.py --build BUILD --source SOURCE [--only TEXT]
 Each entry of mutants.json has a file of src/gradwire/engine, or of another "layer", a piece of text
 that occurs in it exactly once, its replacement, and optionally "test", a filter of tests. All bugs
 of a layer are compiled into one program, its simulation test: a function with bugs has one body for
-each and the original one, and the environment chooses. The changed files are compiled with the project's own flags and linked
-before the libraries.
+each and the original one, and the environment chooses. The changed files are compiled with the
+project's own flags and linked before the libraries.
 """
 
 import argparse
@@ -205,7 +205,8 @@ def main():
         verdicts |= {number: "SURVIVES" if lives else None
                      for number, lives in zip(fitting, surviving)}
     for number, mutant in enumerate(mutants, 1):
-        print(f"{layer_of(mutant)}/{mutant['file']:32} {mutant['bug']}: {verdicts[number] or 'found'}", flush=True)
+        place = f"{layer_of(mutant)}/{mutant['file']}"
+        print(f"{place:42} {mutant['bug']}: {verdicts[number] or 'found'}", flush=True)
     failures = sum(verdict is not None for verdict in verdicts.values())
     print(f"{len(mutants) - failures} of {len(mutants)} planted bugs were found")
     return 1 if failures or not mutants else 0

@@ -25,8 +25,8 @@ struct Scenario {
   bool rejoins = false;            ///< The lost worker comes back.
 };
 
-/// Workers that compute and exchange messages in virtual time, and a ServerCore. Checks every rule of
-/// its mode by its own books.
+/// Workers that compute and exchange messages in virtual time, and a ServerCore. Checks every rule
+/// of its mode by its own books.
 class SimulatedTraining final : private ShardStore {
  public:
   explicit SimulatedTraining(const Scenario& scenario);

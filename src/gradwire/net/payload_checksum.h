@@ -26,9 +26,9 @@ namespace gradwire::net {
 
 /// Checksum of a frame's payload: the lower 32 bits of XXH3-64 (xxHash 0.8, no seed). A random
 /// corruption goes undetected with probability 2^-32. Each payload is checksummed twice: before it
-/// is written (engine/links/segment_checksums.h: when) and after it is read. For 100 MB, on one core
-/// with AVX2, that adds 0.2 ms to the copy that follows and 2.6 ms to the one before. CRC-32C added
-/// 1.5 and 4.6 ms: a twelfth of both processors at 5 Gb/s. Thread-safe.
+/// is written (engine/links/segment_checksums.h: when) and after it is read. For 100 MB, on one
+/// core with AVX2, that adds 0.2 ms to the copy that follows and 2.6 ms to the one before. CRC-32C
+/// added 1.5 and 4.6 ms: a twelfth of both processors at 5 Gb/s. Thread-safe.
 std::uint32_t payload_checksum(ConstBytes payload);
 
 /// Incremental payload_checksum(). Not thread-safe; reuses its memory.

@@ -82,8 +82,8 @@ class ServerCore {
   /// A worker comes, again or for the first time, and begins with `clock`. In mode sync another one
   /// must live, whose steps it joins. Throws as on_push().
   void on_join(Rank worker, std::int64_t clock);
-  /// The earliest clock with which a worker may join this server; a worker of several servers begins
-  /// with the latest.
+  /// The earliest clock with which a worker may join this server; a worker of several servers
+  /// begins with the latest.
   std::int64_t join_clock() const;
 
   /// The parameters that may be sent, as of now, in the order in which that became true.

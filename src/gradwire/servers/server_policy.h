@@ -50,8 +50,8 @@ void set_mode(ServerPolicy& policy, std::string_view text);
 /// The text of set_mode().
 std::string mode_text(const ServerPolicy& policy);
 
-/// Throws Exception(invalid_argument) for values out of range, and for a `use` below 1 that drops no
-/// gradient; the message names the smallest number of workers of which it drops one.
+/// Throws Exception(invalid_argument) for values out of range, and for a `use` below 1 that drops
+/// no gradient; the message names the smallest number of workers of which it drops one.
 void check(const ServerPolicy& policy);
 
 /// Returns ceil(use * workers), at least 1.
