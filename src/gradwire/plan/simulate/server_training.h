@@ -30,7 +30,8 @@ struct ServerTraining {
 
 /// Simulates `steps` steps of each worker by the rules of ServerCore, after steps / 10 that do not
 /// count. Servers receive one gradient after the other, first come first served; parameters that
-/// are sent at the same time share the port. Throws Exception(invalid_argument) for an invalid policy.
+/// are sent at the same time share the port. Throws Exception(invalid_argument) for an invalid
+/// policy.
 ServerTraining simulate_servers(const ServerModel& model, int steps, std::uint64_t seed);
 
 }  // namespace gradwire::plan
