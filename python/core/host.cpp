@@ -117,15 +117,18 @@ class ReplicatedHost {
  public:
   ReplicatedHost(const ProcessGroup& group, const Named& parameters, const HostOptions& options,
                  std::unique_ptr<UnitOptimizer> optimizer, const Named& buffers)
-      : buckets_(group, kName, named_tensors(trainable(parameters)), buckets_options(options)),
+      : buckets_(std::in_place, group, kName, named_tensors(trainable(parameters)),
+                 buckets_options(options)),
         optimizer_(std::move(optimizer)),
-        host_(std::in_place, group, buckets_, optimizer_.get(), named_tensors(buffers),
+        host_(std::in_place, group, *buckets_, optimizer_.get(), named_tensors(buffers),
               host_options(kName, options, optimizer_ != nullptr)) {}
 
   /// Waits for the pending step, which may call Python on another thread.
   ~ReplicatedHost() {
     const py::gil_scoped_release release;
     host_.reset();
+    optimizer_.reset();
+    buckets_.reset();  // Perhaps the last owner of the group, which waits for its threads.
   }
   ReplicatedHost(const ReplicatedHost&) = delete;
   ReplicatedHost& operator=(const ReplicatedHost&) = delete;
@@ -143,8 +146,8 @@ class ReplicatedHost {
 
   std::size_t add_block(std::vector<std::size_t> units) {
     for (const std::size_t unit : units) {
-      if (unit >= buckets_.step_units().size()) {
-        refuse("unit {} is none of {}", unit, buckets_.step_units().size());
+      if (unit >= buckets_->step_units().size()) {
+        refuse("unit {} is none of {}", unit, buckets_->step_units().size());
       }
     }
     ++blocks_;
@@ -156,12 +159,12 @@ class ReplicatedHost {
   }
 
   TrainingHost& host() { return *host_; }
-  std::vector<std::vector<std::size_t>> units() const { return buckets_.layout().members; }
+  std::vector<std::vector<std::size_t>> units() const { return buckets_->layout().members; }
 
  private:
   static constexpr const char* kName = "TrainingHost";
 
-  Buckets buckets_;
+  std::optional<Buckets> buckets_;
   std::unique_ptr<UnitOptimizer> optimizer_;
   std::optional<TrainingHost> host_;
   std::size_t blocks_ = 0;
@@ -196,7 +199,7 @@ auto on_host(void (TrainingHost::*function)(Arguments...)) {
 void bind_host(py::module_& module) {
   bind_host_options(module);
   py::class_<ReplicatedHost>(module, "TrainingHost")
-      .def(py::init(&ReplicatedHost::make), py::arg("group"), py::arg("parameters"),
+      .def(py::init(&ReplicatedHost::make), py::arg("group").none(false), py::arg("parameters"),
            py::arg("options"), py::kw_only(), py::arg("step") = py::none(),
            py::arg("buffers") = Named())
       .def_property_readonly("units", &ReplicatedHost::units)

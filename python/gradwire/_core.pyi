@@ -130,7 +130,7 @@ class TrainingHost:
         ranks."""
 
     def finish(self) -> None:
-        """Completes the pending step, and waits for all means."""
+        """Completes the pending step, and waits for all means. Call it before you drop the host."""
 
     def synchronize_buffers(self) -> None:
         """Broadcasts rank 0's buffers. Collective."""

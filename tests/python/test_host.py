@@ -185,6 +185,7 @@ class Host(unittest.TestCase):
             text = error_of(lambda: _core.TrainingHost(
                 dist.group.WORLD, [("wrong", wrong)], options))
             self.assertIn("ValueError: parameter 'wrong' is not trainable", text)
+        self.assertIn("TypeError", error_of(lambda: _core.TrainingHost(None, [], options)))
         host = Model().host
         self.assertIn("unit 2 is none of 2", error_of(lambda: host.add_block([2])))
         self.assertIn("block 2 is none of 2", error_of(lambda: host.before_block(2)))

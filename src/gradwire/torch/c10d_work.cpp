@@ -37,7 +37,11 @@ void with_our_errors(const std::function<void()>& action) {
     action();
   } catch (const Exception&) {
     throw;
-  } catch (const c10::DistError& error) {
+  } catch (const c10::OutOfMemoryError&) {
+    throw;
+  } catch (const c10::AcceleratorError&) {
+    throw;
+  } catch (const c10::Error& error) {
     throw Exception(ErrorKind::disconnected, error.what_without_backtrace());
   } catch (const std::runtime_error& error) {  // Gloo's and MPI's.
     throw Exception(ErrorKind::disconnected, error.what());
