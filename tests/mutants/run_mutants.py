@@ -40,7 +40,7 @@ int gradwire_mutant() {
 
 # The head of a function, up to its brace: its other lines are indented by four more.
 HEAD = (r"^{0}(?!namespace|struct|class|enum|if|for|while|switch)[A-Za-z_\[][^\n;]*"
-        r"(?:\n{0} {{4,}}[^\n;]+)*\{{\n")
+        r"(?:\n{0} {{4}}[^\n;]+)*\{{\n")
 
 
 def body_of(text, at):
