@@ -134,6 +134,17 @@ TEST(JobStore, CompareSetAppendAndErase) {
   EXPECT_EQ(ends[0].count(), 0);
 }
 
+TEST(JobStore, AppendsNoMoreThanAMessageCanHold) {
+  Ends ends(2);
+  const std::string part(9 << 20, 'x');
+  ASSERT_TRUE(ends[1].append("k", part));
+  const Status second = ends[1].append("k", part);
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().kind, ErrorKind::invalid_argument);
+  EXPECT_THAT(second.error().message, HasSubstr("more than 16 MiB"));
+  EXPECT_EQ(ends[0].get("k", seconds(20)), part);
+}
+
 TEST(JobStore, EveryChangeWakesThoseWhoWait) {
   Ends ends(2);
   const std::vector<std::function<void(const std::string&)>> changes = {

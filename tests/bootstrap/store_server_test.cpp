@@ -1,5 +1,6 @@
 #include "gradwire/bootstrap/store/store_server.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <map>
@@ -304,6 +305,30 @@ TEST(StartState, AByteThatChangesOnTheWayFromTheServerIsNamed) {
 TEST(StartState, TakesARankAgainThatLostItsConnection) {
   const auto serving = start_server();
   for (int turn = 0; turn < 20; ++turn) join_and_end(serving);
+}
+
+TEST(StartState, ForgetsAMemberThatTurnsToAnotherJobAndEnds) {
+  const auto serving = start_server();
+  const RankEndpoint endpoint = {.host = "h",
+                                 .rails = {{*net::SocketAddress::parse("127.0.0.1:1"), "lo"}}};
+  StoreRequest request{
+      .operation = StoreOperation::exchange, .wait_ms = 1, .value = encode(endpoint)};
+  {
+    auto one = std::move(*connect(serving, 1));
+    EXPECT_EQ(one.ask(request)->answer, StoreAnswer::not_there);
+    StoreRequest other = request;
+    other.key = "another job";
+    EXPECT_EQ(one.ask(other)->answer, StoreAnswer::failed);
+  }
+  auto zero = std::move(*connect(serving, 0));
+  // The server may read of the end of rank 1 after this request.
+  std::vector<Rank> missing;
+  do {
+    const auto response = zero.ask(request);
+    ASSERT_TRUE(response) << response.error().message;
+    missing = decode_missing_ranks(response->value).ranks;
+  } while (std::ranges::find(missing, 1) == missing.end());
+  EXPECT_THAT(missing, testing::ElementsAre(1, 2));
 }
 
 TEST(StartState, NamesTheRanksThatEndedBeforeAllHadJoined) {

@@ -26,7 +26,9 @@ std::uint32_t wait_of(Duration duration) {
 
 ServedStart::ServedStart(const net::HostNetwork& network, StoreSession session, const Job& job,
                          Duration timeout)
-    : network_(network), session_(std::move(session)), job_(job), timeout_(timeout) {}
+    : network_(network), session_(std::move(session)), job_(job), timeout_(timeout) {
+  net::keep_alive(session_.socket(), kStoreDeadAfter);
+}
 
 std::string ServedStart::where() const {
   return fmt::format("{}:{}", job_.master_address, job_.master_port);

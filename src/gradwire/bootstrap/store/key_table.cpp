@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "gradwire/bootstrap/store/store_protocol.h"
+
 namespace gradwire::bootstrap {
 
 const std::string* KeyTable::find(const std::string& key) const {
@@ -27,7 +29,13 @@ Status KeyTable::set(const std::string& key, std::string value) {
 
 Status KeyTable::append(const std::string& key, const std::string& value) {
   const std::string* old = find(key);
-  return set(key, old == nullptr ? value : *old + value);
+  if (old == nullptr) return set(key, value);
+  if (old->size() + value.size() > kMaxStoreValueBytes) {
+    return failure(ErrorKind::invalid_argument,
+                   fmt::format("\"{}\" in the job's store would have more than {} MiB", key,
+                               kMaxStoreValueBytes >> 20));
+  }
+  return set(key, *old + value);
 }
 
 Result<std::int64_t> KeyTable::add(const std::string& key, std::int64_t amount) {

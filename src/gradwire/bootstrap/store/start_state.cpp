@@ -50,6 +50,7 @@ void StartState::exchange(StoreClient& client) {
     return client.respond({.answer = StoreAnswer::refused, .value = endpoint.error().message});
   }
   client.host = endpoint->host;
+  net::keep_alive(client.stream.socket(), kStoreDeadAfter);
   if (client.pending->key != job_id_) return reject_other_job(client);
   if (client.claims.world_size != world_size_) return reject_world_size(client);
   if (phase_ == Phase::failed) return tell(client);
@@ -96,10 +97,16 @@ void StartState::seal_if_all_wait() {
   });
   // The server may not have read yet that a process has ended.
   if (!all || std::ranges::any_of(members_, &StoreClient::has_ended, &Member::client)) return;
-  phase_ = Phase::sealed;
   std::vector<std::string> endpoints;
   for (Member& member : members_) endpoints.push_back(std::move(member.endpoint));
   const StoreResponse all_endpoints{.value = encode_endpoints(endpoints)};
+  if (all_endpoints.value.size() > kMaxStoreValueBytes) {
+    return fail({ErrorKind::invalid_argument, -1,
+                 fmt::format("the endpoints of all ranks have {} MiB, more than the {} MiB of a "
+                             "message: a rank has sent an invalid one",
+                             all_endpoints.value.size() >> 20, kMaxStoreValueBytes >> 20)});
+  }
+  phase_ = Phase::sealed;
   for (const Member& member : members_) member.client->respond(all_endpoints);
 }
 
@@ -195,10 +202,11 @@ std::string StartState::incomplete_ranks() const {
 
 void StartState::on_end(const StoreClient& client) {
   const Rank rank = client.claims.from;
-  if (!is_rank(rank) || (client.notified && phase_ == Phase::gathering)) return;
+  if (!is_rank(rank)) return;
   Member& member = member_of(client);
   if (member.client != nullptr && member.client != &client) return;  // Another process of the rank.
   member = {};
+  if (client.notified && phase_ == Phase::gathering) return;
   if (phase_ == Phase::gathering) {
     log_warning("{} has ended before all ranks had joined; it may be started again", client.name());
     ended_[rank] = client.name();

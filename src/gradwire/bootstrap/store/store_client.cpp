@@ -9,9 +9,7 @@ StoreClient::StoreClient(AuthenticatedConnection connection)
     : claims(connection.claims),
       from(net::peer_address(connection.socket)),
       stream(std::move(connection.socket), connection.key, MessageStream::End::server,
-             kMaxStoreMessageBytes) {
-  net::keep_alive(stream.socket(), kStoreDeadAfter);
-}
+             kMaxStoreMessageBytes) {}
 
 void StoreClient::respond(const StoreResponse& response) {
   pending.reset();

@@ -28,8 +28,9 @@ inline constexpr std::size_t kMaxStoreKeyBytes = 4096;
 inline constexpr std::size_t kMaxStoreValueBytes = 16 << 20;
 inline constexpr std::size_t kMaxStoreMessageBytes = kMaxStoreKeyBytes + kMaxStoreValueBytes + 64;
 
-/// A host that has lost power or its network closes no connection; keep-alive ends a connection
-/// after this time without a response.
+/// A host that has lost power or its network closes no connection. While a job starts, keep-alive
+/// ends a connection after this time without a response. A job's store has none: it survives an
+/// outage of the network as the job does.
 inline constexpr Duration kStoreDeadAfter = std::chrono::seconds(5);
 
 enum class StoreOperation : std::uint8_t {

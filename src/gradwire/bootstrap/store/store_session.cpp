@@ -10,9 +10,7 @@ StoreSession::StoreSession(const Clock& clock, AuthenticatedSocket connection,
     : clock_(&clock),
       stream_(std::make_unique<MessageStream>(std::move(connection.socket), connection.key,
                                               MessageStream::End::client, kMaxStoreMessageBytes)),
-      server_(server) {
-  net::keep_alive(stream_->socket(), kStoreDeadAfter);
-}
+      server_(server) {}
 
 Result<StoreResponse> StoreSession::ask(const StoreRequest& request) {
   if (lost_) return tl::unexpected<Error>(*lost_);
