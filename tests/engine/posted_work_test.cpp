@@ -15,6 +15,7 @@ class EngineOfTheTest final : public Engine {
   Time now() const override { return {}; }
   void wait(const PostedWork&, Time) override {}
   void abort(Error) override {}
+  void abort_with(Rank, Error) override {}
   void close(Close, const std::string&) override {}
   Executor::Traffic traffic() override { return {}; }
 

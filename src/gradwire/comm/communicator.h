@@ -214,6 +214,10 @@ class Communicator {
   /// Fails all operations with ErrorKind::aborted, here and on the peers, which receive `reason`.
   virtual void abort(const std::string& reason) = 0;
 
+  /// Fails the messages with one other rank with ErrorKind::aborted, here and there, which receives
+  /// `reason`. Requires FailureDomain::pair; throws Exception(invalid_argument) otherwise.
+  virtual void abort_with(Rank peer, const std::string& reason) = 0;
+
   /// Leaves without waiting for operations in flight, which fail with ErrorKind::aborted here and
   /// on the peers. `failure`: why, for the peers' errors, such as "after an exception: ...". No
   /// member may be called afterwards.

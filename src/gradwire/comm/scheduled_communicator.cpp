@@ -284,6 +284,15 @@ void ScheduledCommunicator::abort(const std::string& reason) {
                                                   planner_->engine_rank(rank_), reason)});
 }
 
+void ScheduledCommunicator::abort_with(Rank peer, const std::string& reason) {
+  if (options_.failure_domain != FailureDomain::pair || peer == rank_) {
+    refuse("abort_with: rank {} cannot be aborted alone; it requires FailureDomain::pair and "
+           "another rank; use abort()",
+           peer);
+  }
+  engine().abort_with(peer, {ErrorKind::aborted, reason});
+}
+
 void ScheduledCommunicator::leave_at_once(const std::string& failure) {
   engine().close(engine::Engine::Close::at_once, failure);
 }

@@ -74,6 +74,7 @@ class ScheduledCommunicator final : public Communicator {
   std::size_t bytes_sent() const override { return engine().traffic().total_bytes; }
   std::size_t payload_bytes_sent() const override { return engine().traffic().payload_bytes; }
   void abort(const std::string& reason) override;
+  void abort_with(Rank peer, const std::string& reason) override;
   void leave_at_once(const std::string& failure) override;
 
  private:

@@ -26,6 +26,8 @@ class Engine {
   /// operations complete by themselves ignores it.
   virtual void drive_in_background(int /*change*/) {}
   virtual void abort(Error error) = 0;
+  /// Executor::abort_with().
+  virtual void abort_with(Rank peer, Error error) = 0;
   enum class Close : std::uint8_t {
     completing,  ///< Operations that other ranks may need complete first.
     at_once,     ///< Operations in flight fail, here and on the peers.

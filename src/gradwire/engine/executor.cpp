@@ -177,6 +177,12 @@ void Executor::abort(Error error) {
   links_.flush();
 }
 
+void Executor::abort_with(Rank peer, const Error& error) {
+  GRADWIRE_CHECK(options_.domain == FailureDomain::pair);
+  fail({.error = error, .peer = peer});
+  links_.flush();
+}
+
 void Executor::fail(const Failure& failure) {
   const Rank origin = failure.origin < 0 ? rank_ : failure.origin;
   if (options_.domain == FailureDomain::pair && failure.peer >= 0) {

@@ -85,6 +85,8 @@ class Executor final : private Links::Handler {
 
   /// Fails all operations, on this rank and on the peers.
   void abort(Error error);
+  /// Fails the operations with one peer, here and there. Requires FailureDomain::pair.
+  void abort_with(Rank peer, const Error& error);
 
   /// Returns true if peers may need this rank to complete an operation in flight. Receives of
   /// messages that no peer has announced do not count.

@@ -220,6 +220,12 @@ void Progress::abort(Error error) {
   wake_all();
 }
 
+void Progress::abort_with(Rank peer, Error error) {
+  refuse_in_child();
+  locked([&] { executor_.abort_with(peer, error); });
+  wake_all();
+}
+
 Executor::Traffic Progress::traffic() {
   refuse_in_child();
   const auto lock = lock_engine();

@@ -45,6 +45,7 @@ class Progress final : public Engine, public std::enable_shared_from_this<Progre
   void wait(const PostedWork& state, Time until) override;
   void drive_in_background(int change) override;
   void abort(Error error) override;
+  void abort_with(Rank peer, Error error) override;
   /// Waits briefly until the kernel has taken the goodbye frames.
   void close(Close how, const std::string& failure) override;
   Executor::Traffic traffic() override;

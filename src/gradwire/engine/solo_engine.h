@@ -25,6 +25,7 @@ class SoloEngine final : public Engine {
   Time now() const override { return clock_->now(); }
   void wait(const PostedWork& state, Time until) override;
   void abort(Error error) override;
+  void abort_with(Rank /*peer*/, Error error) override { abort(std::move(error)); }
   void close(Close how, const std::string& failure) override;
   Executor::Traffic traffic() override { return {}; }
 

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "gradwire/base/lent_span.h"
+#include "gradwire/base/types.h"
+
+/// The messages between workers and servers. A worker sends requests to a server in one sequence
+/// (kRequestTag), a server answers them with replies. Gradients and values follow the request or
+/// reply that announces them; those of each unit are a sequence of their own.
+namespace gradwire::servers {
+
+/// The ranks of a communicator that work and that serve: workers come first.
+struct Placement {
+  int workers = 1;
+  int servers = 1;
+  bool beside_workers = false;  ///< Server i is on worker i. Otherwise on a rank of its own.
+
+  Rank rank_of_server(int server) const { return beside_workers ? server : workers + server; }
+  int ranks() const { return beside_workers ? workers : workers + servers; }
+};
+
+/// A worker's message to one server.
+struct Request {
+  enum class Kind : std::int64_t {
+    hello,   ///< The first one. `value` is the fingerprint of the model's layout.
+    load,    ///< The server's part of the unit's values follows (push_tag); they replace its own.
+    push,    ///< Its part of a gradient of `clock` follows (push_tag), computed with version `base`.
+             ///< If `value` is not 0, it is also a pull for `clock` + 1.
+    pull,    ///< Asks for its part of the unit's values, to compute `clock`.
+    report,  ///< Asks for a ServerReport.
+    leave,   ///< The last one.
+  };
+  Kind kind = Kind::hello;
+  std::int64_t unit = 0;
+  std::int64_t clock = 0;
+  std::int64_t base = 0;
+  std::int64_t value = 0;
+};
+
+/// A server's answer. To a pull (pull_tag): `value` is the version of the values that follow. To a
+/// report (kReplyTag): the number of integers that follow. To hello and load (kReplyTag): 0.
+struct Reply {
+  std::int64_t value = 0;
+};
+
+constexpr int kRequestTag = 0, kReplyTag = 1;
+constexpr int push_tag(std::size_t unit) {
+  return static_cast<int>(2 + 2 * unit);
+}
+constexpr int pull_tag(std::size_t unit) {
+  return static_cast<int>(3 + 2 * unit);
+}
+
+/// Lends a request or a reply, which must outlive the operation.
+template <class Message>
+LentSpan lend_message(Message& message) {
+  static_assert(std::is_trivially_copyable_v<Message> && sizeof(Message) % 8 == 0);
+  return {&message, sizeof(Message) / 8, DataType::int64, nullptr};
+}
+
+/// Returns the part of a unit that server `server` of `servers` has.
+inline LentSpan part_of(const LentSpan& whole, int server, int servers) {
+  const std::size_t count = whole.count / static_cast<std::size_t>(servers);
+  auto* const begin = static_cast<std::byte*>(whole.data);
+  const std::size_t offset = static_cast<std::size_t>(server) * count * size_of(whole.type);
+  return {begin + offset, count, whole.type, whole.keep_alive};
+}
+
+}  // namespace gradwire::servers

@@ -1,0 +1,164 @@
+#include "gradwire/servers/served_exchange.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "gradwire/base/check.h"
+#include "gradwire/base/refuse.h"
+
+namespace gradwire::servers {
+namespace {
+
+/// FNV-1a.
+std::uint64_t hash_of(std::string_view text) {
+  std::uint64_t hash = 0xCBF29CE484222325u;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3u;
+  return hash;
+}
+
+bool in_flight(const Work& work) {
+  return work.valid() && !work.done();
+}
+
+}  // namespace
+
+std::uint64_t fingerprint_of(const ServedLayout& layout) {
+  const Placement& placement = layout.placement;
+  const ServerPolicy& policy = layout.policy;
+  std::string text = fmt::format("{} {} {} {} {} {} {} {};", placement.workers, placement.servers,
+                                 placement.beside_workers, mode_text(policy), policy.workers,
+                                 policy.use, static_cast<int>(policy.rate.kind),
+                                 policy.rate.exponent);
+  for (const exchange::UnitShape& unit : layout.units) {
+    text += fmt::format("{} {}", unit.count, name_of(unit.type));
+    for (const exchange::UnitTensor& tensor : unit.tensors) {
+      text += fmt::format(" {} {}", tensor.name, tensor.offset);
+    }
+    text += ';';
+  }
+  return hash_of(text);
+}
+
+ServedExchange::ServedExchange(std::shared_ptr<Communicator> pairs, ServedLayout layout,
+                               int pull_every)
+    : pairs_(std::move(pairs)), layout_(std::move(layout)), pull_every_(pull_every) {
+  check(layout_.policy);
+  if (pull_every < 1) refuse("servers: pull_every is {}; it must be at least 1", pull_every);
+  if (pull_every > 1 && layout_.policy.mode == Mode::sync) {
+    refuse("servers: pull_every {} would repeat a step's parameters in mode sync; use ssp or async",
+           pull_every);
+  }
+  GRADWIRE_CHECK(pairs_->size() == layout_.placement.ranks());
+  GRADWIRE_CHECK(pairs_->rank() < layout_.placement.workers);
+  units_.resize(layout_.units.size());
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    exchange::check_shards("push", unit, layout_.units[unit].count,
+                           layout_.units[unit].count / static_cast<std::size_t>(servers()),
+                           servers());
+    units_[unit].parts.resize(static_cast<std::size_t>(servers()));
+  }
+  const auto fingerprint = static_cast<std::int64_t>(fingerprint_of(layout_));
+  for (int server = 0; server < servers(); ++server) {
+    ask(server, {.kind = Request::Kind::hello, .value = fingerprint});
+  }
+  for (int server = 0; server < servers(); ++server) {
+    Reply welcome;
+    wait_for_reply(server, welcome);
+  }
+}
+
+void ServedExchange::ask(int server, Request request) {
+  pairs_->send(lend_message(request), rank_of(server), kRequestTag).wait();
+}
+
+void ServedExchange::wait_for_reply(int server, Reply& reply) {
+  pairs_->recv(lend_message(reply), rank_of(server), kReplyTag).wait();
+}
+
+void ServedExchange::load(std::size_t unit, const LentSpan& values) {
+  exchange::check_unit(layout_.units, unit, values);
+  for (int server = 0; server < servers(); ++server) {
+    ask(server, {.kind = Request::Kind::load, .unit = static_cast<std::int64_t>(unit)});
+    pairs_->send(part_of(values, server, servers()), rank_of(server), push_tag(unit)).wait();
+    Reply loaded;
+    wait_for_reply(server, loaded);
+  }
+}
+
+ServerReport ServedExchange::report() {
+  ServerReport sum;
+  for (int server = 0; server < servers(); ++server) {
+    ask(server, {.kind = Request::Kind::report});
+    Reply size;
+    wait_for_reply(server, size);
+    std::vector<std::int64_t> integers(static_cast<std::size_t>(size.value));
+    pairs_
+        ->recv({integers.data(), integers.size(), DataType::int64, nullptr}, rank_of(server),
+               kReplyTag)
+        .wait();
+    add(sum, decode_report(integers));
+  }
+  return sum;
+}
+
+void ServedExchange::leave() {
+  for (int server = 0; server < servers(); ++server) ask(server, {.kind = Request::Kind::leave});
+}
+
+Work ServedExchange::all_reduce(std::size_t, LentSpan, int) {
+  throw Exception(ErrorKind::unsupported,
+                  "servers step the optimizer, so that a worker gets no mean of gradients");
+}
+
+Work ServedExchange::reduce_scatter(std::size_t unit, LentSpan data, LentSpan /*shard*/,
+                                    int priority) {
+  exchange::check_unit(layout_.units, unit, data);
+  Unit& pushed = units_[unit];
+  exchange::check_idle(unit, in_flight(pushed.push) || in_flight(pushed.pull));
+  take_replies(pushed);
+  ++pushed.pushes;
+  const bool pull = pulls(pushed);
+  pushed.push = pairs_->coalesced([&](Communicator& together) {
+    for (int server = 0; server < servers(); ++server) {
+      Part& part = pushed.parts[static_cast<std::size_t>(server)];
+      part.request = {Request::Kind::push, static_cast<std::int64_t>(unit), part.clock++,
+                      part.reply.value, pull};
+      const OperationOptions options{.priority = priority};
+      together.send(lend_message(part.request), rank_of(server), kRequestTag, options);
+      together.send(part_of(data, server, servers()), rank_of(server), push_tag(unit), options);
+    }
+  });
+  return pushed.push;
+}
+
+Work ServedExchange::all_gather(std::size_t unit, LentConstSpan /*shard*/, LentSpan data,
+                                int priority) {
+  exchange::check_unit(layout_.units, unit, data);
+  Unit& pulled = units_[unit];
+  exchange::check_idle(unit, in_flight(pulled.pull));
+  if (pulled.pulled || !pulls(pulled)) return completed_work();
+  pulled.pulled = true;
+  pulled.pull = pairs_->coalesced([&](Communicator& together) {
+    for (int server = 0; server < servers(); ++server) {
+      Part& part = pulled.parts[static_cast<std::size_t>(server)];
+      const OperationOptions options{.priority = priority};
+      together.recv(lend_message(part.reply), rank_of(server), pull_tag(unit), options);
+      together.recv(part_of(data, server, servers()), rank_of(server), pull_tag(unit), options);
+    }
+  });
+  return pulled.pull;
+}
+
+/// In mode sync, a worker whose gradient was late goes on with the step that the others are at.
+void ServedExchange::take_replies(Unit& unit) const {
+  if (!std::exchange(unit.pulled, false) || layout_.policy.mode != Mode::sync) return;
+  for (Part& part : unit.parts) part.clock = part.reply.value;
+}
+
+std::string ServedExchange::describe() const {
+  return fmt::format("gradients go to {} parameter server{}, uncompressed, in mode {}", servers(),
+                     servers() == 1 ? "" : "s", mode_text(layout_.policy));
+}
+
+}  // namespace gradwire::servers

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gradwire/comm/communicator.h"
+#include "gradwire/exchange/exchange.h"
+#include "gradwire/servers/messages.h"
+#include "gradwire/servers/server_policy.h"
+#include "gradwire/servers/server_report.h"
+
+namespace gradwire::servers {
+
+/// What workers and servers must agree on.
+struct ServedLayout {
+  Placement placement;
+  ServerPolicy policy;
+  /// Each unit has as many elements as a multiple of the number of servers.
+  std::vector<exchange::UnitShape> units;
+};
+/// A number that differs between layouts.
+std::uint64_t fingerprint_of(const ServedLayout& layout);
+
+/// A worker's side: the exchange of sharded training (step::StepPolicy::stage 1) whose shards are on
+/// servers. reduce_scatter() pushes a gradient, each server's part to it, and all_gather() pulls the
+/// values that the servers' optimizers have made of it. Both ignore `shard`. In mode sync, a pull
+/// returns when all workers have pushed.
+///
+/// One push of a unit for each pull of it, but for the last one. Errors name the server. Destroy it
+/// before the communicator; leave() first, or the servers take this worker for lost.
+class ServedExchange final : public exchange::Exchange {
+ public:
+  /// `pairs`: of failure domain pair; this rank is a worker. `pull_every`: only every so many
+  /// gathers pull (n_fetch of Downpour); the others leave the values as they are. Greets the
+  /// servers. Throws Exception: what communication throws, among it the reason of a server that
+  /// refuses this worker.
+  ServedExchange(std::shared_ptr<Communicator> pairs, ServedLayout layout, int pull_every = 1);
+
+  /// Replaces the values on the servers. Before any worker pushes; then a barrier must follow.
+  void load(std::size_t unit, const LentSpan& values);
+  /// What all servers have done so far.
+  ServerReport report();
+  /// Tells the servers that this worker ends. Waits for nothing but earlier pushes.
+  void leave();
+
+  Work all_reduce(std::size_t unit, LentSpan data, int priority) override;
+  Work reduce_scatter(std::size_t unit, LentSpan data, LentSpan shard, int priority) override;
+  Work all_gather(std::size_t unit, LentConstSpan shard, LentSpan data, int priority) override;
+  exchange::ExchangeTraits traits() const override { return {}; }
+  std::string describe() const override;
+
+ private:
+  /// A unit's part on one server.
+  struct Part {
+    Request request;
+    Reply reply;  ///< With the version of the values that this worker has.
+    std::int64_t clock = 0;
+  };
+  struct Unit {
+    std::vector<Part> parts;  ///< By server.
+    std::int64_t pushes = 0;
+    Work push, pull;
+    bool pulled = false;  ///< `pull` has answers that are not yet taken.
+  };
+
+  int servers() const { return layout_.placement.servers; }
+  Rank rank_of(int server) const { return layout_.placement.rank_of_server(server); }
+  bool pulls(const Unit& unit) const { return unit.pushes % pull_every_ == 0; }
+  void take_replies(Unit& unit) const;
+  void ask(int server, Request request);
+  void wait_for_reply(int server, Reply& reply);
+
+  std::shared_ptr<Communicator> pairs_;
+  ServedLayout layout_;
+  int pull_every_;
+  std::vector<Unit> units_;
+};
+
+}  // namespace gradwire::servers

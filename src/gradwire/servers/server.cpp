@@ -1,0 +1,308 @@
+#include "gradwire/servers/server.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "gradwire/base/error.h"
+#include "gradwire/engine/operations/reduction.h"
+
+namespace gradwire::servers {
+namespace {
+
+std::size_t bytes_of(const LentSpan& span) {
+  return span.count * size_of(span.type);
+}
+
+}  // namespace
+
+/// Ends of operations, which threads of the communicator report. Outlives the server if need be.
+class Server::Events {
+ public:
+  void push(Event event) {
+    {
+      const std::lock_guard lock(mutex_);
+      events_.push_back(std::move(event));
+    }
+    arrived_.notify_one();
+  }
+
+  Event pop() {
+    std::unique_lock lock(mutex_);
+    arrived_.wait(lock, [this] { return !events_.empty(); });
+    Event event = std::move(events_.front());
+    events_.pop_front();
+    return event;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable arrived_;
+  std::deque<Event> events_;
+};
+
+Server::Server(std::shared_ptr<Communicator> pairs, ServedShards& shards,
+               const ServerOptions& options, const Clock& clock)
+    : pairs_(std::move(pairs)),
+      shards_(shards),
+      options_(options),
+      clock_(clock),
+      core_(options.policy, shards.units(), *this, options.log),
+      events_(std::make_shared<Events>()),
+      workers_(static_cast<std::size_t>(options.placement.workers)),
+      connected_(options.placement.workers),
+      snapshots_(shards.units()) {
+  for (Worker& worker : workers_) {
+    worker.arrives.resize(shards_.units());
+    worker.announced.resize(shards_.units());
+    worker.gradients.resize(shards_.units());
+  }
+}
+
+void Server::run() {
+  for (Rank worker = 0; worker < options_.placement.workers; ++worker) await_request(worker);
+  while (connected_ > 0) {
+    handle(events_->pop());
+    send_answers();
+  }
+}
+
+void Server::await_request(Rank worker) {
+  // A worker may compute, or evaluate, for as long as it likes.
+  const OperationOptions patient{.timeout = Duration::max()};
+  Request& request = workers_[static_cast<std::size_t>(worker)].request;
+  const Work work = pairs_->recv(lend_message(request), worker, kRequestTag, patient);
+  work.drive_in_background();
+  work.on_done([events = events_, worker](const Work& done) {
+    events->push({worker, Event::kRequest, done});
+  });
+}
+
+void Server::await_payload(Rank worker, std::size_t unit, const LentSpan& memory) {
+  workers_[static_cast<std::size_t>(worker)].arrives[unit] = true;
+  const Work work = pairs_->recv(memory, worker, push_tag(unit));
+  work.drive_in_background();
+  work.on_done([events = events_, worker, unit](const Work& done) {
+    events->push({worker, unit, done});
+  });
+}
+
+void Server::handle(const Event& event) {
+  Worker& worker = workers_[static_cast<std::size_t>(event.worker)];
+  const bool is_payload = event.unit != Event::kRequest;
+  if (is_payload) worker.arrives[event.unit] = false;
+  const auto error = event.work.error();
+  if (error || worker.gone) {
+    if (is_payload) drop(worker.gradients[event.unit]);
+    return remove(event.worker, error ? error->message : "");
+  }
+  try {
+    is_payload ? on_payload(event.worker, event.unit) : on_request(event.worker, worker.request);
+  } catch (const Exception& e) {
+    // Only a program that is not this one does that.
+    const bool by_worker = e.kind() == ErrorKind::corrupted || e.kind() == ErrorKind::mismatch;
+    if (!by_worker || event.worker == pairs_->rank()) throw;
+    if (is_payload) drop(worker.gradients[event.unit]);
+    pairs_->abort_with(event.worker, e.what());
+    remove(event.worker, e.what());
+  }
+}
+
+void Server::on_request(Rank rank, const Request& request) {
+  Worker& worker = workers_[static_cast<std::size_t>(rank)];
+  if (!worker.greeted && request.kind != Request::Kind::hello) {
+    throw Exception(ErrorKind::corrupted, fmt::format("worker {} does not begin with hello", rank));
+  }
+  switch (request.kind) {
+    case Request::Kind::hello:
+      if (static_cast<std::uint64_t>(request.value) != options_.fingerprint) {
+        throw Exception(ErrorKind::mismatch,
+                        fmt::format("worker {} has another model, or other settings of the servers, "
+                                    "than the server; start the same program on all",
+                                    rank));
+      }
+      worker.greeted = true;
+      reply(rank, {});
+      break;
+    case Request::Kind::load:
+    case Request::Kind::push:
+      receive(rank, request);
+      break;
+    case Request::Kind::pull:
+      core_.on_pull(rank, check_unit(request), request.clock);
+      break;
+    case Request::Kind::report:
+      reply(rank, encode(report()));
+      break;
+    case Request::Kind::leave:
+      worker.leaves = true;
+      return remove_if_left(rank);
+    default:
+      throw Exception(ErrorKind::corrupted,
+                      fmt::format("worker {} sends a request of unknown kind {}", rank,
+                                  static_cast<std::int64_t>(request.kind)));
+  }
+  await_request(rank);
+}
+
+std::size_t Server::check_unit(const Request& request) const {
+  if (request.unit < 0 || request.unit >= static_cast<std::int64_t>(shards_.units())) {
+    throw Exception(ErrorKind::corrupted,
+                    fmt::format("a worker names unit {} of {}", request.unit, shards_.units()));
+  }
+  return static_cast<std::size_t>(request.unit);
+}
+
+void Server::receive(Rank rank, const Request& request) {
+  Worker& worker = workers_[static_cast<std::size_t>(rank)];
+  const std::size_t unit = check_unit(request);
+  if (worker.arrives[unit]) {
+    throw Exception(ErrorKind::corrupted,
+                    fmt::format("worker {} sends unit {} again before it has arrived", rank, unit));
+  }
+  worker.announced[unit] = request;
+  const GradientId id = worker.gradients[unit] = take_buffer(unit);
+  await_payload(rank, unit, gradient_memory(id));
+}
+
+void Server::on_payload(Rank rank, std::size_t unit) {
+  const Worker& worker = workers_[static_cast<std::size_t>(rank)];
+  const Request& request = worker.announced[unit];
+  const GradientId id = worker.gradients[unit];
+  const Time begin = clock_.now();
+  if (request.kind == Request::Kind::load) {
+    const LentSpan values = shards_.values(unit);
+    std::memcpy(values.data, gradients_[id].memory.data(), bytes_of(values));
+    drop(id);
+    snapshots_[unit].reset();
+    shards_.loaded(unit);
+    return reply(rank, {});
+  }
+  if (first_ == Time{}) first_ = begin;
+  core_.on_push({rank, unit, request.clock, request.base, id});
+  if (request.value != 0) core_.on_pull(rank, unit, request.clock + 1);
+  busy_ += clock_.now() - begin;
+  remove_if_left(rank);
+}
+
+/// Its last gradients may arrive after the word that it leaves.
+void Server::remove_if_left(Rank rank) {
+  const Worker& worker = workers_[static_cast<std::size_t>(rank)];
+  if (worker.leaves && std::ranges::find(worker.arrives, true) == worker.arrives.end()) remove(rank, "");
+}
+
+/// `why` is empty if the worker has left.
+void Server::remove(Rank rank, const std::string& why) {
+  Worker& worker = workers_[static_cast<std::size_t>(rank)];
+  if (std::exchange(worker.gone, true)) return;
+  --connected_;
+  core_.on_lost(rank);
+  if (!why.empty() && options_.warn) options_.warn(why);
+}
+
+void Server::send_answers() {
+  for (const Answer& answer : core_.take_answers()) send_values(answer);
+}
+
+void Server::send_values(const Answer& answer) {
+  struct Message {
+    Reply reply;
+    std::shared_ptr<const Buffer> values;
+  };
+  const auto message = std::make_shared<Message>();
+  message->reply.value = answer.version;
+  message->values = snapshot(answer.unit);
+  const LentSpan values = shards_.values(answer.unit);
+  const Work sent = pairs_->coalesced([&](Communicator& together) {
+    LentSpan head = lend_message(message->reply);
+    head.keep_alive = message;
+    together.send(head, answer.worker, pull_tag(answer.unit));
+    together.send({message->values->data(), values.count, values.type, message}, answer.worker,
+                  pull_tag(answer.unit));
+  });
+  sent.drive_in_background();
+}
+
+/// The optimizer steps the values while they are being sent, so that a copy of them is sent. Workers
+/// that ask for one version share it.
+std::shared_ptr<const Server::Buffer> Server::snapshot(std::size_t unit) {
+  std::shared_ptr<Buffer>& copy = snapshots_[unit];
+  if (!copy) {
+    const Time begin = clock_.now();
+    const LentSpan values = shards_.values(unit);
+    const auto* bytes = static_cast<const std::byte*>(values.data);
+    copy = std::make_shared<Buffer>(bytes, bytes + bytes_of(values));
+    busy_ += clock_.now() - begin;
+  }
+  return copy;
+}
+
+void Server::reply(Rank worker, std::vector<std::int64_t> integers) {
+  struct Message {
+    Reply reply;
+    std::vector<std::int64_t> integers;
+  };
+  const auto message = std::make_shared<Message>();
+  message->integers = std::move(integers);
+  message->reply.value = static_cast<std::int64_t>(message->integers.size());
+  LentSpan head = lend_message(message->reply);
+  head.keep_alive = message;
+  pairs_->send(head, worker, kReplyTag).drive_in_background();
+  if (message->integers.empty()) return;
+  pairs_
+      ->send({message->integers.data(), message->integers.size(), DataType::int64, message}, worker,
+             kReplyTag)
+      .drive_in_background();
+}
+
+void Server::apply(std::size_t unit, std::span<const GradientId> gradients, double factor) {
+  const LentSpan sum = gradient_memory(gradients.front());
+  auto* const bytes = static_cast<std::byte*>(sum.data);
+  for (const GradientId id : gradients.subspan(1)) {
+    const Buffer& other = gradients_[id].memory;
+    engine::combine(bytes, bytes, other.data(), sum.count, sum.type, ReduceOp::mean);
+  }
+  engine::finish_reduction(bytes, sum.count, sum.type, ReduceOp::mean,
+                           static_cast<int>(gradients.size()));
+  shards_.step(unit, sum, factor);
+  snapshots_[unit].reset();
+  for (const GradientId id : gradients) drop(id);
+}
+
+void Server::drop(GradientId gradient) {
+  gradients_[gradient].used = false;
+}
+
+LentSpan Server::gradient_memory(GradientId id) {
+  Gradient& gradient = gradients_[id];
+  const LentSpan values = shards_.values(gradient.unit);
+  return {gradient.memory.data(), values.count, values.type, nullptr};
+}
+
+GradientId Server::take_buffer(std::size_t unit) {
+  const auto fits = [&](const Gradient& each) { return !each.used && each.unit == unit; };
+  auto found = std::ranges::find_if(gradients_, fits);
+  if (found == gradients_.end()) {
+    gradients_.push_back({.unit = unit, .memory = Buffer(bytes_of(shards_.values(unit)))});
+    found = std::prev(gradients_.end());
+  }
+  found->used = true;
+  return static_cast<GradientId>(found - gradients_.begin());
+}
+
+ServerReport Server::report() const {
+  ServerReport report{.mean_factor = core_.mean_factor(), .busy = busy_};
+  for (std::size_t unit = 0; unit < shards_.units(); ++unit) {
+    report.by_unit.push_back(core_.staleness_of_unit(unit));
+  }
+  for (Rank worker = 0; worker < options_.placement.workers; ++worker) {
+    report.by_worker.push_back(core_.staleness_of_worker(worker));
+    report.dropped.push_back(core_.dropped(worker));
+  }
+  if (first_ != Time{}) report.elapsed = clock_.now() - first_;
+  return report;
+}
+
+}  // namespace gradwire::servers

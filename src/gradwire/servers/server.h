@@ -1,0 +1,128 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gradwire/base/clock.h"
+#include "gradwire/base/lent_span.h"
+#include "gradwire/base/work.h"
+#include "gradwire/comm/communicator.h"
+#include "gradwire/servers/messages.h"
+#include "gradwire/servers/server_core.h"
+#include "gradwire/servers/server_policy.h"
+#include "gradwire/servers/server_report.h"
+
+namespace gradwire::servers {
+
+/// One server's part of each unit: the values, and the optimizer that steps them.
+class ServedShards {
+ public:
+  virtual ~ServedShards() = default;
+
+  virtual std::size_t units() const = 0;
+  /// The part's values. The memory stays the same.
+  virtual LentSpan values(std::size_t unit) = 0;
+  /// Steps the part with the mean of gradients, which it may overwrite, at `rate` times the
+  /// learning rate.
+  virtual void step(std::size_t unit, const LentSpan& gradient, double rate) = 0;
+  /// The values have been replaced.
+  virtual void loaded(std::size_t /*unit*/) {}
+};
+
+struct ServerOptions {
+  Placement placement;
+  ServerPolicy policy;
+  std::uint64_t fingerprint = 0;                  ///< fingerprint_of() the workers' layout.
+  std::function<void(const Applied&)> log;        ///< As ServerCore's.
+  std::function<void(const std::string&)> warn;   ///< Called once for each worker that is lost.
+};
+
+/// A parameter server: receives the workers' gradients, applies them by the rules of ServerCore, and
+/// sends values. Memory: its parts of the values and of the optimizer, a copy of the values in
+/// flight, and at most one gradient of each unit and worker.
+///
+/// A worker that sends anything but what ServedExchange does is refused: its messages fail, with the
+/// reason, and the others go on without it, as without a lost one.
+class Server final : private ShardStore {
+ public:
+  /// `pairs`: of failure domain pair; this rank serves. `shards` and `clock` must outlive this.
+  Server(std::shared_ptr<Communicator> pairs, ServedShards& shards, const ServerOptions& options,
+         const Clock& clock);
+
+  /// Serves until all workers have left or are lost. Throws what ServedShards throws, and Exception
+  /// if the communicator as a whole fails.
+  void run();
+
+  /// After run().
+  ServerReport report() const;
+
+ private:
+  using Buffer = std::vector<std::byte>;
+  /// An operation with a worker has ended: of a unit's gradient or values, or else a request.
+  struct Event {
+    static constexpr std::size_t kRequest = static_cast<std::size_t>(-1);
+    Rank worker = 0;
+    std::size_t unit = kRequest;
+    Work work;
+  };
+  struct Worker {
+    Request request;            ///< Memory of the next one.
+    std::vector<bool> arrives;  ///< By unit: its gradient or its values are being received.
+    std::vector<Request> announced;  ///< By unit: the request that they belong to.
+    std::vector<GradientId> gradients;  ///< By unit: where they are received.
+    bool greeted = false;
+    bool leaves = false;
+    bool gone = false;
+  };
+  class Events;
+
+  void await_request(Rank worker);
+  void await_payload(Rank worker, std::size_t unit, const LentSpan& memory);
+  void handle(const Event& event);
+  void on_request(Rank worker, const Request& request);
+  void on_payload(Rank worker, std::size_t unit);
+  void receive(Rank worker, const Request& request);
+  std::size_t check_unit(const Request& request) const;
+  void remove(Rank worker, const std::string& why);
+  void remove_if_left(Rank worker);
+
+  void send_answers();
+  void send_values(const Answer& answer);
+  void reply(Rank worker, std::vector<std::int64_t> integers);
+  std::shared_ptr<const Buffer> snapshot(std::size_t unit);
+
+  void apply(std::size_t unit, std::span<const GradientId> gradients, double factor) override;
+  void drop(GradientId gradient) override;
+  LentSpan gradient_memory(GradientId gradient);
+  GradientId take_buffer(std::size_t unit);
+
+  std::shared_ptr<Communicator> pairs_;
+  ServedShards& shards_;
+  ServerOptions options_;
+  const Clock& clock_;
+  ServerCore core_;
+  std::shared_ptr<Events> events_;
+  std::vector<Worker> workers_;
+  int connected_;
+
+  /// Memory of a gradient that is being received, or waits for its step.
+  struct Gradient {
+    std::size_t unit = 0;
+    Buffer memory;
+    bool used = false;
+  };
+  std::vector<Gradient> gradients_;  ///< By GradientId.
+  std::vector<std::shared_ptr<Buffer>> snapshots_;  ///< By unit: of the present version, or null.
+  Duration busy_{};
+  Time first_{};  ///< When the first gradient arrived.
+};
+
+}  // namespace gradwire::servers

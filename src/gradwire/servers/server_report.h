@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "gradwire/base/clock.h"
+#include "gradwire/servers/server_core.h"
+#include "gradwire/servers/staleness.h"
+
+namespace gradwire::servers {
+
+/// What a server has done so far.
+struct ServerReport {
+  std::vector<Staleness> by_unit;    ///< Of the gradients that were applied.
+  std::vector<Staleness> by_worker;  ///< The same ones.
+  std::vector<Dropped> dropped;      ///< By worker.
+  double mean_factor = 1;            ///< ServerCore::mean_factor().
+  Duration busy{};                   ///< Time in which it added, stepped or copied.
+  Duration elapsed{};                ///< Time since the first gradient.
+
+  std::int64_t updates() const;
+  /// All units'.
+  Staleness staleness() const;
+  std::int64_t late() const;
+};
+
+/// Adds what another server of the same units and workers has done, each with its part of every
+/// unit. `elapsed` is the longest.
+void add(ServerReport& sum, const ServerReport& other);
+
+/// The report as integers, for a message.
+std::vector<std::int64_t> encode(const ServerReport& report);
+/// Throws Exception(corrupted) for anything but what encode() returns.
+ServerReport decode_report(std::span<const std::int64_t> integers);
+
+}  // namespace gradwire::servers

@@ -1,0 +1,368 @@
+#include "gradwire/servers/server.h"
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/servers/served_job.h"
+#include "tests/support/error_of.h"
+
+/// Servers and workers over real sockets.
+namespace gradwire::servers::test {
+namespace {
+
+using gradwire::test::draw_gradient;
+using gradwire::test::error_of;
+using gradwire::test::expect_no_errors;
+using gradwire::test::lend;
+using testing::HasSubstr;
+
+using Model = std::vector<std::vector<float>>;  ///< Values by unit.
+
+std::vector<exchange::UnitShape> three_units() {
+  return {{.count = 8}, {.count = 60'000}, {.count = 1'200}};
+}
+
+ServedLayout layout_of(const Placement& placement, ServerPolicy policy) {
+  policy.workers = placement.workers;
+  return {placement, policy, three_units()};
+}
+
+Model zeros(const std::vector<exchange::UnitShape>& units) {
+  Model model;
+  for (const auto& unit : units) model.emplace_back(unit.count);
+  return model;
+}
+
+std::vector<float> gradient_of(Rank worker, std::size_t unit, std::size_t count, int step) {
+  return draw_gradient(count, static_cast<std::uint64_t>(worker * 1'000'000 + step * 1'000) + unit);
+}
+
+/// One step of a worker: pushes a gradient of each unit, last first, and pulls its values.
+void step(ServedExchange& exchange, Model& model, Rank worker, int number) {
+  Model gradients;
+  for (std::size_t unit = 0; unit < model.size(); ++unit) {
+    gradients.push_back(gradient_of(worker, unit, model[unit].size(), number));
+  }
+  std::vector<Work> works;
+  for (std::size_t unit = model.size(); unit-- > 0;) {
+    works.push_back(exchange.reduce_scatter(unit, lend(gradients[unit]), {}, 0));
+  }
+  for (std::size_t unit = 0; unit < model.size(); ++unit) {
+    works.push_back(exchange.all_gather(unit, {}, lend(model[unit]), 0));
+  }
+  for (const Work& work : works) work.wait();
+}
+
+/// Data parallelism with the same optimizer.
+Model averaged(int workers, int steps) {
+  gradwire::test::LocalJob job(workers, {.algorithm = "all_reduce=exchange"});
+  std::vector<SteppedValues> units;
+  for (const auto& unit : three_units()) units.emplace_back(unit.count);
+  expect_no_errors(job.run([&](Rank rank, Communicator& communicator) {
+    std::vector<SteppedValues> mine = units;
+    for (int number = 0; number < steps; ++number) {
+      for (std::size_t unit = 0; unit < mine.size(); ++unit) {
+        auto mean = gradient_of(rank, unit, mine[unit].values.size(), number);
+        communicator.all_reduce(lend(mean), ReduceOp::mean).wait();
+        mine[unit].step(mean.data(), 1);
+      }
+    }
+    if (rank == 0) units = mine;
+  }));
+  Model model;
+  for (const SteppedValues& unit : units) model.push_back(unit.values);
+  return model;
+}
+
+std::size_t bytes_of(const std::vector<exchange::UnitShape>& units) {
+  std::size_t count = 0;
+  for (const auto& unit : units) count += unit.count;
+  return count * sizeof(float);
+}
+
+struct Setting {
+  int workers, servers;
+  bool beside;
+};
+
+class Synchronous : public testing::TestWithParam<Setting> {};
+INSTANTIATE_TEST_SUITE_P(
+    ServedJob, Synchronous,
+    testing::Values(Setting{4, 1, false}, Setting{4, 2, false}, Setting{4, 4, false},
+                    Setting{1, 2, false}, Setting{4, 4, true}, Setting{3, 1, true},
+                    Setting{1, 1, true}),
+    [](const auto& given) {
+      const Setting& setting = given.param;
+      return fmt::format("{}_workers_{}_servers{}", setting.workers, setting.servers,
+                         setting.beside ? "_beside" : "");
+    });
+
+constexpr int kSteps = 10;
+
+TEST_P(Synchronous, HasTheBitsOfDataParallelism) {
+  const auto [workers, servers, beside] = GetParam();
+  ServedJob job(layout_of({workers, servers, beside}, {}));
+  std::vector<Model> models(static_cast<std::size_t>(workers), zeros(three_units()));
+  expect_no_errors(job.run([&](Rank worker, ServedExchange& exchange) {
+    Model& model = models[static_cast<std::size_t>(worker)];
+    for (int number = 0; number < kSteps; ++number) step(exchange, model, worker, number);
+  }));
+  const Model expected = averaged(workers, kSteps);
+  for (const Model& model : models) EXPECT_EQ(model, expected);
+  for (const ServerReport& report : job.reports()) {
+    EXPECT_EQ(report.updates(), std::int64_t{workers} * kSteps * 3);
+    EXPECT_EQ(report.staleness().max(), 0);
+  }
+}
+
+TEST_P(Synchronous, SendsEachGradientAndEachValueOnce) {
+  const auto [workers, servers, beside] = GetParam();
+  if (beside) GTEST_SKIP() << "a rank's counters have both of its roles";
+  ServedJob job(layout_of({workers, servers, beside}, {}));
+  expect_no_errors(job.run([&](Rank worker, ServedExchange& exchange) {
+    Model model = zeros(three_units());
+    for (int number = 0; number < kSteps; ++number) step(exchange, model, worker, number);
+  }));
+  const std::size_t model = bytes_of(three_units());
+  const auto k = static_cast<std::size_t>(servers), w = static_cast<std::size_t>(workers);
+  const std::size_t requests = (3 * kSteps + 2) * sizeof(Request);  // Also hello and leave.
+  const std::size_t replies = (3 * kSteps + 1) * sizeof(Reply);
+  for (Rank rank = 0; rank < job.layout().placement.ranks(); ++rank) {
+    const bool serves = rank >= workers;
+    EXPECT_EQ(job.job().on(rank).payload_bytes_sent(),
+              serves ? w * (kSteps * model / k + replies) : kSteps * model + k * requests)
+        << rank;
+  }
+}
+
+TEST(ServedJob, AnAtomicPushAndPullHasAMeanStalenessOfTheOtherWorkers) {
+  constexpr int kWorkers = 4, kUpdates = 800;
+  ServedJob job(layout_of({kWorkers, 1, false}, {.mode = Mode::async}));
+  std::atomic<int> dealt = 0;
+  expect_no_errors(job.run([&](Rank worker, ServedExchange& exchange) {
+    Model model = zeros(three_units());
+    for (int number = 0; dealt++ < kUpdates; ++number) {
+      if (worker == 3) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      step(exchange, model, worker, number);
+    }
+  }));
+  const Staleness staleness = job.reports().front().staleness();
+  EXPECT_EQ(staleness.count(), 3 * kUpdates);
+  // Updates before a worker's first, and after its last, are in nobody's interval.
+  EXPECT_NEAR(staleness.mean(), kWorkers - 1, 0.1);
+}
+
+TEST(ServedJob, StepsAtTheRateOfItsRule) {
+  ServedJob job(
+      layout_of({3, 1, false}, {.mode = Mode::async, .rate = {RateRule::Kind::inverse}}));
+  expect_no_errors(job.run([&](Rank worker, ServedExchange& exchange) {
+    Model model = zeros(three_units());
+    for (int number = 0; number < 30; ++number) step(exchange, model, worker, number);
+  }));
+  double sum = 0;
+  for (const double rate : job.shards().front().rates) sum += rate;
+  const ServerReport& report = job.reports().front();
+  EXPECT_LT(report.mean_factor, 1);
+  EXPECT_NEAR(report.mean_factor, sum / static_cast<double>(report.updates()), 1e-9);
+}
+
+TEST(ServedJob, PullsOnlyWhenItIsDue) {
+  ServedJob job(layout_of({1, 1, false}, {.mode = Mode::async}));
+  std::vector<float> seen;
+  expect_no_errors(job.run(
+      [&](Rank worker, ServedExchange& exchange) {
+        Model model = zeros(three_units());
+        for (int number = 0; number < 6; ++number) {
+          step(exchange, model, worker, number);
+          seen.push_back(model[0][0]);
+        }
+      },
+      /*pull_every=*/3));
+  EXPECT_EQ(seen[0], 0);
+  EXPECT_EQ(seen[1], 0);
+  EXPECT_NE(seen[2], 0);
+  EXPECT_EQ(seen[3], seen[2]);
+  EXPECT_NE(seen[5], seen[2]);
+  EXPECT_EQ(seen[5], job.shards()[0].parts[0].values[0]);
+  EXPECT_THAT(job.reports()[0].by_unit[0].counts(),
+              testing::ElementsAre(testing::Pair(0, 2), testing::Pair(1, 2), testing::Pair(2, 2)));
+}
+
+TEST(ServedJob, AStepOfTheFirstGradientsDropsTheLateOnes) {
+  ServedJob job(layout_of({4, 2, false}, {.use = 0.75}));
+  constexpr int kRounds = 20;
+  expect_no_errors(job.run([&](Rank worker, ServedExchange& exchange) {
+    Model model = zeros(three_units());
+    for (int number = 0; number < kRounds; ++number) {
+      if (worker == 1) std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      step(exchange, model, worker, number);
+      if (worker == 1 && number == 4) return;  // The others are done long before its 20 steps.
+    }
+  }));
+  for (const ServerReport& report : job.reports()) {
+    EXPECT_GE(report.dropped[1].late, 3 * 3) << "of 15 gradients";
+    EXPECT_EQ(report.staleness().max(), 0);
+  }
+}
+
+TEST(ServedJob, LoadedValuesReachTheWorkers) {
+  ServedJob job(layout_of({2, 2, false}, {}));
+  std::atomic<bool> loaded = false;
+  Model pulled = zeros(three_units()), first = zeros(three_units());
+  for (std::size_t unit = 0; unit < first.size(); ++unit) {
+    first[unit] = draw_gradient(first[unit].size(), unit);
+  }
+  expect_no_errors(job.run([&](Rank worker, ServedExchange& exchange) {
+    if (worker == 0) {
+      for (std::size_t unit = 0; unit < 3; ++unit) exchange.load(unit, lend(first[unit]));
+      loaded = true;
+    }
+    while (!loaded) std::this_thread::yield();
+    Model model = zeros(three_units()), zero = zeros(three_units());
+    for (std::size_t unit = 0; unit < 3; ++unit) {
+      exchange.reduce_scatter(unit, lend(zero[unit]), {}, 0).wait();
+      exchange.all_gather(unit, {}, lend(model[unit]), 0).wait();
+    }
+    if (worker == 1) pulled = model;
+  }));
+  EXPECT_EQ(pulled, first);
+}
+
+TEST(ServedJob, AWorkerMayAskWhatTheServersHaveDone) {
+  ServedJob job(layout_of({1, 2, false}, {}));
+  ServerReport report;
+  expect_no_errors(job.run([&](Rank worker, ServedExchange& exchange) {
+    Model model = zeros(three_units());
+    for (int number = 0; number < 5; ++number) step(exchange, model, worker, number);
+    report = exchange.report();
+  }));
+  EXPECT_EQ(report.updates(), 2 * 3 * 5);
+  EXPECT_EQ(report.by_worker[0].count(), 2 * 3 * 5);
+  EXPECT_GT(report.busy, Duration::zero());
+  EXPECT_GT(report.elapsed, Duration::zero());
+}
+
+struct Bad {
+  std::string name;
+  std::vector<Request> requests;
+  std::string error;
+};
+
+std::vector<Bad> bad_requests() {
+  using Kind = Request::Kind;
+  const Request hello{.kind = Kind::hello,
+                      .value = static_cast<std::int64_t>(fingerprint_of(
+                          layout_of({3, 1, false}, {.mode = Mode::async})))};
+  return {{"NoHello", {{.kind = Kind::push}}, "does not begin with hello"},
+          {"AnotherModel", {{.kind = Kind::hello, .value = 7}}, "has another model"},
+          {"UnknownKind", {hello, {.kind = static_cast<Kind>(77)}}, "unknown kind 77"},
+          {"Unit", {hello, {.kind = Kind::push, .unit = 3}}, "names unit 3 of 3"},
+          {"NegativeUnit", {hello, {.kind = Kind::load, .unit = -1}}, "names unit -1 of 3"},
+          {"Twice",
+           {hello, {.kind = Kind::push, .unit = 1}, {.kind = Kind::push, .unit = 1}},
+           "sends unit 1 again before it has arrived"},
+          {"FuturePull", {hello, {.kind = Kind::pull, .clock = 5}}, "has not pushed clock"}};
+}
+
+class BadRequest : public testing::TestWithParam<Bad> {};
+INSTANTIATE_TEST_SUITE_P(ServedJob, BadRequest, testing::ValuesIn(bad_requests()),
+                         [](const auto& given) { return given.param.name; });
+
+TEST_P(BadRequest, EndsItsWorkerAlone) {
+  ServedJob job(layout_of({3, 1, false}, {.mode = Mode::async}));
+  constexpr Rank kBad = 1, kServer = 3;
+  std::atomic<int> steps = 0;
+  const auto errors = job.run_bare([&](Rank worker, Communicator& communicator) {
+    if (worker != kBad) {
+      ServedExchange exchange(job.communicator(worker), job.layout());
+      Model model = zeros(three_units());
+      for (int number = 0; number < 20; ++number) step(exchange, model, worker, number), ++steps;
+      return exchange.leave();
+    }
+    for (Request request : GetParam().requests) {
+      communicator.send(lend_message(request), kServer, kRequestTag).wait();
+    }
+    Reply welcome, refusal;
+    communicator.recv(lend_message(welcome), kServer, kReplyTag).wait();
+    communicator.recv(lend_message(refusal), kServer, kReplyTag).wait();
+  });
+  EXPECT_THAT(errors[kBad], HasSubstr(GetParam().error));
+  EXPECT_EQ(steps, 40);
+  EXPECT_EQ(errors[0] + errors[2] + errors[3], "");
+  EXPECT_THAT(job.warnings()[0], HasSubstr(GetParam().error));
+}
+
+TEST(ServedJob, AWorkerOfWrongSizesEndsItselfAlone) {
+  ServedJob job(layout_of({3, 1, false}, {.mode = Mode::async}));
+  const auto errors = job.run_bare([&](Rank worker, Communicator& communicator) {
+    ServedExchange exchange(job.communicator(worker), job.layout());
+    Model model = zeros(three_units());
+    for (int number = 0; number < 10; ++number) step(exchange, model, worker, number);
+    if (worker != 1) return exchange.leave();
+    Request request{.kind = Request::Kind::push, .unit = 1, .clock = 10};
+    std::vector<float> huge(1'000'000);
+    communicator.send(lend_message(request), 3, kRequestTag).wait();
+    communicator.send(lend(huge), 3, push_tag(1)).wait();
+    Reply never;
+    communicator.recv(lend_message(never), 3, kReplyTag).wait();
+  });
+  EXPECT_NE(errors[1], "");
+  EXPECT_EQ(errors[0] + errors[2] + errors[3], "");
+  EXPECT_NE(job.warnings()[0], "");
+}
+
+TEST(ServedJob, OthersGoOnWithoutALostWorker) {
+  for (const ServerPolicy& policy :
+       {ServerPolicy{}, ServerPolicy{.mode = Mode::ssp, .staleness = 1},
+        ServerPolicy{.mode = Mode::async}}) {
+    ServedJob job(layout_of({3, 2, false}, policy));
+    std::atomic<int> steps = 0;
+    const auto errors = job.run([&](Rank worker, ServedExchange& exchange) {
+      Model model = zeros(three_units());
+      for (int number = 0; number < 20; ++number) {
+        step(exchange, model, worker, number);
+        ++steps;
+        if (worker == 1 && number == 5) {
+          job.job().on(1).leave_at_once("after a test");
+          throw Exception(ErrorKind::aborted, "left");
+        }
+      }
+    });
+    EXPECT_EQ(errors[0] + errors[2] + errors[3] + errors[4], "") << mode_text(policy);
+    EXPECT_EQ(steps, 46);
+    EXPECT_THAT(job.warnings()[0], HasSubstr("rank 1 left the job after a test"));
+  }
+}
+
+TEST(ServerReport, SurvivesAMessageAndRefusesDamage) {
+  ServerReport report{.mean_factor = 0.25, .busy = Duration(17), .elapsed = Duration(35)};
+  report.by_unit.resize(2);
+  report.by_unit[1].add(3, 4);
+  report.by_worker.resize(1);
+  report.dropped = {{.late = 5, .repeated = 6}};
+  const std::vector<std::int64_t> integers = encode(report);
+  const ServerReport same = decode_report(integers);
+  EXPECT_EQ(encode(same), integers);
+  EXPECT_EQ(same.late(), 5);
+  EXPECT_EQ(same.staleness().mean(), 3);
+  for (std::size_t length = 0; length < integers.size(); ++length) {
+    EXPECT_THROW(decode_report(std::span(integers).first(length)), Exception) << length;
+  }
+  for (std::size_t i = 3; i < integers.size(); ++i) {
+    std::vector<std::int64_t> damaged = integers;
+    damaged[i] = -1;
+    const bool is_count_of_a_worker = i + 2 >= integers.size();
+    if (!is_count_of_a_worker) EXPECT_THROW(decode_report(damaged), Exception) << i;
+  }
+}
+
+}  // namespace
+}  // namespace gradwire::servers::test
