@@ -36,7 +36,8 @@ class SteppedValues {
 class SteppedShards final : public ServedShards {
  public:
   SteppedShards(const std::vector<exchange::UnitShape>& units, int servers) {
-    for (const auto& unit : units) parts.emplace_back(unit.count / static_cast<std::size_t>(servers));
+    for (const auto& unit : units)
+      parts.emplace_back(unit.count / static_cast<std::size_t>(servers));
   }
 
   std::size_t units() const override { return parts.size(); }
@@ -85,6 +86,12 @@ class ServedJob {
     return run_all(std::move(bodies));
   }
 
+  /// Server 0 deals `samples` samples in each epoch.
+  void deal(std::int64_t samples, std::int64_t epochs) {
+    samples_ = samples;
+    epochs_ = epochs;
+  }
+
   std::shared_ptr<Communicator> communicator(Rank rank) {
     return gradwire::test::shared(job_.on(rank));
   }
@@ -122,6 +129,8 @@ class ServedJob {
         {.placement = layout_.placement,
          .policy = layout_.policy,
          .fingerprint = fingerprint_of(layout_),
+         .samples = number == 0 ? samples_ : 0,
+         .epochs = epochs_,
          .log = nullptr,
          .warn = [this, number](const std::string& text) { warnings_[number] += text + "\n"; }},
         clock_);
@@ -130,6 +139,7 @@ class ServedJob {
   }
 
   SteadyClock clock_;
+  std::int64_t samples_ = 0, epochs_ = 1;
   ServedLayout layout_;
   LocalJob job_;
   std::vector<SteppedShards> shards_;

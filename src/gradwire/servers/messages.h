@@ -25,11 +25,12 @@ struct Placement {
 /// A worker's message to one server.
 struct Request {
   enum class Kind : std::int64_t {
-    hello,   ///< The first one. `value` is the fingerprint of the model's layout.
-    load,    ///< The server's part of the unit's values follows (push_tag); they replace its own.
-    push,    ///< Its part of a gradient of `clock` follows (push_tag), computed with version `base`.
-             ///< If `value` is not 0, it is also a pull for `clock` + 1.
-    pull,    ///< Asks for its part of the unit's values, to compute `clock`.
+    hello,  ///< The first one. `value` is the fingerprint of the model's layout.
+    load,   ///< The server's part of the unit's values follows (push_tag); they replace its own.
+    push,   ///< Its part of a gradient of `clock` follows (push_tag), computed with version `base`.
+            ///< If `value` is not 0, it is also a pull for `clock` + 1.
+    pull,   ///< Asks for its part of the unit's values, to compute `clock`.
+    take,   ///< Asks server 0 for a batch of at most `value` samples (kDealTag).
     report,  ///< Asks for a ServerReport.
     leave,   ///< The last one.
   };
@@ -38,6 +39,7 @@ struct Request {
   std::int64_t clock = 0;
   std::int64_t base = 0;
   std::int64_t value = 0;
+  std::int64_t batches = 0;  ///< push: number of dealt batches whose gradient it is.
 };
 
 /// A server's answer. To a pull (pull_tag): `value` is the version of the values that follow. To a
@@ -46,12 +48,12 @@ struct Reply {
   std::int64_t value = 0;
 };
 
-constexpr int kRequestTag = 0, kReplyTag = 1;
+constexpr int kRequestTag = 0, kReplyTag = 1, kDealTag = 2;
 constexpr int push_tag(std::size_t unit) {
-  return static_cast<int>(2 + 2 * unit);
+  return static_cast<int>(3 + 2 * unit);
 }
 constexpr int pull_tag(std::size_t unit) {
-  return static_cast<int>(3 + 2 * unit);
+  return static_cast<int>(4 + 2 * unit);
 }
 
 /// Lends a request or a reply, which must outlive the operation.

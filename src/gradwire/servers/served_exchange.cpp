@@ -26,10 +26,10 @@ bool in_flight(const Work& work) {
 std::uint64_t fingerprint_of(const ServedLayout& layout) {
   const Placement& placement = layout.placement;
   const ServerPolicy& policy = layout.policy;
-  std::string text = fmt::format("{} {} {} {} {} {} {} {};", placement.workers, placement.servers,
-                                 placement.beside_workers, mode_text(policy), policy.workers,
-                                 policy.use, static_cast<int>(policy.rate.kind),
-                                 policy.rate.exponent);
+  std::string text =
+      fmt::format("{} {} {} {} {} {} {} {};", placement.workers, placement.servers,
+                  placement.beside_workers, mode_text(policy), policy.workers, policy.use,
+                  static_cast<int>(policy.rate.kind), policy.rate.exponent);
   for (const exchange::UnitShape& unit : layout.units) {
     text += fmt::format("{} {}", unit.count, name_of(unit.type));
     for (const exchange::UnitTensor& tensor : unit.tensors) {
@@ -86,6 +86,11 @@ void ServedExchange::load(std::size_t unit, const LentSpan& values) {
   }
 }
 
+Work ServedExchange::take(std::int64_t count, Deal& batch) {
+  ask(0, {.kind = Request::Kind::take, .value = count});
+  return pairs_->recv(lend_message(batch), rank_of(0), kDealTag, {.timeout = Duration::max()});
+}
+
 ServerReport ServedExchange::report() {
   ServerReport sum;
   for (int server = 0; server < servers(); ++server) {
@@ -122,8 +127,12 @@ Work ServedExchange::reduce_scatter(std::size_t unit, LentSpan data, LentSpan /*
   pushed.push = pairs_->coalesced([&](Communicator& together) {
     for (int server = 0; server < servers(); ++server) {
       Part& part = pushed.parts[static_cast<std::size_t>(server)];
-      part.request = {Request::Kind::push, static_cast<std::int64_t>(unit), part.clock++,
-                      part.reply.value, pull};
+      part.request = {Request::Kind::push,
+                      static_cast<std::int64_t>(unit),
+                      part.clock++,
+                      part.reply.value,
+                      pull,
+                      batches_};
       const OperationOptions options{.priority = priority};
       together.send(lend_message(part.request), rank_of(server), kRequestTag, options);
       together.send(part_of(data, server, servers()), rank_of(server), push_tag(unit), options);

@@ -9,6 +9,7 @@
 #include "gradwire/comm/communicator.h"
 #include "gradwire/exchange/exchange.h"
 #include "gradwire/servers/messages.h"
+#include "gradwire/servers/sample_dealer.h"
 #include "gradwire/servers/server_policy.h"
 #include "gradwire/servers/server_report.h"
 
@@ -41,6 +42,11 @@ class ServedExchange final : public exchange::Exchange {
 
   /// Replaces the values on the servers. Before any worker pushes; then a barrier must follow.
   void load(std::size_t unit, const LentSpan& values);
+  /// Starts to ask for the next batch of at most `count` samples, which server 0 deals
+  /// (ServerOptions::samples). One at a time; `batch` must outlive the operation.
+  Work take(std::int64_t count, Deal& batch);
+  /// Sets the number of dealt batches of which the following pushes are the gradients; at first 0.
+  void set_batches(std::int64_t batches) { batches_ = batches; }
   /// What all servers have done so far.
   ServerReport report();
   /// Tells the servers that this worker ends. Waits for nothing but earlier pushes.
@@ -77,6 +83,7 @@ class ServedExchange final : public exchange::Exchange {
   ServedLayout layout_;
   int pull_every_;
   std::vector<Unit> units_;
+  std::int64_t batches_ = 0;
 };
 
 }  // namespace gradwire::servers

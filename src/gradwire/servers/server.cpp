@@ -59,6 +59,9 @@ Server::Server(std::shared_ptr<Communicator> pairs, ServedShards& shards,
     worker.announced.resize(shards_.units());
     worker.gradients.resize(shards_.units());
   }
+  if (options_.samples > 0) {
+    dealer_.emplace(options_.samples, options_.epochs, options_.placement.workers);
+  }
 }
 
 void Server::run() {
@@ -118,10 +121,11 @@ void Server::on_request(Rank rank, const Request& request) {
   switch (request.kind) {
     case Request::Kind::hello:
       if (static_cast<std::uint64_t>(request.value) != options_.fingerprint) {
-        throw Exception(ErrorKind::mismatch,
-                        fmt::format("worker {} has another model, or other settings of the servers, "
-                                    "than the server; start the same program on all",
-                                    rank));
+        throw Exception(
+            ErrorKind::mismatch,
+            fmt::format("worker {} has another model, or other settings of the servers, "
+                        "than the server; start the same program on all",
+                        rank));
       }
       worker.greeted = true;
       reply(rank, {});
@@ -132,6 +136,14 @@ void Server::on_request(Rank rank, const Request& request) {
       break;
     case Request::Kind::pull:
       core_.on_pull(rank, check_unit(request), request.clock);
+      break;
+    case Request::Kind::take:
+      if (!dealer_) {
+        throw Exception(
+            ErrorKind::corrupted,
+            fmt::format("worker {} asks for samples, and this server deals none", rank));
+      }
+      dealer_->on_take(rank, request.value);
       break;
     case Request::Kind::report:
       reply(rank, encode(report()));
@@ -181,6 +193,9 @@ void Server::on_payload(Rank rank, std::size_t unit) {
     return reply(rank, {});
   }
   if (first_ == Time{}) first_ = begin;
+  // A worker that is lost before it has pushed the last unit has not pushed its samples.
+  const bool is_last = unit + 1 == shards_.units();
+  if (dealer_ && is_last) gradients_[id].batches = dealer_->on_push(rank, request.batches);
   core_.on_push({rank, unit, request.clock, request.base, id});
   if (request.value != 0) core_.on_pull(rank, unit, request.clock + 1);
   busy_ += clock_.now() - begin;
@@ -190,7 +205,8 @@ void Server::on_payload(Rank rank, std::size_t unit) {
 /// Its last gradients may arrive after the word that it leaves.
 void Server::remove_if_left(Rank rank) {
   const Worker& worker = workers_[static_cast<std::size_t>(rank)];
-  if (worker.leaves && std::ranges::find(worker.arrives, true) == worker.arrives.end()) remove(rank, "");
+  if (worker.leaves && std::ranges::find(worker.arrives, true) == worker.arrives.end())
+    remove(rank, "");
 }
 
 /// `why` is empty if the worker has left.
@@ -199,11 +215,21 @@ void Server::remove(Rank rank, const std::string& why) {
   if (std::exchange(worker.gone, true)) return;
   --connected_;
   core_.on_lost(rank);
+  if (dealer_) dealer_->on_gone(rank);
   if (!why.empty() && options_.warn) options_.warn(why);
 }
 
 void Server::send_answers() {
   for (const Answer& answer : core_.take_answers()) send_values(answer);
+  if (!dealer_) return;
+  for (const auto& [worker, batch] : dealer_->take_answers()) send_batch(worker, batch);
+}
+
+void Server::send_batch(Rank worker, const Deal& batch) {
+  const auto message = std::make_shared<Deal>(batch);
+  LentSpan lent = lend_message(*message);
+  lent.keep_alive = message;
+  pairs_->send(lent, worker, kDealTag).drive_in_background();
 }
 
 void Server::send_values(const Answer& answer) {
@@ -268,11 +294,16 @@ void Server::apply(std::size_t unit, std::span<const GradientId> gradients, doub
                            static_cast<int>(gradients.size()));
   shards_.step(unit, sum, factor);
   snapshots_[unit].reset();
-  for (const GradientId id : gradients) drop(id);
+  for (const GradientId id : gradients) {
+    if (dealer_) dealer_->on_applied(std::exchange(gradients_[id].batches, {}));
+    drop(id);
+  }
 }
 
-void Server::drop(GradientId gradient) {
-  gradients_[gradient].used = false;
+void Server::drop(GradientId id) {
+  Gradient& gradient = gradients_[id];
+  gradient.used = false;
+  if (dealer_) dealer_->on_dropped(std::exchange(gradient.batches, {}));
 }
 
 LentSpan Server::gradient_memory(GradientId id) {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "gradwire/base/work.h"
 #include "gradwire/comm/communicator.h"
 #include "gradwire/servers/messages.h"
+#include "gradwire/servers/sample_dealer.h"
 #include "gradwire/servers/server_core.h"
 #include "gradwire/servers/server_policy.h"
 #include "gradwire/servers/server_report.h"
@@ -40,9 +42,11 @@ class ServedShards {
 struct ServerOptions {
   Placement placement;
   ServerPolicy policy;
-  std::uint64_t fingerprint = 0;                  ///< fingerprint_of() the workers' layout.
-  std::function<void(const Applied&)> log;        ///< As ServerCore's.
-  std::function<void(const std::string&)> warn;   ///< Called once for each worker that is lost.
+  std::uint64_t fingerprint = 0;  ///< fingerprint_of() the workers' layout.
+  /// Server 0 deals so many samples in each of so many epochs; 0: none.
+  std::int64_t samples = 0, epochs = 1;
+  std::function<void(const Applied&)> log;       ///< As ServerCore's.
+  std::function<void(const std::string&)> warn;  ///< Called once for each worker that is lost.
 };
 
 /// A parameter server: receives the workers' gradients, applies them by the rules of ServerCore, and
@@ -74,9 +78,9 @@ class Server final : private ShardStore {
     Work work;
   };
   struct Worker {
-    Request request;            ///< Memory of the next one.
-    std::vector<bool> arrives;  ///< By unit: its gradient or its values are being received.
-    std::vector<Request> announced;  ///< By unit: the request that they belong to.
+    Request request;                    ///< Memory of the next one.
+    std::vector<bool> arrives;          ///< By unit: its gradient or its values are being received.
+    std::vector<Request> announced;     ///< By unit: the request that they belong to.
     std::vector<GradientId> gradients;  ///< By unit: where they are received.
     bool greeted = false;
     bool leaves = false;
@@ -96,6 +100,7 @@ class Server final : private ShardStore {
 
   void send_answers();
   void send_values(const Answer& answer);
+  void send_batch(Rank worker, const Deal& batch);
   void reply(Rank worker, std::vector<std::int64_t> integers);
   std::shared_ptr<const Buffer> snapshot(std::size_t unit);
 
@@ -109,6 +114,7 @@ class Server final : private ShardStore {
   ServerOptions options_;
   const Clock& clock_;
   ServerCore core_;
+  std::optional<SampleDealer> dealer_;
   std::shared_ptr<Events> events_;
   std::vector<Worker> workers_;
   int connected_;
@@ -118,8 +124,9 @@ class Server final : private ShardStore {
     std::size_t unit = 0;
     Buffer memory;
     bool used = false;
+    std::vector<Deal> batches;  ///< The samples that it is of; of the last unit only.
   };
-  std::vector<Gradient> gradients_;  ///< By GradientId.
+  std::vector<Gradient> gradients_;                 ///< By GradientId.
   std::vector<std::shared_ptr<Buffer>> snapshots_;  ///< By unit: of the present version, or null.
   Duration busy_{};
   Time first_{};  ///< When the first gradient arrived.

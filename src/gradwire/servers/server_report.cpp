@@ -85,7 +85,8 @@ std::int64_t ServerReport::late() const {
 }
 
 void add(ServerReport& sum, const ServerReport& other) {
-  const auto count = static_cast<double>(sum.updates()), more = static_cast<double>(other.updates());
+  const auto count = static_cast<double>(sum.updates()),
+             more = static_cast<double>(other.updates());
   if (count + more > 0) {
     sum.mean_factor = (sum.mean_factor * count + other.mean_factor * more) / (count + more);
   }
