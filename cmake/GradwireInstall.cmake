@@ -6,7 +6,7 @@ include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
 set(GRADWIRE_CORE_LAYERS base topology schedule codec net engine bootstrap comm trace report
-    pipeline checkpoint workload exchange step)
+    pipeline checkpoint workload exchange servers step)
 set(GRADWIRE_TORCH_LAYERS torch data memory host train)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/gradwire)
 
@@ -55,6 +55,7 @@ set(GRADWIRE_TORCH_HEADERS
   train/parallel/sequence_parallel.h
   train/parallel/spatial_layers.h
   train/pipeline/pipeline.h
+  train/servers/served.h
   train/zero/zero.h)
 
 # gradwire_component(TARGET PUBLIC_NAME EXPORT HEADERS LAYER...): one target for several layers.

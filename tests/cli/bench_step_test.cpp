@@ -183,6 +183,68 @@ TEST(BenchStep, ACodecMakesGradientsOfShardsSmaller) {
   }
 }
 
+TEST(BenchStep, MeasuresServersInEveryMode) {
+  const TemporaryFolder folder;
+  const std::string profile = folder.write("small.json", kSmall);
+  const Outcome outcome =
+      step({"-n", "4", "--profile", profile, "--servers", "0,2", "--mode", "sync,ssp:1,async",
+            "--steps", "20", "--warmup", "2", "--json", "-"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto rows = nlohmann::json::parse(outcome.out)["rows"];
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_EQ(rows[0]["ranks"], 4);
+  EXPECT_EQ(rows[0]["servers"], 0);
+  EXPECT_FALSE(rows[0].contains("mode"));
+  const std::vector<std::string> modes{"sync", "ssp:1", "async"};
+  const double gradients = 4 * (2 * 32768 + 128);
+  for (std::size_t i = 0; i < modes.size(); ++i) {
+    const auto& row = rows[i + 1];
+    EXPECT_EQ(row["mode"], modes[i]);
+    EXPECT_EQ(row["ranks"], 2);
+    EXPECT_EQ(row["servers"], 2);
+    EXPECT_EQ(row["late"], 0);
+    EXPECT_GT(row["updates_per_s"], 0);
+    EXPECT_GE(row["step_ms"], 5.9) << row;
+    EXPECT_NEAR(row["bytes_per_step"].get<double>() / gradients, 1, 0.1) << row;
+  }
+  EXPECT_EQ(rows[1]["staleness_max"], 0);
+  // Updates before a worker's first push and after its last are in no other one's interval.
+  EXPECT_NEAR(rows[3]["staleness_mean"].get<double>(), 1, 0.1);
+}
+
+TEST(BenchStep, ServersDropWhatIsLateAndASlowWorkerHoldsNobody) {
+  const TemporaryFolder folder;
+  const std::string profile = folder.write("small.json", kSmall);
+  const auto measured = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"-n",     "4",       "--profile", profile,   "--servers",
+                                       "4",      "--place", "workers",   "--steps", "20",
+                                       "--slow", "3:10",    "--json",    "-"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Outcome outcome = step(arguments);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return nlohmann::json::parse(outcome.out)["rows"][0];
+  };
+  const auto all = measured({}), first = measured({"--use", "0.75"});
+  EXPECT_GE(all["step_ms"], 55) << "all wait for the slow worker";
+  EXPECT_LT(first["step_ms"], 40) << first;
+  EXPECT_GT(first["late"], 0);
+  EXPECT_GT(first["updates_per_s"].get<double>(), 1.5 * all["updates_per_s"].get<double>());
+}
+
+TEST(BenchStep, RefusesServersThatCannotBe) {
+  const auto error = [](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"-n", "2", "--compute-ms", "1", "--steps", "1"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return step(arguments).err;
+  };
+  EXPECT_THAT(error({"--servers", "2"}), HasSubstr("at most 1 can serve, as others must work"));
+  EXPECT_THAT(error({"--servers", "1", "--codec", "int8"}), HasSubstr("requires --codec none"));
+  EXPECT_THAT(error({"--servers", "1", "--mode", "bsp"}), HasSubstr("unknown mode"));
+  EXPECT_THAT(error({"--servers", "1", "--slow", "1"}), HasSubstr("expected RANK:FACTOR"));
+  EXPECT_THAT(error({"--servers", "2", "--place", "workers", "--use", "0.9"}),
+              HasSubstr("it takes at least 10 workers"));
+}
+
 TEST(BenchStep, OneRankAloneShardsNothing) {
   const Outcome outcome = step(
       {"--profile", "uniform:3x4K", "--compute-ms", "3", "--zero-stage", "0,3", "--steps", "2"});

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <map>
@@ -25,6 +26,31 @@ TEST(RunTest, RanksFindTheEnvironmentThatTorchrunSets) {
   EXPECT_THAT(sorted_lines(run.out()),
               ElementsAre("[0] 0 2 0 2 0 127.0.0.1 5 64 1", "[1] 1 2 1 2 0 127.0.0.1 5 64 1"));
   EXPECT_EQ(run.err(), "");
+}
+
+TEST(RunTest, ServersAreAJobOfTheirOwn) {
+  Launched run(run_script({"-n", "5", "--servers", "2", "--no-prefix"},
+                          "echo $GRADWIRE_ROLE $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE "
+                          "$GRADWIRE_WORKERS $GRADWIRE_SERVERS"));
+  EXPECT_EQ(run.wait(), 0);
+  EXPECT_THAT(sorted_lines(run.out()),
+              ElementsAre("server 0/2 0/2 3 2", "server 1/2 1/2 3 2", "worker 0/3 0/3 3 2",
+                          "worker 1/3 1/3 3 2", "worker 2/3 2/3 3 2"));
+}
+
+TEST(RunTest, WorkersAndServersAndAllOfThemMeetAtDifferentPorts) {
+  Launched run(run_script({"-n", "2", "--servers", "1", "--no-prefix"},
+                          "echo $MASTER_PORT; echo ${GRADWIRE_SERVERS_MASTER#127.0.0.1:}"));
+  EXPECT_EQ(run.wait(), 0);
+  auto ports = sorted_lines(run.out());
+  ports.erase(std::unique(ports.begin(), ports.end()), ports.end());
+  EXPECT_EQ(ports.size(), 3u) << run.out();
+}
+
+TEST(RunTest, SomeRanksMustWork) {
+  Launched run(run_script({"-n", "2", "--servers", "2"}, "true"));
+  EXPECT_EQ(run.wait(), 2);
+  EXPECT_THAT(run.err(), HasSubstr("--servers 2 of 2 ranks: at least one rank must work"));
 }
 
 TEST(RunTest, AllRanksShareOnePortAndSecretWhichEachRunMakesAnew) {

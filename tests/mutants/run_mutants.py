@@ -98,10 +98,12 @@ class Simulation(typing.NamedTuple):
     filters: tuple[str, ...]  # Which tests must pass; they run side by side.
 
 
+SERVERS_AND_BELOW = ("servers", "exchange", "trace", "codec", "comm", "bootstrap", "engine", "net",
+                     "schedule", "topology", "base")
 SIMULATIONS_OF = {
     "engine": Simulation("simulated_jobs", ("engine", "net", "schedule", "topology", "base"),
                          tuple(f"*FaultSimulation*/{shard}" for shard in range(SHARDS))),
-    "servers": Simulation("test_servers", ("servers", "base"), ("*",)),
+    "servers": Simulation("test_servers", SERVERS_AND_BELOW, ("*Rule*:ServerCore*:ServerPolicy*:Staleness.*",)),
 }
 
 

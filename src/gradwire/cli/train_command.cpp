@@ -14,7 +14,9 @@
 #include "gradwire/base/clock.h"
 #include "gradwire/base/cpu.h"
 #include "gradwire/base/file.h"
+#include "gradwire/base/refuse.h"
 #include "gradwire/bootstrap/job.h"
+#include "gradwire/bootstrap/servers_job.h"
 #include "gradwire/cli/command_line.h"
 #include "gradwire/cli/commands.h"
 #include "gradwire/cli/launch/hosts.h"
@@ -163,6 +165,9 @@ int train_as_rank(const recipe::TrainConfig& config, const TrainOptions& options
   if (chosen) threads = std::min(threads, at::get_num_threads());
   at::set_num_threads(threads);
   give_back_units(config);
+  if (const auto divided = bootstrap::servers_job(job); divided && divided->serves) {
+    recipe::serve(config, init(job));
+  }
   const SteadyClock clock;
   std::optional<MemoryTracker> memory;
   if (!trace_file(config, options).empty()) memory.emplace(clock);
@@ -209,15 +214,38 @@ int train_as_rank(const recipe::TrainConfig& config, const TrainOptions& options
   }
 }
 
-int ranks_of(const TrainOptions& options, const bootstrap::Job& job) {
-  return options.launch.starts_ranks(job) ? ranks_to_start(options.launch) : job.world_size;
+/// Number of ranks that train.
+int ranks_of(const TrainOptions& options, const bootstrap::Job& job, int servers) {
+  if (options.launch.starts_ranks(job)) return ranks_to_start(options.launch) - servers;
+  const auto divided = bootstrap::servers_job(job);
+  return divided ? divided->workers : job.world_size;
+}
+
+/// Throws Exception(invalid_argument) if the configuration and the launcher have different numbers
+/// of ranks that serve.
+void check_servers(const recipe::TrainConfig& config, const TrainOptions& options,
+                   const bootstrap::Job& job) {
+  const int wanted = config.servers.own_ranks();
+  if (options.launch.starts_ranks(job)) {
+    if (wanted < ranks_to_start(options.launch)) return;
+    refuse("servers.count is {} of {} ranks: at least one rank must work; give more ranks with -n",
+           wanted, ranks_to_start(options.launch));
+  }
+  const auto divided = bootstrap::servers_job(job);
+  const int started = divided ? divided->servers : 0;
+  if (wanted == started) return;
+  refuse(
+      "the configuration has {} server ranks, and the job {}: start it with gradwire train -n, or "
+      "gradwire run --servers {}, or set servers.place \"workers\"",
+      wanted, started, wanted);
 }
 
 /// Loads the configuration and checks it before ranks start.
 recipe::TrainConfig checked(const TrainOptions& options, const bootstrap::Job& job) {
   check_fits(options.launch, job);
   recipe::TrainConfig config = load(options);
-  recipe::batch_size_per_replica(config, ranks_of(options, job));
+  check_servers(config, options, job);
+  recipe::batch_size_per_replica(config, ranks_of(options, job, config.servers.own_ranks()));
   return config;
 }
 
@@ -241,7 +269,7 @@ int train_command(int argc, char** argv) {
   const auto job = bootstrap::Job::from_environment();
   const auto config = read_arguments([&] { return checked(options, job); });
   if (options.dry_run) {
-    const int ranks = ranks_of(options, job);
+    const int ranks = ranks_of(options, job, config.servers.own_ranks());
     const auto text = read_arguments([&] { return recipe::dry_run(config, ranks); });
     if (job.rank == 0) std::cout << text << std::flush;
     return 0;
@@ -249,6 +277,7 @@ int train_command(int argc, char** argv) {
   if (!options.launch.starts_ranks(job)) return train_as_rank(config, options, job);
   LaunchOptions launch = read_arguments([&] { return launch_options_of(options.launch); });
   launch.name = "gradwire train";
+  launch.servers = config.servers.own_ranks();
   return run_self(std::vector<std::string>(argv, argv + argc), std::move(launch));
 }
 

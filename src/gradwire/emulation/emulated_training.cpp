@@ -49,6 +49,7 @@ EmulatedTraining::EmulatedTraining(const workload::LayerProfile& profile,
 void EmulatedTraining::step() {
   const TraceStep traced(trace_, steps_);
   for (int pass = 1; pass <= options_.accumulate; ++pass) {
+    if (options_.pace) pace_ = options_.pace();
     forward();
     backward(pass == options_.accumulate);
   }
@@ -108,7 +109,7 @@ void EmulatedTraining::complete_layer_backward(std::size_t layer, bool reduces) 
 
 void EmulatedTraining::compute(double share) {
   const auto whole = static_cast<double>(options_.compute.count());
-  const Duration duration(std::llround(share * whole));
+  const Duration duration(std::llround(share * whole * pace_));
   if (options_.policy.stage == 0) return device_.compute(duration);
   device_.compute(duration, [this] {
     engine_.poll();

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -19,6 +20,8 @@ namespace gradwire::emulation {
 
 struct EmulatedTrainingOptions {
   Duration compute{};  ///< Duration of one forward and backward pass.
+  /// If set, each pass takes so many times as long; called once for each.
+  std::function<double()> pace;
   Duration update{};   ///< Optimizer's duration for all parameters; 0: only what the units take.
   int accumulate = 1;  ///< Passes per step; in stages 0 and 1 only the last sends gradients.
   step::StepPolicy policy;
@@ -68,6 +71,7 @@ class EmulatedTraining {
   std::vector<std::size_t> positions_;            ///< By layer: where it ended in forward.
   std::vector<std::vector<std::size_t>> begins_;  ///< By layer: units whose backward begins there.
   std::int64_t steps_ = 0;
+  double pace_ = 1;  ///< Of this pass.
 };
 
 }  // namespace gradwire::emulation

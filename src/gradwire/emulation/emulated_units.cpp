@@ -1,48 +1,18 @@
 #include "gradwire/emulation/emulated_units.h"
 
 #include <algorithm>
-#include <cmath>
-#include <numbers>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "gradwire/base/check.h"
 #include "gradwire/base/error.h"
-#include "gradwire/base/random.h"
+#include "gradwire/emulation/emulated_values.h"
 
 namespace gradwire::emulation {
 namespace {
 
-constexpr std::size_t kFloatsPerLine = 16;
 constexpr float kAbsent = -1;
-
-/// float32 represents all integers up to 2^24 exactly.
-float marker_of(std::int64_t steps) {
-  return static_cast<float>(steps % (1 << 24));
-}
-
-void mark(std::span<float> part, float marker) {
-  if (!part.empty()) part.front() = part.back() = marker;
-}
-
-/// Box and Muller, "A note on the generation of random normal deviates", 1958.
-float normal(Random& random) {
-  const double radius = std::sqrt(-2 * std::log(1 - random.unit()));
-  return static_cast<float>(radius * std::cos(2 * std::numbers::pi * random.unit()));
-}
-
-/// Drawn once and repeated from varying offsets: drawing 10^8 values takes seconds.
-std::vector<float> draw_gradients(std::uint64_t seed) {
-  std::vector<float> drawn((1 << 14) + 1);
-  Random random(seed);
-  std::ranges::generate(drawn, [&] { return 1e-3f * normal(random); });
-  return drawn;
-}
-
-LentSpan lend(std::span<float> values) {
-  return {values.data(), values.size(), DataType::float32, nullptr};
-}
 
 }  // namespace
 
@@ -105,25 +75,18 @@ UnitsInMemory::UnitsInMemory(const step::StepPlan& plan, int stage, Rank rank, i
       rank_(static_cast<std::size_t>(rank)),
       ranks_(stage == 0 ? 1 : static_cast<std::size_t>(ranks)),
       trace_(trace),
-      drawn_(draw_gradients(seed)) {
+      drawn_(seed) {
   for (const exchange::UnitShape& shape : plan.buckets) {
     Unit& unit = units_.emplace_back();
     unit.shard_count = (shape.count + ranks_ - 1) / ranks_;
     const std::size_t whole = unit.shard_count * ranks_;
     elements_ += whole;
     unit.gradients.resize(stage <= 1 ? whole : 0);
-    fill_with_gradients(unit.gradients);
+    drawn_.fill(unit.gradients);
     unit.whole_gradients = unit.gradients;
     if (stage == 0) continue;
     unit.mean.resize(unit.shard_count);
     unit.parameters.resize(stage == 3 ? unit.shard_count : whole);
-  }
-}
-
-void UnitsInMemory::fill_with_gradients(std::vector<float>& values) {
-  for (float& value : values) {
-    value = drawn_[next_drawn_];
-    if (++next_drawn_ == drawn_.size()) next_drawn_ = 0;
   }
 }
 
@@ -146,7 +109,7 @@ bool UnitsInMemory::step(std::size_t index) {
   const TraceScope traced(trace_, TraceKind::optimizer);
   Unit& unit = units_[index];
   const std::vector<float>& mean = stage_ == 0 ? unit.gradients : unit.mean;
-  for (std::size_t i = 0; i < mean.size(); i += kFloatsPerLine) read_ += mean[i];
+  read_ += read_all(mean);
   ++unit.steps;
   if (stage_ > 0) mark(shard_of(unit), marker_of(unit.steps));
   return true;

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "gradwire/emulation/emulated_values.h"
 #include "gradwire/step/step_host.h"
 #include "gradwire/step/step_plan.h"
 #include "gradwire/trace/trace.h"
@@ -88,7 +89,6 @@ class UnitsInMemory final : public EmulatedUnits {
     std::int64_t steps = 0;         ///< Optimizer steps.
   };
 
-  void fill_with_gradients(std::vector<float>& values);
   std::span<float> shard_of(Unit& unit) const;
   std::span<const float> whole_of(const Unit& unit) const;
   void require_version(std::span<const float> whole, std::size_t unit, std::size_t layer,
@@ -101,9 +101,8 @@ class UnitsInMemory final : public EmulatedUnits {
   std::vector<Unit> units_;
   std::size_t elements_ = 0;  ///< Elements of all units, padding included.
   UnitPool gradient_pool_, parameter_pool_;
-  std::vector<float> drawn_;  ///< Random values.
-  std::size_t next_drawn_ = 0;
-  float read_ = 0;  ///< Depends on all means, so that the compiler cannot remove the reads.
+  DrawnGradients drawn_;
+  float read_ = 0;  ///< Depends on all means.
 };
 
 }  // namespace gradwire::emulation

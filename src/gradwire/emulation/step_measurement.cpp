@@ -7,6 +7,7 @@
 #include "gradwire/base/clock.h"
 #include "gradwire/base/cpu.h"
 #include "gradwire/emulation/emulated_training.h"
+#include "gradwire/emulation/served_measurement.h"
 #include "gradwire/exchange/auto_exchange.h"
 #include "gradwire/exchange/communicator_exchange.h"
 
@@ -96,13 +97,8 @@ class StepRun {
     EmulatedTrainingOptions options = training_options();
     options.policy = {};
     options.local_steps.reset();
-    UnitsInMemory held = units(0, 1, nullptr);
-    const auto exchange = exchange::local_exchange();
-    EmulatedTraining alone(profile_, plan_, options, held, *exchange, alarm_);
-    const Time begin = alone.device().free_at();
-    for (int i = 0; i < options_.single_steps; ++i) alone.step();
-    figures.single =
-        duration_of(max_over_ranks(seconds(alarm_.now() - begin) / options_.single_steps));
+    const double single = seconds_of_a_step_alone(profile_, plan_, options, options_, alarm_);
+    figures.single = duration_of(max_over_ranks(single));
   }
 
   void measure_steps(StepFigures& figures) {
@@ -170,6 +166,17 @@ class StepRun {
 
 }  // namespace
 
+double seconds_of_a_step_alone(const workload::LayerProfile& profile, const step::StepPlan& plan,
+                               const EmulatedTrainingOptions& training,
+                               const StepMeasurementOptions& options, Alarm& alarm) {
+  UnitsInMemory units(plan, 0, 0, 1, options.seed);
+  const auto exchange = exchange::local_exchange();
+  EmulatedTraining alone(profile, plan, training, units, *exchange, alarm);
+  const Time begin = alone.device().free_at();
+  for (int i = 0; i < options.single_steps; ++i) alone.step();
+  return seconds(alarm.now() - begin) / options.single_steps;
+}
+
 double StepFigures::efficiency() const {
   if (step <= Duration::zero()) return 1;
   return std::min(1.0, seconds(single) / seconds(step));
@@ -183,6 +190,9 @@ StepFigures measure_step(const std::shared_ptr<Communicator>& communicator,
                          const workload::LayerProfile& profile, const StepCase& what,
                          const StepMeasurementOptions& options, Alarm& alarm,
                          TraceRecorder* trace) {
+  if (what.servers > 0) {
+    return measure_served_step(communicator, profile, what, options, alarm, trace);
+  }
   return StepRun(communicator, profile, what, options, alarm, trace).measure();
 }
 

@@ -1,13 +1,17 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "gradwire/comm/communicator.h"
 #include "gradwire/emulation/emulated_device.h"
 #include "gradwire/emulation/emulated_units.h"
 #include "gradwire/exchange/make_exchange.h"
+#include "gradwire/servers/server_policy.h"
 #include "gradwire/step/local_steps.h"
 #include "gradwire/step/overlap.h"
 #include "gradwire/step/step_plan.h"
@@ -27,6 +31,11 @@ struct StepCase {
   /// The parameters of local steps, whose codec is `codec`: as in LocalStepsConfig. Overlap::full
   /// only.
   int fragments = 1, overlap_steps = 0;
+  /// Parameter servers: the last ranks, or the first workers with `beside_workers`. 0: none. Without
+  /// codecs, accumulation, local steps and ZeRO; ranks that are not servers work.
+  int servers = 0;
+  bool beside_workers = false;
+  servers::ServerPolicy policy;  ///< Of the servers; its number of workers is not used.
 
   /// Returns the local steps as the trainer represents them. Not checked.
   step::LocalStepsConfig local() const;
@@ -43,6 +52,10 @@ struct StepMeasurementOptions {
   exchange::ExchangeOptions exchange;  ///< `codec` is overridden by the case.
   int prefetch = 2;                    ///< ZeRO stage 3: layers whose parameters are prefetched.
   std::uint64_t seed = 1;
+  /// A communicator of the same ranks, of FailureDomain::pair, for cases with servers.
+  std::shared_ptr<Communicator> pairs;
+  std::map<Rank, double> slow;  ///< With servers: factors on a worker's compute.
+  bool exponential = false;     ///< With servers: compute has an exponential distribution.
 };
 
 /// Times are of the slowest rank. A step is an optimizer step: with accumulation, several passes.
@@ -56,7 +69,16 @@ struct StepFigures {
   double bytes_per_step = 0;  ///< Sent by a rank.
   double cpu_seconds = 0;     ///< User and system time of a rank per step.
   EmulatedMemory memory;      ///< Peak of a rank.
-  std::size_t elements = 0;   ///< The model's parameters.
+  /// With servers, until the first worker was done. `ranks` are the workers.
+  struct Served {
+    double staleness_mean = 0;  ///< Of applied gradients, in updates.
+    std::int64_t staleness_p99 = 0, staleness_max = 0;
+    double updates_per_second = 0;  ///< Gradients of a worker that a unit applied.
+    double late = 0;                ///< Share of the gradients that were dropped.
+    double busy = 0;                ///< Share of the time in which the servers computed.
+  };
+  std::optional<Served> served;
+  std::size_t elements = 0;  ///< The model's parameters.
 
   /// Bytes that a rank sends in an all-reduce of all gradients by theory, 2 (P - 1) / P of them:
   /// the volume of DDP.
@@ -66,7 +88,7 @@ struct StepFigures {
   double efficiency() const;
 };
 
-/// Measures one case. Collective; the result is the same on all ranks. Throws Exception: what
+/// Measures one case. Collective; the result is the same on all ranks, or on all workers. Throws Exception: what
 /// make_exchange() and the communicator throw.
 StepFigures measure_step(const std::shared_ptr<Communicator>& communicator,
                          const workload::LayerProfile& profile, const StepCase& what,

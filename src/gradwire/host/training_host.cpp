@@ -26,10 +26,14 @@ TrainingHost::TrainingHost(ProcessGroup group, UnitMemory& memory, UnitOptimizer
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     unit_of_[parameters[i].tensor.unsafeGetTensorImpl()] = memory_.unit_of(i);
   }
-  exchange_ = torch_exchange(options_.who, group_, memory_.samples(), memory_.shapes(),
-                             options_.exchange, options_.trace);
+  if (options_.make_exchange) {
+    exchange_ = options_.make_exchange(memory_.shapes());
+  } else {
+    exchange_ = torch_exchange(options_.who, group_, memory_.samples(), memory_.shapes(),
+                               options_.exchange, options_.trace);
+    options_.policy.ranks = size();
+  }
   memory_.exchange_by(*exchange_);
-  options_.policy.ranks = size();
   options_.policy.optimizer_communicates = optimizer_ != nullptr && optimizer_->communicates();
   engine_ = std::make_unique<step::StepEngine>(memory_.step_units(), options_.policy, *exchange_,
                                                steps_, *options_.clock);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -30,6 +31,10 @@ struct TrainingHostOptions {
   std::string who;  ///< Begins errors.
   step::StepPolicy policy;
   exchange::ExchangeOptions exchange;
+  /// Makes the exchange of units of these shapes. Null: over the group. Otherwise the caller sets
+  /// policy.ranks.
+  std::function<std::unique_ptr<exchange::Exchange>(std::vector<exchange::UnitShape>)>
+      make_exchange;
   /// True if before_block() is called for each block of a forward. Otherwise before_forward() waits
   /// for the whole step.
   bool forward_awaits = false;

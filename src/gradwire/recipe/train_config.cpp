@@ -14,6 +14,7 @@
 #include "gradwire/base/refuse.h"
 #include "gradwire/codec/catalogue.h"
 #include "gradwire/recipe/mesh_config.h"
+#include "gradwire/servers/server_policy.h"
 
 namespace gradwire::recipe {
 namespace {
@@ -141,6 +142,33 @@ void check_zero_keys(const JsonFields& json, std::int64_t stage) {
   for (const auto* key : {"stage3_prefetch_bucket_size", "stage3_param_persistence_threshold"}) {
     refuse_if_present(key, "3");
   }
+}
+
+/// The text of servers::set_mode().
+std::string mode_of(JsonFields& json) {
+  const std::string mode = json.choice_or("mode", "sync", {"sync", "ssp", "async"});
+  if (mode != "ssp") {
+    if (json.has("staleness")) {
+      refuse("servers.staleness needs servers.mode \"ssp\", not \"{}\"", mode);
+    }
+    return mode;
+  }
+  constexpr std::int64_t kManySteps = 1'000'000;
+  return fmt::format("ssp:{}", json.integer("staleness", 0, kManySteps));
+}
+
+ServersConfig read_servers(JsonFields json) {
+  ServersConfig servers{.enabled = true};
+  servers.beside_workers = json.choice_or("place", "own", {"own", "workers"}) == "workers";
+  servers.count = servers.beside_workers ? json.integer_or("count", 0, 0, kMaxRanks)
+                                         : json.integer_or("count", 1, 1, kMaxRanks - 1);
+  servers.mode = mode_of(json);
+  servers.use = json.number_or("use", 1, 0, 1);
+  servers.pull_every = json.integer_or("pull_every", 1, 1, 1'000'000);
+  servers.rate = json.text_or("rate", servers.rate);
+  servers::parse_rate_rule(servers.rate);
+  json.refuse_others();
+  return servers;
 }
 
 }  // namespace
@@ -424,6 +452,23 @@ bool looks_at_all_gradients(const TrainConfig& config) {
   return config.precision == Precision::fp16 || config.gradient_clipping > 0;
 }
 
+/// Workers see their own gradients only, and servers their parts of the parameters.
+void check_servers(const TrainConfig& config) {
+  if (!config.servers.enabled) return;
+  const auto with = [](const std::string& key) {
+    refuse("{} is incompatible with servers; leave one of them out", key);
+  };
+  if (config.zero.stage > 0) with("zero");
+  if (config.local_steps.enabled) with("local_steps");
+  if (config.parallel.codec != "none") with("parallel.codec");
+  if (config.parallel.check_finite) with("parallel.check_finite");
+  if (config.parallel.find_unused_parameters) with("parallel.find_unused_parameters");
+  if (config.gradient_clipping > 0) with("gradient_clipping");
+  if (config.precision == Precision::fp16) with("precision \"fp16\", whose loss scale is global,");
+  if (config.checkpoint_every > 0) with("checkpoint_every");
+  if (!config.resume.empty()) with("resume");
+}
+
 /// With local steps, ranks step independently and never see the mean gradients. `parallel`: the
 /// configuration's object.
 void check_local_steps_with(const TrainConfig& config, const JsonFields& parallel) {
@@ -458,6 +503,7 @@ void check_local_steps_with(const TrainConfig& config, const JsonFields& paralle
 
 void check_together(JsonFields& root, const TrainConfig& config) {
   check_zero(config);
+  check_servers(config);
   check_local_steps_with(config, root.object_or_empty("parallel"));
   check_mesh(root, config);
   if (!config.uses_pipeline() && config.zero.stage == 0 && config.gradient_clipping > 0 &&
@@ -538,6 +584,7 @@ TrainConfig parse_train_config(const nlohmann::ordered_json& json) {
   read_precision(root, json, config);
   config.loss_scaling = read_loss_scaling(root.object_or_empty("fp16"), config.precision);
   config.zero = read_zero(root.object_or_empty(name_used(json, {"zero", "zero_optimization"})));
+  if (root.has("servers")) config.servers = read_servers(root.object_or_empty("servers"));
   config.gradient_clipping = root.number_or("gradient_clipping", 0, 0, 1e30);
   const bool wait = config.zero.stage == 0 && looks_at_all_gradients(config);
   config.parallel = read_parallel(root, json, wait ? step::Overlap::backward : step::Overlap::full);

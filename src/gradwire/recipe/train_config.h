@@ -60,6 +60,20 @@ struct ZeroConfig {
   std::string offload_path;
 };
 
+/// Parameter servers in a configuration; docs/servers.md explains the keys.
+struct ServersConfig {
+  bool enabled = false;
+  std::int64_t count = 0;       ///< 0: one beside each worker.
+  bool beside_workers = false;  ///< Otherwise on the last ranks of the job.
+  std::string mode = "sync";    ///< ServersOptions::mode.
+  double use = 1;
+  std::int64_t pull_every = 1;
+  std::string rate = "none";
+
+  /// Number of ranks that only serve.
+  int own_ranks() const { return enabled && !beside_workers ? static_cast<int>(count) : 0; }
+};
+
 /// The model in a training configuration; docs/training.md explains all keys.
 struct ModelConfig {
   /// "convnet", "mlp" or "resnet" for images, "transformer" or "gpt" for text.
@@ -143,6 +157,7 @@ struct TrainConfig {
   ParallelConfig parallel;
   step::LocalStepsConfig local_steps;
   ZeroConfig zero;
+  ServersConfig servers;
   MeshDegrees mesh;
   PipelineConfig pipeline;
   TensorPlan tensor;

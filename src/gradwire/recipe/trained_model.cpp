@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "gradwire/base/refuse.h"
 #include "gradwire/base/tags.h"
 #include "gradwire/host/training_host.h"
 #include "gradwire/recipe/models.h"
@@ -13,6 +14,7 @@
 #include "gradwire/train/optim/amp.h"
 #include "gradwire/train/pipeline/pipeline.h"
 #include "gradwire/train/pipeline/pipeline_stages.h"
+#include "gradwire/train/servers/served.h"
 #include "gradwire/train/zero/zero.h"
 
 namespace gradwire::recipe {
@@ -156,6 +158,52 @@ class ZeroTraining final : public WholeModel {
   Zero<torch::nn::Sequential> model_;
 };
 
+ServedOptions served_options(const TrainConfig& config, ProcessGroup group, TraceRecorder* trace) {
+  const ServersConfig& servers = config.servers;
+  return {.process_group = std::move(group),
+          .servers = {.count = static_cast<int>(servers.count),
+                      .mode = servers.mode,
+                      .use = servers.use,
+                      .pull_every = static_cast<int>(servers.pull_every),
+                      .rate = servers.rate},
+          .optimizer = factory_of(config),
+          .bucket_cap_mb = config.parallel.bucket_cap_mb,
+          .overlap = config.parallel.overlap,
+          .broadcast_buffers = config.parallel.broadcast_buffers,
+          .trace = trace};
+}
+
+class ServedTraining final : public WholeModel {
+ public:
+  ServedTraining(const TrainConfig& config, torch::nn::Sequential module, ProcessGroup group,
+                 TraceRecorder* trace)
+      : WholeModel(config, group, trace),
+        first_rate_(config.optimizer.learning_rate),
+        model_(std::move(module), served_options(config, std::move(group), trace)) {}
+
+  torch::Tensor operator()(const torch::Tensor& inputs) override { return model_(inputs); }
+  /// The schedule multiplies the rates of all groups by the same factor.
+  bool step_in_backward(const LearningRates& rates) override {
+    model_.set_rate(rates.front() / first_rate_);
+    model_.step_in_backward();
+    return true;
+  }
+  bool step(const LearningRates& /*rates*/, LossScaler* /*scaler*/) override { return true; }
+  void finish() override { model_.synchronize(); }
+  torch::nn::Sequential& module() override { return model_.module(); }
+  torch::nn::Sequential& whole_module() override { return model_.module(); }
+  TrainingHost& host() override { return model_.host(); }
+  Checkpointable& state() override {
+    refuse("the states of the optimizers are on servers, of which no checkpoint is written");
+  }
+  std::size_t other_bytes_sent() override { return model_.core().payload_bytes_sent(); }
+  std::optional<servers::ServerReport> server_report() override { return model_.report(); }
+
+ private:
+  double first_rate_;  ///< Of the optimizers on the servers.
+  Served<torch::nn::Sequential> model_;
+};
+
 LayerGroups layer_groups(const TrainConfig& config, const ParallelMesh& mesh) {
   LayerGroups groups{.plan = config.tensor, .parts = {config.spatial.height, config.spatial.width}};
   if (config.mesh.tensor > 1) groups.tensor = mesh.tensor();
@@ -288,6 +336,9 @@ ZeroOptions zero_options(const TrainConfig& config, ProcessGroup group, TraceRec
 std::unique_ptr<WholeModel> make_trained_model(const TrainConfig& config,
                                                torch::nn::Sequential module, ProcessGroup group,
                                                TraceRecorder* trace) {
+  if (config.servers.enabled) {
+    return std::make_unique<ServedTraining>(config, std::move(module), std::move(group), trace);
+  }
   if (config.zero.stage == 0) {
     return std::make_unique<ReplicatedTraining>(config, std::move(module), std::move(group), trace);
   }

@@ -12,6 +12,7 @@
 #include "gradwire/host/group.h"
 #include "gradwire/host/training_host.h"
 #include "gradwire/recipe/train_config.h"
+#include "gradwire/servers/server_report.h"
 #include "gradwire/step/step_host.h"
 #include "gradwire/trace/trace.h"
 #include "gradwire/train/checkpoint/tensor_piece.h"
@@ -48,6 +49,10 @@ class TrainedModel {
   virtual std::vector<std::shared_ptr<torch::nn::Module>> modules() = 0;
   virtual step::StepStats stats() = 0;
   virtual LossScaler* scaler() { return nullptr; }
+  /// Payload bytes that this rank has sent by another communicator than the group's.
+  virtual std::size_t other_bytes_sent() { return 0; }
+  /// What parameter servers have done; nullopt without. Call when training has ended.
+  virtual std::optional<servers::ServerReport> server_report() { return std::nullopt; }
   /// For saving and loading.
   virtual Checkpointable& state() = 0;
   /// The exchanges whose state (error-feedback residuals) belongs to the checkpoint. Call between

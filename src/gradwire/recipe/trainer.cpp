@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <mutex>
+#include <optional>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -121,6 +122,7 @@ class Trainer {
     signals_.reset();  // They end the evaluation at once.
     model_->finish();
     meter_.update_sent(sent());
+    measure_staleness();
     if (local_) local_->synchronize();
     measure_memory();
     if (local_ || saved_step_ != done_) save();
@@ -139,7 +141,8 @@ class Trainer {
  private:
   Time now() const { return context_.clock->now(); }
   double sent() const {
-    return communicator_ ? static_cast<double>(communicator_->payload_bytes_sent()) : -1;
+    if (!communicator_) return -1;
+    return static_cast<double>(communicator_->payload_bytes_sent() + model_->other_bytes_sent());
   }
   step::StepStats stats() const { return local_ ? local_->stats() : model_->stats(); }
   std::int64_t total_steps() const { return config_.epochs * sampler_.batches(); }
@@ -353,6 +356,7 @@ class Trainer {
             .gradient_bytes = meter_.gradient_bytes(),
             .sent_bytes = sums[2] / ranks,
             .codec = codec_text(),
+            .staleness = staleness_,
             .memory = memory_};
   }
 
@@ -378,6 +382,23 @@ class Trainer {
     record.memory = {.samples = thinned(memory_timeline_.samples, kSamples),
                      .peak_bytes = memory_timeline_.peak_bytes};
     return record;
+  }
+
+  void measure_staleness() {
+    const auto report = model_->server_report();
+    if (!report) return;
+    const servers::Staleness all = report->staleness();
+    const auto updates = static_cast<double>(all.count()),
+               late = static_cast<double>(report->late());
+    const double served = std::chrono::duration<double>(report->elapsed).count();
+    const double busy = std::chrono::duration<double>(report->busy).count();
+    staleness_ = {.mean = all.mean(),
+                  .p50 = all.quantile(0.5),
+                  .p99 = all.quantile(0.99),
+                  .max = all.max(),
+                  .rate = report->mean_factor,
+                  .late = updates + late > 0 ? late / (updates + late) : 0,
+                  .busy = served > 0 ? busy / served / report->servers : 0};
   }
 
   /// Measures the memory of training, without the last evaluation.
@@ -416,6 +437,7 @@ class Trainer {
   StepMeter meter_;
   RunRecorder recorder_;
   report::MemoryPeak memory_;
+  std::optional<report::StalenessSummary> staleness_;  ///< With servers.
   MemoryTimeline memory_timeline_;
   std::int64_t done_ = 0;         ///< Steps done, including those before a resumed run started.
   std::int64_t saved_step_ = -1;  ///< Step after which the last checkpoint was written.
@@ -427,6 +449,11 @@ class Trainer {
 
 TrainingResult train(const TrainConfig& config, const TrainerContext& context) {
   return Trainer(config, context).run();
+}
+
+void serve(const TrainConfig& config, const ProcessGroup& group) {
+  make_trained_model(config, seeded_model(config, 0), group, nullptr);
+  throw Exception(ErrorKind::invalid_argument, "this rank was not started as a server");
 }
 
 int ranks_sharing_cores(c10d::ProcessGroup& group, int local_ranks) {

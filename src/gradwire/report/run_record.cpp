@@ -165,6 +165,18 @@ MemoryPeak peak_of(JsonFields& summary) {
   return peak;
 }
 
+StalenessSummary staleness_of(JsonFields fields) {
+  StalenessSummary found;
+  found.mean = fields.number("mean", 0, kMany);
+  found.p50 = whole(fields, "p50");
+  found.p99 = whole(fields, "p99");
+  found.max = whole(fields, "max");
+  found.rate = fields.number("rate", 0, kMany);
+  found.late = fields.number("late", 0, 1);
+  found.busy = fields.number("busy", 0, kMany);
+  return found;
+}
+
 TrainingSummary summary_of(JsonFields fields) {
   TrainingSummary summary;
   summary.ranks = fields.integer("ranks", 1, kManyRanks);
@@ -182,6 +194,7 @@ TrainingSummary summary_of(JsonFields fields) {
   summary.gradient_bytes = fields.number("gradient_bytes_per_step", 0, kMany);
   summary.sent_bytes = fields.number("sent_bytes_per_step", -1, kMany);
   if (fields.has("codec")) summary.codec = fields.text("codec");
+  if (fields.has("staleness")) summary.staleness = staleness_of(fields.object("staleness"));
   summary.checkpoint = fields.text("checkpoint");
   summary.memory = peak_of(fields);
   summary.test_loss = fields.number_or_nan("test_loss");

@@ -32,6 +32,13 @@ std::string traffic(const TrainingSummary& s) {
                      s.sent_bytes / textbook, formula);
 }
 
+std::string staleness_text(const StalenessSummary& s) {
+  return fmt::format(
+      "mean {:.2f}, median {}, 99th percentile {}, maximum {} updates; learning rate "
+      "x {:.3f}; {:.1f} % of the gradients late; servers computed {:.0f} % of the time",
+      s.mean, s.p50, s.p99, s.max, s.rate, 100 * s.late, 100 * s.busy);
+}
+
 std::string steps_text(const TrainingSummary& s) {
   std::string text =
       line("throughput", throughput_text(s.images_per_second, s.characters_per_sample));
@@ -45,6 +52,7 @@ std::string steps_text(const TrainingSummary& s) {
                            100 * scaling_efficiency(s.compute_seconds, s.exposed_seconds)));
   text += line("sent by each rank", traffic(s));
   if (!s.codec.empty()) text += line("codec", s.codec);
+  if (s.staleness) text += line("staleness", staleness_text(*s.staleness));
   if (s.memory.bytes > 0) {
     text += line("tensors' memory", fmt::format("at most {} at once on a rank",
                                                 bytes_text(static_cast<double>(s.memory.bytes))));
@@ -117,6 +125,12 @@ std::string summary_json(const TrainingSummary& s) {
     json["test_perplexity"] = std::exp(s.test_loss);
   }
   if (!s.codec.empty()) json["codec"] = s.codec;
+  if (s.staleness) {
+    json["staleness"] = {{"mean", s.staleness->mean}, {"p50", s.staleness->p50},
+                         {"p99", s.staleness->p99},   {"max", s.staleness->max},
+                         {"rate", s.staleness->rate}, {"late", s.staleness->late},
+                         {"busy", s.staleness->busy}};
+  }
   if (s.memory.resident > 0) json["resident_peak_bytes"] = s.memory.resident;
   if (s.memory.bytes > 0) {
     json["memory"] = {{"peak_bytes", s.memory.bytes},

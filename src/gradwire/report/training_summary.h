@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "gradwire/base/types.h"
@@ -20,6 +21,15 @@ struct MemoryPeak {
 
 /// Result of a training run. Times and bytes of a step are medians over steps (bytes: the mean),
 /// averaged over ranks. A rank that waits for slower ones counts that as communication.
+/// What parameter servers did: staleness of the gradients that they applied, in updates.
+struct StalenessSummary {
+  double mean = 0;
+  std::int64_t p50 = 0, p99 = 0, max = 0;
+  double rate = 1;  ///< Mean factor on the learning rate.
+  double late = 0;  ///< Share of the gradients that were dropped.
+  double busy = 0;  ///< Share of the time in which servers computed.
+};
+
 struct TrainingSummary {
   int ranks = 1;
   std::int64_t steps = 0;
@@ -36,8 +46,9 @@ struct TrainingSummary {
   double gradient_bytes = 0;   ///< G: all-reduced per step.
   double sent_bytes = 0;       ///< Payload per rank and step; < 0 if not counted by the backend.
   std::string codec;           ///< Gradient codec; empty: none.
-  std::string checkpoint;      ///< Path of the saved model; empty: none.
-  MemoryPeak memory;           ///< Rank with the maximum; `resident`: maximum over ranks.
+  std::optional<StalenessSummary> staleness;  ///< With parameter servers.
+  std::string checkpoint;                     ///< Path of the saved model; empty: none.
+  MemoryPeak memory;  ///< Rank with the maximum; `resident`: maximum over ranks.
 };
 
 /// "3412 images/s", or of a text "218368 characters/s".

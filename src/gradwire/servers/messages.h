@@ -40,6 +40,7 @@ struct Request {
   std::int64_t base = 0;
   std::int64_t value = 0;
   std::int64_t batches = 0;  ///< push: number of dealt batches whose gradient it is.
+  double rate = 1;           ///< push: factor on the learning rate.
 };
 
 /// A server's answer. To a pull (pull_tag): `value` is the version of the values that follow. To a

@@ -86,13 +86,25 @@ void ServedExchange::load(std::size_t unit, const LentSpan& values) {
   }
 }
 
+void ServedExchange::pull(std::size_t unit, const LentSpan& values) {
+  exchange::check_unit(layout_.units, unit, values);
+  Unit& pulled = units_[unit];
+  exchange::check_idle(unit, in_flight(pulled.push) || in_flight(pulled.pull));
+  take_replies(pulled);
+  // Clock 0 waits for nobody.
+  for (int server = 0; server < servers(); ++server) {
+    ask(server, {.kind = Request::Kind::pull, .unit = static_cast<std::int64_t>(unit)});
+  }
+  receive(pulled, unit, values, 0).wait();
+}
+
 Work ServedExchange::take(std::int64_t count, Deal& batch) {
   ask(0, {.kind = Request::Kind::take, .value = count});
   return pairs_->recv(lend_message(batch), rank_of(0), kDealTag, {.timeout = Duration::max()});
 }
 
 ServerReport ServedExchange::report() {
-  ServerReport sum;
+  ServerReport sum{.servers = 0};
   for (int server = 0; server < servers(); ++server) {
     ask(server, {.kind = Request::Kind::report});
     Reply size;
@@ -132,7 +144,8 @@ Work ServedExchange::reduce_scatter(std::size_t unit, LentSpan data, LentSpan /*
                       part.clock++,
                       part.reply.value,
                       pull,
-                      batches_};
+                      batches_,
+                      rate_};
       const OperationOptions options{.priority = priority};
       together.send(lend_message(part.request), rank_of(server), kRequestTag, options);
       together.send(part_of(data, server, servers()), rank_of(server), push_tag(unit), options);
@@ -148,7 +161,12 @@ Work ServedExchange::all_gather(std::size_t unit, LentConstSpan /*shard*/, LentS
   exchange::check_idle(unit, in_flight(pulled.pull));
   if (pulled.pulled || !pulls(pulled)) return completed_work();
   pulled.pulled = true;
-  pulled.pull = pairs_->coalesced([&](Communicator& together) {
+  pulled.pull = receive(pulled, unit, data, priority);
+  return pulled.pull;
+}
+
+Work ServedExchange::receive(Unit& pulled, std::size_t unit, const LentSpan& data, int priority) {
+  return pairs_->coalesced([&](Communicator& together) {
     for (int server = 0; server < servers(); ++server) {
       Part& part = pulled.parts[static_cast<std::size_t>(server)];
       const OperationOptions options{.priority = priority};
@@ -156,7 +174,6 @@ Work ServedExchange::all_gather(std::size_t unit, LentConstSpan /*shard*/, LentS
       together.recv(part_of(data, server, servers()), rank_of(server), pull_tag(unit), options);
     }
   });
-  return pulled.pull;
 }
 
 /// In mode sync, a worker whose gradient was late goes on with the step that the others are at.

@@ -42,11 +42,16 @@ class ServedExchange final : public exchange::Exchange {
 
   /// Replaces the values on the servers. Before any worker pushes; then a barrier must follow.
   void load(std::size_t unit, const LentSpan& values);
+  /// Replaces `values` by the servers' present ones, whatever the mode. Call when no push and no
+  /// gather of the unit is in flight.
+  void pull(std::size_t unit, const LentSpan& values);
   /// Starts to ask for the next batch of at most `count` samples, which server 0 deals
   /// (ServerOptions::samples). One at a time; `batch` must outlive the operation.
   Work take(std::int64_t count, Deal& batch);
   /// Sets the number of dealt batches of which the following pushes are the gradients; at first 0.
   void set_batches(std::int64_t batches) { batches_ = batches; }
+  /// Sets the factor on the learning rate of the following pushes.
+  void set_rate(double rate) { rate_ = rate; }
   /// What all servers have done so far.
   ServerReport report();
   /// Tells the servers that this worker ends. Waits for nothing but earlier pushes.
@@ -76,6 +81,7 @@ class ServedExchange final : public exchange::Exchange {
   Rank rank_of(int server) const { return layout_.placement.rank_of_server(server); }
   bool pulls(const Unit& unit) const { return unit.pushes % pull_every_ == 0; }
   void take_replies(Unit& unit) const;
+  Work receive(Unit& pulled, std::size_t unit, const LentSpan& data, int priority);
   void ask(int server, Request request);
   void wait_for_reply(int server, Reply& reply);
 
@@ -84,6 +90,7 @@ class ServedExchange final : public exchange::Exchange {
   int pull_every_;
   std::vector<Unit> units_;
   std::int64_t batches_ = 0;
+  double rate_ = 1;
 };
 
 }  // namespace gradwire::servers

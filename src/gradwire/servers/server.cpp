@@ -196,7 +196,7 @@ void Server::on_payload(Rank rank, std::size_t unit) {
   // A worker that is lost before it has pushed the last unit has not pushed its samples.
   const bool is_last = unit + 1 == shards_.units();
   if (dealer_ && is_last) gradients_[id].batches = dealer_->on_push(rank, request.batches);
-  core_.on_push({rank, unit, request.clock, request.base, id});
+  core_.on_push({rank, unit, request.clock, request.base, id, request.rate});
   if (request.value != 0) core_.on_pull(rank, unit, request.clock + 1);
   busy_ += clock_.now() - begin;
   remove_if_left(rank);

@@ -55,7 +55,7 @@ void ServerCore::on_push(const Push& push) {
                     push.worker, push.unit, push.clock, push.base, last, unit.version));
   }
   next = push.clock + 1;
-  const Contribution gradient{push.worker, push.clock, push.base, push.gradient};
+  const Contribution gradient{push.worker, push.clock, push.base, push.gradient, push.rate};
   if (policy_.mode != Mode::sync) {
     apply(push.unit, {gradient});
   } else if (push.clock < unit.version) {
@@ -131,10 +131,11 @@ void ServerCore::apply(std::size_t unit, std::vector<Contribution> gradients) {
   Unit& updated = units_[unit];
   std::vector<GradientId> ids;
   double factor = 1;
-  for (const auto& [worker, clock, base, gradient] : gradients) {
+  for (const auto& [worker, clock, base, gradient, rate] : gradients) {
     const std::int64_t staleness = updated.version - base;
-    factor = policy_.rate.factor(staleness);
-    factors_ += factor;
+    const double by_staleness = policy_.rate.factor(staleness);
+    factors_ += by_staleness;
+    factor = by_staleness * rate;
     updated.staleness.add(staleness);
     by_worker_[index(worker)].add(staleness);
     ids.push_back(gradient);

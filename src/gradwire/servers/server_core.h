@@ -22,6 +22,7 @@ struct Push {
   std::int64_t clock = 0;  ///< The worker's step, counted from 0.
   std::int64_t base = 0;   ///< Version of the parameters of which it is the gradient.
   GradientId gradient = 0;
+  double rate = 1;  ///< Factor on the learning rate. All workers give a synchronous step the same.
 };
 
 /// Parameters of a unit may be sent to a worker.
@@ -45,17 +46,11 @@ class ShardStore {
  public:
   virtual ~ShardStore() = default;
 
-  /// Steps the unit with `factor` times the mean of the gradients, which are added in this order,
-  /// and frees them.
+  /// Steps the unit with the mean of the gradients, which are added in this order, at `factor`
+  /// times the learning rate, and frees them.
   virtual void apply(std::size_t unit, std::span<const GradientId> gradients, double factor) = 0;
   /// Frees a gradient that is not applied.
   virtual void drop(GradientId gradient) = 0;
-};
-
-/// How many gradients of a worker came to nothing.
-struct Dropped {
-  std::int64_t late = 0;      ///< sync: their step was complete.
-  std::int64_t repeated = 0;  ///< Sent again after a broken connection.
 };
 
 /// The rules of one server: which gradients are applied and when, and which worker may read which
@@ -106,6 +101,7 @@ class ServerCore {
     std::int64_t clock = 0;
     std::int64_t base = 0;
     GradientId gradient = 0;
+    double rate = 1;
   };
   struct Waiting {
     Rank worker = 0;

@@ -68,6 +68,24 @@ std::string mode_text(const ServerPolicy& policy) {
   return fmt::format("ssp:{}", policy.staleness);
 }
 
+RateRule parse_rate_rule(std::string_view text) {
+  static constexpr std::string_view kNames[] = {"none", "inverse", "power"};
+  const std::size_t colon = text.find(':');
+  const std::string_view name = text.substr(0, colon);
+  const auto known = std::ranges::find(kNames, name);
+  if (known == std::end(kNames)) refuse(unknown_name("rate", name, kNames));
+  RateRule rule{.kind = static_cast<RateRule::Kind>(known - std::begin(kNames))};
+  if (colon == text.npos) return rule;
+  const std::string_view number = text.substr(colon + 1);
+  const char* const end = number.data() + number.size();
+  const auto [rest, error] = std::from_chars(number.data(), end, rule.exponent);
+  if (rule.kind != RateRule::Kind::power || error != std::errc() || rest != end) {
+    refuse("rate '{}': expected none, inverse, or power with its exponent, such as power:0.5",
+           text);
+  }
+  return rule;
+}
+
 int gradients_per_step(double use, int workers) {
   return std::max(1, static_cast<int>(std::ceil(use * workers - kRounding)));
 }

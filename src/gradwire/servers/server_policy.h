@@ -50,6 +50,9 @@ void set_mode(ServerPolicy& policy, std::string_view text);
 /// The text of set_mode().
 std::string mode_text(const ServerPolicy& policy);
 
+/// Returns the rule of "none", "inverse" or "power:0.5". Throws Exception(invalid_argument).
+RateRule parse_rate_rule(std::string_view text);
+
 /// Throws Exception(invalid_argument) for values out of range, and for a `use` below 1 that drops
 /// no gradient; the message names the smallest number of workers of which it drops one.
 void check(const ServerPolicy& policy);

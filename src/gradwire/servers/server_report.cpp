@@ -98,6 +98,7 @@ void add(ServerReport& sum, const ServerReport& other) {
     sum.dropped[worker].repeated += other.dropped[worker].repeated;
   }
   sum.busy += other.busy;
+  sum.servers += other.servers;
   sum.elapsed = std::max(sum.elapsed, other.elapsed);
 }
 

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "gradwire/base/clock.h"
-#include "gradwire/servers/server_core.h"
 #include "gradwire/servers/staleness.h"
 
 namespace gradwire::servers {
@@ -17,6 +16,7 @@ struct ServerReport {
   std::vector<Dropped> dropped;      ///< By worker.
   double mean_factor = 1;            ///< ServerCore::mean_factor().
   Duration busy{};                   ///< Time in which it added, stepped or copied.
+  int servers = 1;                   ///< Whose sum it is.
   Duration elapsed{};                ///< Time since the first gradient.
 
   std::int64_t updates() const;

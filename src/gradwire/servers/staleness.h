@@ -24,4 +24,10 @@ class Staleness {
   std::int64_t count_ = 0;
 };
 
+/// How many gradients of a worker came to nothing.
+struct Dropped {
+  std::int64_t late = 0;      ///< sync: their step was complete.
+  std::int64_t repeated = 0;  ///< Sent again after a broken connection.
+};
+
 }  // namespace gradwire::servers

@@ -32,10 +32,25 @@ struct StepBench {
   double limit = 0;
 };
 
+bool has_servers(const StepBench& bench) {
+  return std::ranges::any_of(bench.cases, [](const auto& what) { return what.servers > 0; });
+}
+
 StepTable table_of(const StepBench& bench) {
-  return {bench.limit, std::ranges::any_of(bench.cases, [](const emulation::StepCase& what) {
-            return what.zero_stage > 0;
-          })};
+  const bool zero =
+      std::ranges::any_of(bench.cases, [](const auto& what) { return what.zero_stage > 0; });
+  return {.limit = bench.limit, .zero = zero, .servers = has_servers(bench)};
+}
+
+/// Throws Exception(invalid_argument) for cases that leave no worker.
+void check_ranks(const StepBench& bench, int ranks) {
+  for (const emulation::StepCase& what : bench.cases) {
+    const int most = what.beside_workers ? ranks : ranks - 1;
+    if (what.servers <= most) continue;
+    refuse("--servers {} of {} ranks: at most {} can serve{}; give more ranks with -n or --hosts",
+           what.servers, ranks, most,
+           what.beside_workers ? "" : ", as others must work (--place workers lets ranks do both)");
+  }
 }
 
 void write_reports(const StepBench& bench, const std::vector<StepRow>& rows) {
@@ -56,10 +71,13 @@ std::string host_name() {
   return name;
 }
 
-int measure_all(const std::shared_ptr<Communicator>& communicator, const StepBench& bench) {
+/// `pairs`: for cases with servers; may be null if there are none.
+int measure_all(const std::shared_ptr<Communicator>& communicator,
+                const std::shared_ptr<Communicator>& pairs, const StepBench& bench) {
   const bool reports = communicator->rank() == 0;
   const bool prints = reports && bench.options.json != "-";
-  const emulation::StepMeasurementOptions how = measurement_options(bench.options, bench.profile);
+  emulation::StepMeasurementOptions how = measurement_options(bench.options, bench.profile);
+  how.pairs = pairs;
   emulation::SteadyAlarm alarm;
   TraceSession session({.file = bench.options.trace, .host = host_name()},
                        trace_peers(communicator), alarm);
@@ -129,9 +147,15 @@ int bench_step_with_store(int argc, char** argv, const StoreOpener& open_store) 
     words.insert(words.end(), argv, argv + argc);
     return run_self(words, *launch);
   }
-  const std::shared_ptr<Communicator> communicator =
-      Communicator::connect(job, {}, open_store(job));
-  return measure_all(communicator, bench);
+  check_ranks(bench, job.world_size);
+  const auto store = open_store(job);
+  const std::shared_ptr<Communicator> communicator = Communicator::connect(job, {}, store);
+  std::shared_ptr<Communicator> pairs;
+  if (has_servers(bench)) {
+    const CommunicatorOptions options{.scope = "servers", .failure_domain = FailureDomain::pair};
+    pairs = Communicator::connect(job, options, store);
+  }
+  return measure_all(communicator, pairs, bench);
 }
 
 }  // namespace gradwire::cli

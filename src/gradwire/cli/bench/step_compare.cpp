@@ -83,7 +83,8 @@ void take_turn(Contender& contender) {
 std::optional<emulation::StepCase> ddp_case(const emulation::StepCase& what) {
   const bool known = what.codec == "none" || what.codec == "bf16" || what.codec == "fp16" ||
                      what.codec.starts_with("power_sgd");
-  if (!known || what.local_steps > 1 || what.zero_stage > 0) return std::nullopt;
+  if (!known || what.local_steps > 1 || what.zero_stage > 0 || what.servers > 0)
+    return std::nullopt;
   emulation::StepCase nearest = what;
   if (what.overlap == step::Overlap::full) nearest.overlap = step::Overlap::backward;
   return nearest;
@@ -130,6 +131,12 @@ Words step_command(const StepOptions& options, const emulation::StepCase& what,
               fmt::to_string(options.codec_min_elements),
               "--piece",
               options.piece};
+  if (what.servers > 0) {
+    words.insert(words.end(), {"--servers", fmt::to_string(what.servers), "--mode",
+                               servers::mode_text(what.policy), "--place", options.place, "--use",
+                               fmt::to_string(what.policy.use), "--spread", options.spread});
+    for (const std::string& slow : options.slow) words.insert(words.end(), {"--slow", slow});
+  }
   if (options.steps > 0) words.insert(words.end(), {"--steps", fmt::to_string(options.steps)});
   if (options.compute_ms > 0)
     words.insert(words.end(), {"--compute-ms", fmt::to_string(options.compute_ms)});

@@ -1,6 +1,10 @@
 #include "gradwire/cli/bench/step_options.h"
 
 #include <algorithm>
+#include <charconv>
+#include <map>
+#include <optional>
+#include <string_view>
 
 #include "gradwire/base/refuse.h"
 #include "gradwire/base/suggest.h"
@@ -63,6 +67,37 @@ void declare_cases(CLI::App& app, StepOptions& options) {
                            "--overlap-steps", "--overlap", "--zero-stage"}) {
     ladder->excludes(app.get_option(list));
   }
+}
+
+void declare_servers(CLI::App& app, StepOptions& options) {
+  app.add_option("--servers", options.servers,
+                 "parameter servers, to which workers push gradients and from which they pull "
+                 "parameters; 0: the ranks exchange gradients; a comma list")
+      ->delimiter(',')
+      ->check(CLI::Range(0, kMaxRanks))
+      ->capture_default_str();
+  app.add_option("--mode", options.modes,
+                 "with --servers: sync (a step waits for all workers), ssp:S (no worker begins a "
+                 "step before all have finished the one S + 1 before) or async; a comma list")
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("--place", options.place,
+                 "with --servers: own (the last ranks serve) or workers (the first workers do)")
+      ->check(CLI::IsMember({"own", "workers"}))
+      ->capture_default_str();
+  app.add_option("--use", options.use,
+                 "with --mode sync: a step is made of the first gradients, this share of the "
+                 "workers; the others are dropped")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  app.add_option("--slow", options.slow,
+                 "with --servers: RANK:FACTOR, a worker whose compute takes so many times as long; "
+                 "a comma list")
+      ->delimiter(',');
+  app.add_option("--spread", options.spread,
+                 "with --servers: distribution of the compute of a pass: none or exponential")
+      ->check(CLI::IsMember({"none", "exponential"}))
+      ->capture_default_str();
 }
 
 void declare_measurement(CLI::App& app, StepOptions& options) {
@@ -172,10 +207,65 @@ void check_zero(const emulation::StepCase& what) {
          what.zero_stage);
 }
 
+/// Refuses what servers do not do.
+void check_servers(const emulation::StepCase& what) {
+  if (what.servers == 0) return;
+  const bool alone =
+      what.codec == "none" && what.accumulate == 1 && what.local_steps == 1 && what.zero_stage == 0;
+  if (!alone) {
+    refuse("--servers {} requires --codec none, --accumulate 1, --local-steps 1 and --zero-stage 0",
+           what.servers);
+  }
+}
+
+template <class Number>
+std::optional<Number> number_in(std::string_view text) {
+  Number number{};
+  const char* const end = text.data() + text.size();
+  const auto read = std::from_chars(text.data(), end, number);
+  if (read.ec != std::errc() || read.ptr != end) return std::nullopt;
+  return number;
+}
+
+/// Returns the factors of --slow.
+std::map<Rank, double> slow_workers(const std::vector<std::string>& given) {
+  std::map<Rank, double> slow;
+  for (const std::string& text : given) {
+    const std::size_t colon = std::min(text.find(':'), text.size());
+    const auto rank = number_in<Rank>(std::string_view(text).substr(0, colon));
+    const auto factor =
+        number_in<double>(std::string_view(text).substr(std::min(colon + 1, text.size())));
+    if (!rank || *rank < 0 || !factor || !(*factor > 0)) {
+      refuse("--slow {}: expected RANK:FACTOR, such as 3:4", text);
+    }
+    slow[*rank] = *factor;
+  }
+  return slow;
+}
+
 std::size_t bytes_of(const char* option, const std::string& text) {
   const auto bytes = parse_bytes(text);
   if (!bytes) refuse("{}: {}", option, bytes.error().message);
   return *bytes;
+}
+
+/// Every combination of cases with numbers of servers and their modes; modes are for servers.
+std::vector<emulation::StepCase> with_servers(const std::vector<emulation::StepCase>& cases,
+                                              const StepOptions& options) {
+  std::vector<emulation::StepCase> all;
+  for (const emulation::StepCase& what : cases) {
+    for (const int servers : options.servers) {
+      for (const std::string& mode : options.modes) {
+        emulation::StepCase& added = all.emplace_back(what);
+        if (servers == 0) break;
+        added.servers = servers;
+        added.beside_workers = options.place == "workers";
+        servers::set_mode(added.policy, mode);
+        if (added.policy.mode == servers::Mode::sync) added.policy.use = options.use;
+      }
+    }
+  }
+  return all;
 }
 
 }  // namespace
@@ -183,6 +273,7 @@ std::size_t bytes_of(const char* option, const std::string& text) {
 void declare(CLI::App& app, StepOptions& options, const bootstrap::Environment& environment) {
   options.python = default_python(environment);
   declare_cases(app, options);
+  declare_servers(app, options);
   declare_measurement(app, options);
   declare_launch_arguments(app, options.launch);
   declare_output(app, options);
@@ -208,9 +299,11 @@ std::vector<emulation::StepCase> step_cases(const StepOptions& options) {
       }
     }
   }
+  cases = with_servers(cases, options);
   for (const emulation::StepCase& what : cases) {
     check_zero(what);
     check_local(what);
+    check_servers(what);
   }
   return cases;
 }
@@ -237,6 +330,8 @@ emulation::StepMeasurementOptions measurement_options(const StepOptions& options
                      .last_bytes = bytes_of("--last-bucket", options.last_bucket)};
   how.plan.partition_bytes = bytes_of("--partition", options.partition);
   how.plan.codec_min_elements = options.codec_min_elements;
+  how.slow = slow_workers(options.slow);
+  how.exponential = options.spread == "exponential";
   how.exchange.piece_elements = bytes_of("--piece", options.piece) / sizeof(float);
   if (how.exchange.piece_elements == 0) refuse("--piece: expected at least 4 bytes");
   return how;

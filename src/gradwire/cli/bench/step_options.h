@@ -25,6 +25,12 @@ struct StepOptions {
   std::vector<int> zero_stages{0};
   int prefetch = 2;
   bool ladder = false;
+  std::vector<int> servers{0};
+  std::vector<std::string> modes{"sync"};
+  std::string place = "own";
+  double use = 1;
+  std::vector<std::string> slow;
+  std::string spread = "none";
   int steps = 0;
   double seconds = 10;
   int warmup = 3;

@@ -50,6 +50,34 @@ std::string zero_columns(const StepRow& row) {
                      format_bytes(f.memory.parameters), format_bytes(f.memory.gradients));
 }
 
+std::string servers_head() {
+  return fmt::format(" {:>7} {:>7} {:>9} {:>6} {:>5} {:>6} {:>6}", "servers", "mode", "updates/s",
+                     "stale", "p99", "late", "busy");
+}
+
+std::string servers_columns(const StepRow& row) {
+  if (!row.figures.served) return fmt::format(" {:>7}", row.what.servers);
+  const auto& served = *row.figures.served;
+  return fmt::format(" {:>7} {:>7} {:>9.1f} {:>6.2f} {:>5} {:>5.1f}% {:>5.1f}%", row.what.servers,
+                     servers::mode_text(row.what.policy), served.updates_per_second,
+                     served.staleness_mean, served.staleness_p99, 100 * served.late,
+                     100 * served.busy);
+}
+
+void add_servers(nlohmann::ordered_json& entry, const StepRow& row) {
+  entry["servers"] = row.what.servers;
+  if (!row.figures.served) return;
+  const auto& served = *row.figures.served;
+  entry["mode"] = servers::mode_text(row.what.policy);
+  entry["place"] = row.what.beside_workers ? "workers" : "own";
+  entry["staleness_mean"] = served.staleness_mean;
+  entry["staleness_p99"] = served.staleness_p99;
+  entry["staleness_max"] = served.staleness_max;
+  entry["updates_per_s"] = served.updates_per_second;
+  entry["late"] = served.late;
+  entry["server_busy"] = served.busy;
+}
+
 nlohmann::ordered_json entry_of(const StepRow& row, double limit) {
   const emulation::StepFigures& f = row.figures;
   nlohmann::ordered_json entry = {{"system", row.system},
@@ -72,6 +100,7 @@ nlohmann::ordered_json entry_of(const StepRow& row, double limit) {
                                   {"all_reduce_bytes", f.all_reduce_bytes()},
                                   {"parameter_bytes", f.memory.parameters},
                                   {"gradient_bytes", f.memory.gradients}};
+  add_servers(entry, row);
   if (limit > 0) entry["bound"] = bound_of(row, limit);
   if (row.rounds > 1) entry["rounds"] = row.rounds;
   return entry;
@@ -103,22 +132,31 @@ std::string StepTable::head(const std::string& profile, int ranks) const {
         "# x DDP: sent, in all-reduces of the gradients, measured and in theory; params, grads: "
         "peak memory of a rank\n";
   }
+  if (servers) {
+    head +=
+        "# updates/s: gradients of a worker that were applied; stale, p99: mean and 99th "
+        "percentile "
+        "of their\n# staleness, in updates; late: dropped gradients; busy: time in which servers "
+        "compute\n";
+  }
   return head +
-         fmt::format("{:>12} {:>14} {:>4} {:>8} {:>9} {:>9} {:>9} {:>9} {:>7}{} {:>10} {:>8}{}\n",
+         fmt::format("{:>12} {:>14} {:>4} {:>8} {:>9} {:>9} {:>9} {:>9} {:>7}{} {:>10} {:>8}{}{}\n",
                      "system", "codec", "acc.", "local", "overlap", "single", "step", "exposed",
-                     "eta", limit > 0 ? "   bound" : "", "sent", "cpu", zero ? zero_head() : "");
+                     "eta", limit > 0 ? "   bound" : "", "sent", "cpu", zero ? zero_head() : "",
+                     servers ? servers_head() : "");
 }
 
 std::string StepTable::line(const StepRow& row) const {
   const emulation::StepFigures& f = row.figures;
   const std::string bound = limit > 0 ? fmt::format(" {:>6.1f}%", 100 * bound_of(row, limit)) : "";
   return fmt::format(
-      "{:>12} {:>14} {:>4} {:>8} {:>9} {:>9.1f} {:>9.1f} {:>9.1f} {:>6.1f}%{} {:>10} {:>8.1f}{}\n",
+      "{:>12} {:>14} {:>4} {:>8} {:>9} {:>9.1f} {:>9.1f} {:>9.1f} {:>6.1f}%{} {:>10} "
+      "{:>8.1f}{}{}\n",
       row.system, row.what.codec, row.what.accumulate, local_column(row.what),
       name_of(row.what.overlap), milliseconds(f.single), milliseconds(f.step),
       milliseconds(f.exposed), 100 * f.efficiency(), bound,
       format_bytes(static_cast<std::size_t>(f.bytes_per_step)), 1e3 * f.cpu_seconds,
-      zero ? zero_columns(row) : "");
+      zero ? zero_columns(row) : "", servers ? servers_columns(row) : "");
 }
 
 double zero_volume(int stage) {
@@ -157,6 +195,13 @@ Result<std::vector<StepRow>> parse_step_rows(const std::string& output, const st
                    .memory = {.parameters = entry.value("parameter_bytes", std::size_t{0}),
                               .gradients = entry.value("gradient_bytes", std::size_t{0})},
                    .elements = entry.value("elements", std::size_t{0})};
+    if (cases[i].servers == 0) continue;
+    row.figures.served = {.staleness_mean = entry.value("staleness_mean", 0.0),
+                          .staleness_p99 = entry.value("staleness_p99", std::int64_t{0}),
+                          .staleness_max = entry.value("staleness_max", std::int64_t{0}),
+                          .updates_per_second = entry.value("updates_per_s", 0.0),
+                          .late = entry.value("late", 0.0),
+                          .busy = entry.value("server_busy", 0.0)};
   }
   return rows;
 }
@@ -167,6 +212,9 @@ std::string label_of(const emulation::StepCase& what) {
   if (what.local_steps > 1) label += fmt::format(", every {} steps", what.local_steps);
   if (what.fragments > 1) label += fmt::format(", {} fragments", what.fragments);
   if (what.overlap_steps > 0) label += fmt::format(", {} overlap", what.overlap_steps);
+  if (what.servers > 0) {
+    label += fmt::format(", {} servers, {}", what.servers, servers::mode_text(what.policy));
+  }
   if (what.zero_stage > 0) label += fmt::format(", ZeRO {}", what.zero_stage);
   if (what.overlap == step::Overlap::none) label += ", no overlap";
   if (what.overlap == step::Overlap::backward) label += ", backward alone";

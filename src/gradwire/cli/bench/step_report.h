@@ -22,10 +22,12 @@ struct StepRow {
 StepRow median_round(std::span<const StepRow> rounds);
 
 /// A text table: what was measured, the head, and one line per row. `limit` (bytes per second)
-/// above 0 adds the bound; `zero` adds the ZeRO stage, bytes relative to DDP's, and memory.
+/// above 0 adds the bound; `zero` adds the ZeRO stage, bytes relative to DDP's, and memory;
+/// `servers` adds their number, mode, updates and staleness.
 struct StepTable {
   double limit = 0;
   bool zero = false;
+  bool servers = false;
 
   std::string head(const std::string& profile, int ranks) const;
   std::string line(const StepRow& row) const;

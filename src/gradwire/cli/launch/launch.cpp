@@ -17,6 +17,7 @@
 #include "gradwire/bootstrap/job_secret.h"
 #include "gradwire/bootstrap/launchers.h"
 #include "gradwire/bootstrap/mesh/local_rails.h"
+#include "gradwire/bootstrap/servers_job.h"
 #include "gradwire/cli/command_line.h"
 #include "gradwire/cli/launch/process.h"
 #include "gradwire/cli/launch/supervisor.h"
@@ -36,7 +37,7 @@ VariableMap own_variables() {
     if (equals == std::string_view::npos) continue;
     variables.insert_or_assign(std::string(text.substr(0, equals)), text.substr(equals + 1));
   }
-  for (const char* name : kTorchrunOnly) variables.erase(name);
+  for (const char* name : kOfAnotherJob) variables.erase(name);
   return variables;
 }
 
@@ -199,12 +200,12 @@ std::string secret_of(const LaunchOptions& options, const std::string& address) 
   return given;
 }
 
-/// Returns a host with ranks other than the first; null if all ranks are on this host.
-const HostEntry* other_host(const std::vector<RankPlan>& ranks) {
+/// Returns a host with ranks other than that of `first`; null if all ranks are on this host.
+const HostEntry* other_host(const std::vector<RankPlan>& ranks, const RankPlan& first) {
   if (std::ranges::none_of(ranks, &RankPlan::remote)) return nullptr;
   const auto other = std::ranges::find_if(
-      ranks, [&](const RankPlan& rank) { return rank.place.host != ranks.front().place.host; });
-  return other == ranks.end() ? &ranks.front().host : &other->host;
+      ranks, [&](const RankPlan& rank) { return rank.place.host != first.place.host; });
+  return other == ranks.end() ? &first.host : &other->host;
 }
 
 std::string interfaces_of(const LaunchOptions& options) {
@@ -219,17 +220,30 @@ std::uint16_t master_port_of(const LaunchOptions& options, const std::string& ad
   return set ? static_cast<std::uint16_t>(*set) : free_master_port(address);
 }
 
+/// Where the first rank of a job, or of a part of it, listens for the others.
+struct Master {
+  std::string address;
+  std::uint16_t port = 0;
+};
+
+/// The master on the host of rank `first`.
+Master master_on(const LaunchOptions& options, const std::vector<RankPlan>& ranks,
+                 const RankPlan& first) {
+  if (first.place.rank == 0 && !options.master_address.empty()) {
+    return {options.master_address, master_port_of(options, options.master_address)};
+  }
+  const std::string address =
+      default_master_address(first.host, other_host(ranks, first), interfaces_of(options));
+  return {address, master_port_of(options, address)};
+}
+
 VariableList shared_variables(const LaunchOptions& options, const std::vector<RankPlan>& ranks,
                               const std::string& run) {
-  const std::string address =
-      options.master_address.empty()
-          ? default_master_address(ranks.front().host, other_host(ranks), interfaces_of(options))
-          : options.master_address;
-  const std::uint16_t port = master_port_of(options, address);
+  const Master master = master_on(options, ranks, ranks.front());
   VariableList variables{{"WORLD_SIZE", std::to_string(ranks.size())},
-                         {"MASTER_ADDR", address},
-                         {"MASTER_PORT", std::to_string(port)},
-                         {"GRADWIRE_SECRET", secret_of(options, address)}};
+                         {"MASTER_ADDR", master.address},
+                         {"MASTER_PORT", std::to_string(master.port)},
+                         {"GRADWIRE_SECRET", secret_of(options, master.address)}};
   if (!options.interface.empty()) variables.emplace_back("GRADWIRE_INTERFACE", options.interface);
   if (options.port) variables.emplace_back("GRADWIRE_PORT", fmt::to_string(*options.port));
   // Two runs may share a secret if the user provided it: the job id tells them apart.
@@ -251,6 +265,58 @@ void add_own_variables(RankPlan& rank, const std::string& run, std::size_t hosts
   add(kProcessMark, fmt::format("{}.{}", rank.place.rank, run));
 }
 
+/// A port for another part of the job: free, or the one that all ranks share.
+Master another_master(const LaunchOptions& options, const std::vector<RankPlan>& ranks,
+                      const RankPlan& first) {
+  Master master = master_on(options, ranks, first);
+  if (!options.port) master.port = free_master_port(master.address);
+  return master;
+}
+
+/// Sets the place of a rank among those of its host that are alike.
+void add_local_place(RankPlan& rank, const std::vector<RankPlan>& ranks,
+                     const std::function<bool(const RankPlan&)>& is_alike) {
+  int before = 0, all = 0;
+  for (const RankPlan& other : ranks) {
+    if (other.place.host != rank.place.host || !is_alike(other)) continue;
+    ++all;
+    if (other.place.rank < rank.place.rank) ++before;
+  }
+  rank.variables.emplace_back("LOCAL_RANK", fmt::to_string(before));
+  rank.variables.emplace_back("LOCAL_WORLD_SIZE", fmt::to_string(all));
+}
+
+/// Workers and servers are jobs of their own (bootstrap::ServersJob).
+void divide(const LaunchOptions& options, std::vector<RankPlan>& ranks) {
+  const int servers = options.servers, workers = static_cast<int>(ranks.size()) - servers;
+  const Master of_all = another_master(options, ranks, ranks.front());
+  const Master of_servers =
+      another_master(options, ranks, ranks[static_cast<std::size_t>(workers)]);
+  const auto serves = [workers](const RankPlan& rank) { return rank.place.rank >= workers; };
+  for (RankPlan& rank : ranks) {
+    const auto add = [&](const char* name, const auto& value) {
+      rank.variables.emplace_back(name, fmt::to_string(value));
+    };
+    const bool server = serves(rank);
+    add(bootstrap::kRoleVariable, server ? "server" : "worker");
+    add(bootstrap::kWorkersVariable, workers);
+    add(bootstrap::kServersVariable, servers);
+    add(bootstrap::kServersMasterVariable, fmt::format("{}:{}", of_all.address, of_all.port));
+    add("WORLD_SIZE", server ? servers : workers);
+    add_local_place(rank, ranks, [&](const RankPlan& other) { return serves(other) == server; });
+    if (!server) continue;
+    add("RANK", rank.place.rank - workers);
+    add("MASTER_ADDR", of_servers.address);
+    add("MASTER_PORT", of_servers.port);
+  }
+}
+
+void check_servers(int servers, std::size_t ranks) {
+  if (servers < static_cast<int>(ranks)) return;
+  refuse("--servers {} of {} ranks: at least one rank must work; give more ranks with -n", servers,
+         ranks);
+}
+
 std::vector<RankPlan> place(const LaunchOptions& options) {
   const std::vector<HostEntry> hosts = hosts_of(options);
   std::vector<RankPlan> ranks;
@@ -259,6 +325,7 @@ std::vector<RankPlan> place(const LaunchOptions& options) {
     const bool remote = !options.hosts.empty() && !is_this_host(host);
     ranks.push_back({placement, host, remote, {}});
   }
+  check_servers(options.servers, ranks.size());
   return ranks;
 }
 
@@ -274,6 +341,7 @@ JobPlan plan_job(const LaunchOptions& options) {
     rank.variables.insert(rank.variables.end(), shared.begin(), shared.end());
     add_own_variables(rank, plan.run, hosts);
   }
+  if (options.servers > 0) divide(options, plan.ranks);
   return plan;
 }
 

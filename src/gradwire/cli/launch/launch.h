@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "gradwire/base/types.h"
+#include "gradwire/bootstrap/servers_job.h"
 #include "gradwire/cli/launch/hosts.h"
 
 namespace gradwire::cli {
@@ -19,12 +20,17 @@ using VariableList = std::vector<std::pair<std::string, std::string>>;
 /// A complete environment.
 using VariableMap = std::map<std::string, std::string, std::less<>>;
 
-/// Returns this process's environment without kTorchrunOnly.
+/// Returns this process's environment without kOfAnotherJob.
 VariableMap own_variables();
 
-/// Set by torchrun for its ranks to find its store; hidden from ranks that gradwire starts.
-inline constexpr const char* kTorchrunOnly[] = {"TORCHELASTIC_RUN_ID",
-                                                "TORCHELASTIC_USE_AGENT_STORE"};
+/// Set by torchrun for its ranks to find its store, and by `gradwire run --servers` for roles; hidden
+/// from ranks that this process starts.
+inline constexpr const char* kOfAnotherJob[] = {"TORCHELASTIC_RUN_ID",
+                                                "TORCHELASTIC_USE_AGENT_STORE",
+                                                bootstrap::kRoleVariable,
+                                                bootstrap::kWorkersVariable,
+                                                bootstrap::kServersVariable,
+                                                bootstrap::kServersMasterVariable};
 
 /// Returns the entries in the form of exec(2): "NAME=value".
 std::vector<std::string> entries_of(const VariableMap& variables);
@@ -40,6 +46,7 @@ enum class RankOutput : std::uint8_t {
 struct LaunchOptions {
   std::vector<std::string> program;          ///< The program and its arguments.
   std::optional<int> ranks;                  ///< nullopt: one per slot of the hosts.
+  int servers = 0;                           ///< The last so many ranks are parameter servers.
   std::vector<HostEntry> hosts;              ///< Empty: this host, with one slot per core.
   std::vector<std::string> rsh = {"ssh"};    ///< Run with a host's name and "sh" as arguments.
   std::string master_address;                ///< Empty: the first host's.

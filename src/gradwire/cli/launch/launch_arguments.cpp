@@ -11,6 +11,7 @@
 
 #include "gradwire/base/file.h"
 #include "gradwire/base/refuse.h"
+#include "gradwire/bootstrap/servers_job.h"
 #include "gradwire/cli/launch/hosts.h"
 #include "gradwire/cli/launch/process.h"
 
@@ -129,8 +130,16 @@ void declare_launch_arguments(CLI::App& app, LaunchArguments& given) {
   declare_settings(app, given);
 }
 
+void declare_servers(CLI::App& app, LaunchArguments& given) {
+  app.add_option("--servers", given.servers,
+                 "So many of the ranks, the last ones, are parameter servers (docs/servers.md)")
+      ->check(CLI::Range(0, kMaxRanks - 1))
+      ->capture_default_str();
+}
+
 bool LaunchArguments::starts_ranks(const bootstrap::Job& job) const {
   if (ranks == 0 && hosts.empty() && hostfile.empty()) return false;
+  if (bootstrap::servers_job(job)) return false;  // Its role may have one rank.
   return job.launcher == "none" || (job.world_size == 1 && ranks_to_start(*this) > 1);
 }
 
@@ -140,11 +149,13 @@ void check_fits(const LaunchArguments& given, const bootstrap::Job& job) {
   const std::size_t asked = given.hosts.empty()
                                 ? static_cast<std::size_t>(given.ranks)
                                 : place_ranks(parse_hosts(given.hosts), ranks).size();
-  if (asked == static_cast<std::size_t>(job.world_size)) return;
+  const auto divided = bootstrap::servers_job(job);
+  const int ranks_of_job = divided ? divided->all.world_size : job.world_size;
+  if (asked == static_cast<std::size_t>(ranks_of_job)) return;
   refuse(
       "{} asks for {} ranks, but this process is already rank {} of a job of {} ranks (started by "
       "{}), which cannot start others: omit {}, or start this command outside the job",
-      given.ranks > 0 ? "-n" : "--hosts", asked, job.rank, job.world_size, job.launcher,
+      given.ranks > 0 ? "-n" : "--hosts", asked, job.rank, ranks_of_job, job.launcher,
       given.ranks > 0 ? "-n" : "--hosts");
 }
 
@@ -164,6 +175,7 @@ void declare_start_timeout(CLI::App& app, LaunchArguments& given) {
 LaunchOptions launch_options_of(const LaunchArguments& given) {
   LaunchOptions options;
   if (given.ranks > 0) options.ranks = given.ranks;
+  options.servers = given.servers;
   if (!given.hosts.empty()) options.hosts = parse_hosts(given.hosts);
   if (!given.hostfile.empty()) {
     options.hosts = parse_hostfile(content_of("--hostfile", given.hostfile), given.hostfile);

@@ -16,6 +16,7 @@ struct LaunchArguments {
   std::string hosts, hostfile, rsh = "ssh", master_address, interface, secret_file;
   int master_port = 0;
   int port = 0;
+  int servers = 0;
   bool encrypt = false;
   double start_timeout = 30;
   std::vector<std::string> variables;
@@ -35,6 +36,9 @@ void check_fits(const LaunchArguments& given, const bootstrap::Job& job);
 
 /// Returns the number of ranks that the options ask for. Throws Exception(invalid_argument).
 int ranks_to_start(const LaunchArguments& given);
+
+/// Adds --servers, an option of `gradwire run` and `gradwire train` only.
+void declare_servers(CLI::App& app, LaunchArguments& given);
 
 /// Adds --start-timeout, an option of `gradwire run` only; other commands use its default.
 void declare_start_timeout(CLI::App& app, LaunchArguments& given);

@@ -114,7 +114,7 @@ exit "$status"
 
 std::string exports_of(const RemoteRank& rank) {
   std::string lines;
-  for (const char* name : kTorchrunOnly) lines += fmt::format("  unset {}\n", name);
+  for (const char* name : kOfAnotherJob) lines += fmt::format("  unset {}\n", name);
   for (const auto& [name, value] : rank.variables) {
     lines += fmt::format("  export {}={}\n", name, shell_quote(value));
   }

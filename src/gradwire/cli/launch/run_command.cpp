@@ -22,7 +22,10 @@ the host. Output of the ranks is passed on in whole lines, prefixed with "[rank]
 When a rank fails, the others get SIGTERM and, after the grace period, SIGKILL. The exit status is
 that of the first rank that failed (128 + signal if it was killed by a signal). SIGINT, SIGTERM,
 SIGHUP and SIGQUIT are passed on and start the grace period, too; a second SIGINT kills at once.
-SIGUSR1 and SIGUSR2 are passed on. No process of the job is left at the end.)";
+SIGUSR1 and SIGUSR2 are passed on. No process of the job is left at the end.
+
+With --servers K the last K ranks are parameter servers. They run the same PROGRAM, with GRADWIRE_ROLE
+server instead of worker; RANK and WORLD_SIZE count the ranks of each role.)";
 
 /// The command line, unparsed.
 struct Given {
@@ -35,6 +38,7 @@ struct Given {
 void declare(CLI::App& app, Given& given) {
   app.name("gradwire run");
   declare_launch_arguments(app, given.launch);
+  declare_servers(app, given.launch);
   declare_start_timeout(app, given.launch);
   app.add_flag("--no-prefix", given.no_prefix, "Pass on the ranks' output unchanged");
   app.add_option("--grace", given.grace, "Seconds between SIGTERM and SIGKILL")

@@ -124,7 +124,7 @@ void ShardedGradients::recycle(torch::Tensor buffer) {
   if (idle_.size() > kMaxIdle) idle_.erase(idle_.begin());
 }
 
-std::pair<torch::Tensor, torch::Tensor> ShardedGradients::prepare_reduction(std::size_t unit) {
+torch::Tensor ShardedGradients::complete(std::size_t unit) {
   allocate_buffer(unit);
   for (const auto& parameter : parameters_) {
     if (parameter.unit == unit && !parameter.filled) put_missing(parameter);
@@ -133,6 +133,11 @@ std::pair<torch::Tensor, torch::Tensor> ShardedGradients::prepare_reduction(std:
   auto& buffer = buffers_[unit];
   const auto used = units_[unit].used_elements();
   buffer.narrow(0, used, buffer.numel() - used).zero_();
+  return buffer;
+}
+
+std::pair<torch::Tensor, torch::Tensor> ShardedGradients::prepare_reduction(std::size_t unit) {
+  const torch::Tensor buffer = complete(unit);
   const MemoryScope memory(MemoryCategory::gradients);
   means_[unit] = ranks_ == 1 ? buffer : torch::empty_like(units_[unit].shard());
   return {buffer, means_[unit]};

@@ -36,9 +36,9 @@ class ShardedGradients {
   /// Adds a parameter's grad() to those that are not yet reduced.
   void accumulate(std::size_t parameter);
 
-  /// Completes a unit's buffer for its reduction: gradients that are not filled are those
-  /// accumulated before, or zero. Returns the buffer, and the memory for this rank's part of the
-  /// mean.
+  /// Completes a unit's buffer: gradients that are not filled are those accumulated before, or zero.
+  torch::Tensor complete(std::size_t unit);
+  /// complete(), and the memory for this rank's part of the mean.
   std::pair<torch::Tensor, torch::Tensor> prepare_reduction(std::size_t unit);
   /// The mean is in that memory: adds it to the unit's gradient, and frees the buffer.
   void store_mean(std::size_t unit);

@@ -20,14 +20,14 @@ FlatUnit& Shards::add(const std::string& name, const std::vector<NamedTensor>& m
                       bool is_root) {
   is_root_.push_back(is_root);
   return units_.emplace_back(name, members,
-                             FlatUnitOptions{.rank = group_->getRank(),
-                                             .ranks = group_->getSize(),
+                             FlatUnitOptions{.rank = on_servers() ? 0 : group_->getRank(),
+                                             .ranks = parts(),
                                              .sharded = options_.stage == 3,
                                              .type = options_.parameters});
 }
 
 void Shards::allocate_gradients() {
-  gradients_ = std::make_unique<ShardedGradients>(units_, group_->getSize(),
+  gradients_ = std::make_unique<ShardedGradients>(units_, parts(),
                                                   /*keep_all=*/options_.stage == 1);
 }
 
@@ -61,18 +61,20 @@ std::vector<at::Tensor> Shards::samples() const {
 }
 
 void Shards::exchange_by(exchange::Exchange& exchange) {
-  if (!exchange.traits().averages) gradients_->set_scale(1.0 / group_->getSize());
+  if (!on_servers() && !exchange.traits().averages) gradients_->set_scale(1.0 / group_->getSize());
 }
 
 step::StepHost::Gradients Shards::gradients(std::size_t unit) {
-  const auto [buffer, mean] = gradients_->prepare_reduction(unit);
   const auto name = errors_.name("gradients");
+  if (on_servers()) return {lend_on_device(gradients_->complete(unit), name), {}};
+  const auto [buffer, mean] = gradients_->prepare_reduction(unit);
   return {lend_on_device(buffer, name), lend_on_device(mean, name)};
 }
 
 step::StepHost::Parameters Shards::whole_parameters(std::size_t unit) {
   units_[unit].allocate();
   const auto name = errors_.name("parameters");
+  if (on_servers()) return {{}, lend_on_device(units_[unit].flat(), name)};
   return {lend_on_device(units_[unit].shard(), name), lend_on_device(units_[unit].flat(), name)};
 }
 

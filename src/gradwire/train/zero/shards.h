@@ -21,6 +21,9 @@ struct ShardsOptions {
   int stage = 3;  ///< ZeroOptions::stage.
   std::optional<torch::ScalarType> parameters;
   std::size_t codec_min_elements = 0;
+  /// Not 0: the units have so many parts, which are all on servers (stage 1). This rank has the whole
+  /// units and the gradients, and no part of its own.
+  int servers = 0;
 };
 
 /// Memory of sharded training: flat units, of which the r-th part is rank r's, and their gradients.
@@ -53,7 +56,9 @@ class Shards final : public UnitMemory {
   void accumulate(std::size_t parameter) override { gradients_->accumulate(parameter); }
   void drop_gradients() override { gradients_->drop(); }
   step::StepHost::Gradients gradients(std::size_t unit) override;
-  void reduced(std::size_t unit) override { gradients_->store_mean(unit); }
+  void reduced(std::size_t unit) override {
+    if (!on_servers()) gradients_->store_mean(unit);
+  }
   step::StepHost::Parameters whole_parameters(std::size_t unit) override;
   void available(std::size_t unit) override { units_[unit].unpoison(); }
   void release(std::size_t unit) override { units_[unit].release(); }
@@ -64,6 +69,9 @@ class Shards final : public UnitMemory {
   ShardedGradients& gradients() { return *gradients_; }
 
  private:
+  bool on_servers() const { return options_.servers > 0; }
+  int parts() const { return on_servers() ? options_.servers : group_->getSize(); }
+
   ProcessGroup group_;
   TrainingErrors errors_;
   ShardsOptions options_;

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "gradwire/base/clock.h"
+#include "gradwire/servers/server.h"
+#include "gradwire/servers/server_thread.h"
+#include "gradwire/train/servers/torch_shards.h"
+
+namespace gradwire {
+
+/// This process's parameter server.
+class LocalServer {
+ public:
+  LocalServer(std::shared_ptr<Communicator> pairs, TorchShards shards,
+              const servers::ServerOptions& options)
+      : pairs_(std::move(pairs)),
+        shards_(std::move(shards)),
+        server_(pairs_, shards_, options, clock_) {}
+
+  /// If an exception is unwinding the stack, the worker will not leave: ends the server.
+  ~LocalServer() {
+    if (thread_ && std::uncaught_exceptions() > 0) pairs_->abort("its worker has failed");
+  }
+  LocalServer(const LocalServer&) = delete;
+  LocalServer& operator=(const LocalServer&) = delete;
+
+  /// Serves until all workers have left. Throws what servers::Server::run() throws.
+  void run() { server_.run(); }
+  /// Serves on a thread of its own, beside a worker.
+  void start() { thread_.emplace(*pairs_, server_); }
+
+ private:
+  std::shared_ptr<Communicator> pairs_;
+  TorchShards shards_;
+  SteadyClock clock_;
+  servers::Server server_;
+  std::optional<servers::ServerThread> thread_;
+};
+
+}  // namespace gradwire

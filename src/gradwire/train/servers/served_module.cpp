@@ -1,0 +1,204 @@
+#include "gradwire/train/servers/served_module.h"
+
+#include <cstdlib>
+#include <exception>
+#include <utility>
+
+#include "gradwire/base/refuse.h"
+#include "gradwire/exchange/traced_exchange.h"
+#include "gradwire/host/training_host.h"
+#include "gradwire/servers/served_exchange.h"
+#include "gradwire/torch/init.h"
+#include "gradwire/torch/process_group.h"
+#include "gradwire/torch/tensor_span.h"
+#include "gradwire/train/servers/connect_servers.h"
+#include "gradwire/train/servers/local_server.h"
+#include "gradwire/train/zero/shards.h"
+#include "gradwire/train/zero/unit_plan.h"
+
+namespace gradwire {
+namespace {
+
+void check_options(const ServedOptions& options) {
+  if (!options.process_group) {
+    refuse("Served: no process_group; pass {{.process_group = gradwire::init()}}");
+  }
+  if (!options.optimizer) {
+    refuse(
+        "Served: no optimizer; pass {{.optimizer = ...}}, a function that makes one for a list of "
+        "parameters, which steps on the servers");
+  }
+  if (!(options.bucket_cap_mb > 0)) {
+    refuse("Served: bucket_cap_mb is {}; it must be positive", options.bucket_cap_mb);
+  }
+}
+
+servers::ServerPolicy policy_of(const ServersOptions& options, int workers) {
+  servers::ServerPolicy policy{.workers = workers, .use = options.use};
+  servers::set_mode(policy, options.mode);
+  policy.rate = servers::parse_rate_rule(options.rate);
+  servers::check(policy);
+  return policy;
+}
+
+/// No worker waits for another one.
+bool is_loose(const servers::ServerPolicy& policy) {
+  return policy.mode != servers::Mode::sync || policy.use < 1;
+}
+
+/// The units as workers and servers have them: the number of servers divides their elements.
+std::vector<exchange::UnitShape> shapes_of(const std::vector<NamedTensor>& parameters,
+                                           const UnitPlan& plan, int servers) {
+  std::vector<exchange::UnitShape> shapes;
+  for (const UnitPlan::Unit& unit : plan.units) {
+    exchange::UnitShape shape;
+    for (const std::size_t member : unit.members) {
+      const auto& [name, tensor] = parameters[member];
+      shape.type = data_type_of(tensor.scalar_type()).value_or(DataType::float32);
+      shape.tensors.push_back({name, shape.count});
+      shape.count += static_cast<std::size_t>(tensor.numel());
+    }
+    const auto parts = static_cast<std::size_t>(servers);
+    shape.count = (shape.count + parts - 1) / parts * parts;
+    shapes.push_back(std::move(shape));
+  }
+  return shapes;
+}
+
+void require_cpu(const std::vector<NamedTensor>& parameters) {
+  for (const auto& [name, tensor] : parameters) {
+    if (tensor.is_cpu()) continue;
+    refuse("Served: parameter '{}' is on {}; servers support parameters on the CPU", name,
+           tensor.device().str());
+  }
+}
+
+/// A server rank has nothing else to do: its script ends here.
+[[noreturn]] void serve_and_exit(LocalServer& server, const ProcessGroup& group,
+                                 const std::shared_ptr<Communicator>& pairs) {
+  server.run();
+  pairs->leave_at_once("");
+  if (const auto communicator = communicator_of(*group)) communicator->leave_at_once("");
+  std::exit(0);
+}
+
+}  // namespace
+
+/// The optimizer steps on the servers.
+class ServedModule::PushedUnits final : public UnitOptimizer {
+ public:
+  bool step(std::size_t /*unit*/, double /*factor*/) override { return true; }
+};
+
+ServedModule::ServedModule(torch::nn::Module& module, const ServedOptions& options,
+                           bool sequential) {
+  check_options(options);
+  initialize_vector_math();
+  const auto parameters = trainable_parameters(module);
+  require_cpu(parameters);
+  const auto plan = plan_whole_units(parameters, step::limits_capped_at(options.bucket_cap_mb));
+  const ServersPlace place = connect_servers(options.process_group, options.servers.count);
+  const servers::Placement& placement = place.placement;
+  pairs_ = place.pairs;
+  servers::ServedLayout layout{placement, policy_of(options.servers, placement.workers),
+                               shapes_of(parameters, plan, placement.servers)};
+  if (place.server >= 0) {
+    const servers::ServerOptions serving{.placement = placement,
+                                         .policy = layout.policy,
+                                         .fingerprint = servers::fingerprint_of(layout),
+                                         .samples = place.server == 0 ? options.samples : 0,
+                                         .epochs = options.epochs,
+                                         .log = nullptr,
+                                         .warn = nullptr};
+    TorchShards shards(parameters, plan, place.server, placement.servers, options.optimizer);
+    server_ = std::make_unique<LocalServer>(pairs_, std::move(shards), serving);
+    if (!place.works()) serve_and_exit(*server_, options.process_group, pairs_);
+    server_->start();
+  }
+  const auto buffers = all_buffers(module);
+  broadcast_model("Served", options.process_group, all_parameters(module), buffers);
+  shards_ = std::make_unique<Shards>(
+      options.process_group, "Served",
+      ShardsOptions{.stage = 1, .parameters = {}, .servers = placement.servers}, plan.units.size());
+  for (const auto& unit : plan.units) {
+    std::vector<NamedTensor> members;
+    for (const auto index : unit.members) members.push_back(parameters[index]);
+    shards_->add(unit.name, members, unit.root);
+  }
+  shards_->allocate_gradients();
+  pushed_ = std::make_unique<PushedUnits>();
+  const bool loose = is_loose(layout.policy);
+  own_host_ = std::make_unique<TrainingHost>(
+      options.process_group, *shards_, pushed_.get(), buffers,
+      TrainingHostOptions{.who = "Served",
+                          // As a shard of ZeRO's stage 1 on another rank.
+                          .policy = {.stage = 1, .ranks = 2, .overlap = options.overlap},
+                          .make_exchange =
+                              [&](const std::vector<exchange::UnitShape>&) {
+                                auto made = std::make_unique<servers::ServedExchange>(
+                                    pairs_, layout, options.servers.pull_every);
+                                exchange_ = made.get();
+                                return exchange::traced_exchange(std::move(made), options.trace);
+                              },
+                          .forward_awaits = options.forward_awaits || sequential,
+                          .broadcast_buffers = options.broadcast_buffers && !loose,
+                          .clock = options.clock,
+                          .trace = options.trace});
+  set_host(*own_host_);
+  load();
+}
+
+/// Before it returns, no worker can push a gradient of other values.
+void ServedModule::load() {
+  if (rank() == 0) {
+    for (std::size_t unit = 0; unit < shards_->units().size(); ++unit) {
+      exchange_->load(
+          unit, lend_on_device(shards_->units()[unit].flat(), host().errors().name("parameters")));
+    }
+  }
+  sum_over_ranks(*group(), {1});
+}
+
+ServedModule::~ServedModule() {
+  try {
+    if (std::uncaught_exceptions() > 0) return;
+    own_host_->finish();
+    exchange_->leave();
+  } catch (const std::exception&) {
+    // The communicator has failed; its next user gets the reason.
+  }
+}
+
+void ServedModule::set_rate(double rate) {
+  exchange_->set_rate(rate);
+}
+
+void ServedModule::step() {
+  host().begin_step();
+}
+
+void ServedModule::step_in_backward() {
+  host().finish_step();
+  host().step_in_backward();
+}
+
+void ServedModule::synchronize() {
+  host().finish();
+  sum_over_ranks(*group(), {1});  // All gradients are applied.
+  for (std::size_t unit = 0; unit < shards_->units().size(); ++unit) {
+    exchange_->pull(
+        unit, lend_on_device(shards_->units()[unit].flat(), host().errors().name("parameters")));
+  }
+  sum_over_ranks(*group(), {1});  // Nobody pushes while another one pulls.
+}
+
+std::size_t ServedModule::payload_bytes_sent() const {
+  return pairs_->payload_bytes_sent();
+}
+
+servers::ServerReport ServedModule::report() {
+  host().finish();
+  return exchange_->report();
+}
+
+}  // namespace gradwire

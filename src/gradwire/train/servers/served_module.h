@@ -1,0 +1,92 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <torch/torch.h>
+
+#include "gradwire/base/clock.h"
+#include "gradwire/host/group.h"
+#include "gradwire/servers/server_report.h"
+#include "gradwire/step/bucket_plan.h"
+#include "gradwire/step/overlap.h"
+#include "gradwire/trace/trace.h"
+#include "gradwire/train/distributed_module.h"
+#include "gradwire/train/optim/optimizer_factory.h"
+
+namespace gradwire {
+
+using step::Overlap;
+
+namespace servers {
+class ServedExchange;
+}
+
+class Communicator;
+class LocalServer;
+class Shards;
+
+/// How parameter servers work. All must be the same on workers and servers.
+struct ServersOptions {
+  /// Number of servers beside workers, the first ones; 0: one on each worker. Ignored if `gradwire
+  /// run --servers` has given the servers ranks of their own.
+  int count = 0;
+  /// "sync": a step is the mean of all workers' gradients; "async": each gradient is a step; "ssp:3":
+  /// so too, but no worker begins a step before all have finished the one 3 + 1 before.
+  std::string mode = "sync";
+  /// Mode sync: a step is made of the first ceil(use * workers) gradients; late ones are dropped.
+  double use = 1;
+  int pull_every = 1;  ///< Modes ssp and async: steps from one pull of the parameters to the next.
+  /// Factor on the learning rate by staleness: "none", "inverse" (1 / max(1, staleness)) or
+  /// "power:0.5" ((1 + staleness) ^ -0.5).
+  std::string rate = "none";
+};
+
+/// Options of Served. All must be the same on workers and servers.
+struct ServedOptions {
+  ProcessGroup process_group;  ///< gradwire::init(): of the workers, or of the servers. Required.
+  ServersOptions servers;
+  /// Makes the optimizer of a unit, as ZeroOptions::optimizer; it steps on the servers. Without Lars
+  /// and Lamb. Required.
+  OptimizerFactory optimizer = nullptr;
+  double bucket_cap_mb = step::kBucketMegabytes;  ///< Maximum unit size.
+  Overlap overlap = Overlap::full;
+  /// Samples of an epoch, and epochs, which server 0 deals to workers that ask (Served::take); 0:
+  /// workers choose their own.
+  std::int64_t samples = 0, epochs = 1;
+  bool forward_awaits = false;  ///< DataParallelOptions::forward_awaits.
+  /// DataParallelOptions::broadcast_buffers, in mode sync with all gradients. Otherwise no worker
+  /// waits for the others, so that each has its own.
+  bool broadcast_buffers = true;
+  std::shared_ptr<const Clock> clock = std::make_shared<SteadyClock>();  ///< For stats().
+  TraceRecorder* trace = nullptr;  ///< Records traffic; must outlive this.
+};
+
+/// The part of Served that does not depend on the module's type.
+class ServedModule final : public DistributedModule {
+ public:
+  ServedModule(torch::nn::Module& module, const ServedOptions& options, bool sequential);
+  ~ServedModule() override;
+
+  void set_rate(double rate);
+  void step();
+  void step_in_backward();
+  void synchronize();
+  std::size_t payload_bytes_sent() const;
+  servers::ServerReport report();
+  servers::ServedExchange& exchange() { return *exchange_; }
+
+ private:
+  void load();
+
+  class PushedUnits;
+
+  std::shared_ptr<Communicator> pairs_;
+  std::unique_ptr<LocalServer> server_;  ///< Beside this worker; may be null.
+  std::unique_ptr<Shards> shards_;
+  std::unique_ptr<PushedUnits> pushed_;
+  std::unique_ptr<TrainingHost> own_host_;
+  servers::ServedExchange* exchange_ = nullptr;  ///< The host's.
+};
+
+}  // namespace gradwire
