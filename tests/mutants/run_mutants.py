@@ -103,7 +103,8 @@ SERVERS_AND_BELOW = ("servers", "exchange", "trace", "codec", "comm", "bootstrap
 SIMULATIONS_OF = {
     "engine": Simulation("simulated_jobs", ("engine", "net", "schedule", "topology", "base"),
                          tuple(f"*FaultSimulation*/{shard}" for shard in range(SHARDS))),
-    "servers": Simulation("test_servers", SERVERS_AND_BELOW, ("*Rule*:ServerCore*:ServerPolicy*:Staleness.*",)),
+    "servers": Simulation("test_servers", SERVERS_AND_BELOW,
+                          ("*Rule*:ServerCore*:ServerPolicy*:Staleness.*",)),
 }
 
 

@@ -48,7 +48,7 @@ class SteppedShards final : public ServedShards {
   }
 
   std::vector<SteppedValues> parts;
-  std::vector<double> rates;  ///< Of all steps.
+  std::vector<double> rates;  ///< One for each step.
 };
 
 /// Workers and servers that are threads of this process, connected by real sockets.

@@ -1,8 +1,8 @@
 #include "gradwire/servers/server.h"
 
-#include <array>
+#include <algorithm>
 #include <atomic>
-#include <chrono>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -153,7 +153,8 @@ TEST(ServedJob, AnAtomicPushAndPullHasAMeanStalenessOfTheOtherWorkers) {
   expect_no_errors(job.run([&](Rank worker, ServedExchange& exchange) {
     Model model = zeros(three_units());
     for (int number = 0; dealt++ < kUpdates; ++number) {
-      if (worker == 3) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      const int until = worker == 3 ? std::min<int>(dealt + 20, kUpdates) : 0;
+      while (dealt < until) std::this_thread::yield();  // A slow worker.
       step(exchange, model, worker, number);
     }
   }));
@@ -265,7 +266,7 @@ TEST(ServedJob, AWorkerMayAskWhatTheServersHaveDone) {
 }
 
 /// Trains on dealt samples until there are no more; counts those of each epoch.
-void train_on_dealt(ServedExchange& exchange, Rank worker, Duration pause,
+void train_on_dealt(ServedExchange& exchange, Rank worker, const std::function<void()>& compute,
                     std::vector<std::vector<std::atomic<int>>>& used) {
   Model model = zeros(three_units());
   exchange.set_batches(1);
@@ -273,7 +274,7 @@ void train_on_dealt(ServedExchange& exchange, Rank worker, Duration pause,
   for (int number = 0;; ++number) {
     exchange.take(7, batch).wait();
     if (batch.count == 0) return;
-    std::this_thread::sleep_for(pause);
+    compute();
     for (std::int64_t i = 0; i < batch.count; ++i) {
       ++used[static_cast<std::size_t>(batch.epoch)][static_cast<std::size_t>(batch.begin + i)];
     }
@@ -287,9 +288,13 @@ TEST(ServedJob, SamplesAreDealtOnceAndASlowWorkerGetsFewer) {
   job.deal(kSamples, kEpochs);
   std::vector<std::vector<std::atomic<int>>> used(kEpochs);
   for (auto& epoch : used) epoch = std::vector<std::atomic<int>>(kSamples);
+  std::atomic<int> batches = 0;  // More than 100 are dealt.
   expect_no_errors(job.run([&](Rank worker, ServedExchange& exchange) {
-    const auto pause = std::chrono::milliseconds(worker == 2 ? 20 : 1);
-    train_on_dealt(exchange, worker, pause, used);
+    const auto compute = [&] {
+      const int until = worker == 2 ? std::min<int>(++batches + 20, 100) : ++batches;
+      while (batches < until) std::this_thread::yield();
+    };
+    train_on_dealt(exchange, worker, compute, used);
   }));
   for (const auto& epoch : used) EXPECT_THAT(epoch, testing::Each(testing::Eq(1)));
   const ServerReport& report = job.reports()[0];
@@ -305,7 +310,8 @@ TEST(ServedJob, WhatALostWorkerHasNotPushedIsDealtAgain) {
   used[0] = std::vector<std::atomic<int>>(kSamples);
   const auto errors = job.run([&](Rank worker, ServedExchange& exchange) {
     if (worker == 0) {
-      return train_on_dealt(exchange, worker, std::chrono::milliseconds(1), used);
+      return train_on_dealt(
+          exchange, worker, [] {}, used);
     }
     Deal batch;
     exchange.take(50, batch).wait();

@@ -49,7 +49,8 @@ ENTRY_POINTS = re.compile(
     # Calls by PyTorch and Python; options of the classes that users construct.
     r"|torch/|recipe/|emulation/emulated_device\.h$|exchange/auto_exchange\.cpp$"
     r"|host/training_host\.h$"
-    r"|train/(local_sgd/local_sgd|data_parallel/data_parallel|zero/zero_module)\.h$)")
+    r"|train/(local_sgd/local_sgd|data_parallel/data_parallel|zero/zero_module)\.h$"
+    r"|train/servers/served_module\.h$)")
 
 PYTHON_CALLS = {
     "time": {"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns",

@@ -13,8 +13,8 @@ inline constexpr const char* kServersVariable = "GRADWIRE_SERVERS";  ///< Number
 /// ADDRESS:PORT at which the first worker listens for all workers and servers.
 inline constexpr const char* kServersMasterVariable = "GRADWIRE_SERVERS_MASTER";
 
-/// A process's place in a job that has ranks of their own for parameter servers. RANK and WORLD_SIZE
-/// (Job) count the ranks of its role.
+/// A process's place in a job that has ranks of their own for parameter servers. RANK and
+/// WORLD_SIZE (Job) count the ranks of its role.
 struct ServersJob {
   int workers = 1;
   int servers = 1;

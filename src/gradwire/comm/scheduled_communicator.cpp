@@ -286,9 +286,10 @@ void ScheduledCommunicator::abort(const std::string& reason) {
 
 void ScheduledCommunicator::abort_with(Rank peer, const std::string& reason) {
   if (options_.failure_domain != FailureDomain::pair || peer == rank_) {
-    refuse("abort_with: rank {} cannot be aborted alone; it requires FailureDomain::pair and "
-           "another rank; use abort()",
-           peer);
+    refuse(
+        "abort_with: rank {} cannot be aborted alone; it requires FailureDomain::pair and "
+        "another rank; use abort()",
+        peer);
   }
   engine().abort_with(peer, {ErrorKind::aborted, reason});
 }

@@ -71,7 +71,7 @@ class EmulatedTraining {
   std::vector<std::size_t> positions_;            ///< By layer: where it ended in forward.
   std::vector<std::vector<std::size_t>> begins_;  ///< By layer: units whose backward begins there.
   std::int64_t steps_ = 0;
-  double pace_ = 1;  ///< Of this pass.
+  double pace_ = 1;  ///< Factor on the compute of this pass.
 };
 
 }  // namespace gradwire::emulation

@@ -21,8 +21,8 @@ class DrawnGradients {
   std::size_t next_ = 0;
 };
 
-/// Reads every cache line of `values`, as an optimizer does; returns their sum, so that the compiler
-/// cannot remove the reads.
+/// Reads every cache line of `values`, as an optimizer does; returns their sum, so that the
+/// compiler cannot remove the reads.
 float read_all(std::span<const float> values);
 
 /// The value that stands for a number of optimizer steps: float32 represents all integers up to

@@ -109,7 +109,7 @@ class ServedRun {
                 [this, factor] {
                   return options_.exponential ? -factor * std::log(1 - random_.unit()) : factor;
                 },
-            // As ZeRO's stage 1, with shards on other ranks.
+            // ZeRO's stage 1, with shards on other ranks.
             .policy = {.stage = 1, .ranks = 2, .overlap = overlap_}};
   }
 
@@ -226,7 +226,7 @@ class ServedRun {
               .late = shares[1],
               .busy = shares[2]};
     if (in_step()) return;
-    // Of an average worker, as workers take different numbers of steps.
+    // Workers take different numbers of steps: this is the mean.
     figures.step =
         duration_of(figures.ranks / std::max(served.updates_per_second, 1e-9) * (1 - served.late));
     figures.exposed = std::max(Duration::zero(), figures.step - figures.single);
@@ -242,7 +242,7 @@ class ServedRun {
   servers::ServedLayout layout_;
   std::shared_ptr<Communicator> workers_;  ///< Null on a rank that only serves.
   Random random_{options_.seed * 7919 + static_cast<std::uint64_t>(rank_)};
-  double updates_ = 0;  ///< Of each unit, when this worker was done.
+  double updates_ = 0;  ///< Number for each unit, when this worker was done.
 };
 
 }  // namespace

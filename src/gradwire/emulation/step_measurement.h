@@ -31,11 +31,11 @@ struct StepCase {
   /// The parameters of local steps, whose codec is `codec`: as in LocalStepsConfig. Overlap::full
   /// only.
   int fragments = 1, overlap_steps = 0;
-  /// Parameter servers: the last ranks, or the first workers with `beside_workers`. 0: none. Without
-  /// codecs, accumulation, local steps and ZeRO; ranks that are not servers work.
+  /// Parameter servers: the last ranks, or the first workers with `beside_workers`. 0: none. Only
+  /// without codecs, accumulation, local steps and ZeRO.
   int servers = 0;
   bool beside_workers = false;
-  servers::ServerPolicy policy;  ///< Of the servers; its number of workers is not used.
+  servers::ServerPolicy policy;  ///< Settings of the servers, without the number of workers.
 
   /// Returns the local steps as the trainer represents them. Not checked.
   step::LocalStepsConfig local() const;
@@ -71,7 +71,7 @@ struct StepFigures {
   EmulatedMemory memory;      ///< Peak of a rank.
   /// With servers, until the first worker was done. `ranks` are the workers.
   struct Served {
-    double staleness_mean = 0;  ///< Of applied gradients, in updates.
+    double staleness_mean = 0;  ///< In updates, of applied gradients.
     std::int64_t staleness_p99 = 0, staleness_max = 0;
     double updates_per_second = 0;  ///< Gradients of a worker that a unit applied.
     double late = 0;                ///< Share of the gradients that were dropped.
@@ -88,8 +88,8 @@ struct StepFigures {
   double efficiency() const;
 };
 
-/// Measures one case. Collective; the result is the same on all ranks, or on all workers. Throws Exception: what
-/// make_exchange() and the communicator throw.
+/// Measures one case. Collective; the result is the same on all ranks, or on all workers. Throws
+/// Exception: what make_exchange() and the communicator throw.
 StepFigures measure_step(const std::shared_ptr<Communicator>& communicator,
                          const workload::LayerProfile& profile, const StepCase& what,
                          const StepMeasurementOptions& options, Alarm& alarm,

@@ -200,7 +200,7 @@ class ServedTraining final : public WholeModel {
   std::optional<servers::ServerReport> server_report() override { return model_.report(); }
 
  private:
-  double first_rate_;  ///< Of the optimizers on the servers.
+  double first_rate_;  ///< The learning rate of the optimizers on the servers.
   Served<torch::nn::Sequential> model_;
 };
 

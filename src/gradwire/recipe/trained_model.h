@@ -51,7 +51,7 @@ class TrainedModel {
   virtual LossScaler* scaler() { return nullptr; }
   /// Payload bytes that this rank has sent by another communicator than the group's.
   virtual std::size_t other_bytes_sent() { return 0; }
-  /// What parameter servers have done; nullopt without. Call when training has ended.
+  /// Returns what parameter servers have done; nullopt without. Call when training has ended.
   virtual std::optional<servers::ServerReport> server_report() { return std::nullopt; }
   /// For saving and loading.
   virtual Checkpointable& state() = 0;

@@ -56,8 +56,8 @@ struct TrainingResult {
 /// signal.
 TrainingResult train(const TrainConfig& config, const TrainerContext& context);
 
-/// Serves the parameters of a run, on a rank that only serves, until all workers have left. Then ends
-/// the process with status 0. Throws Exception.
+/// Serves the parameters of a run, on a rank that only serves, until all workers have left. Then
+/// ends the process with status 0. Throws Exception.
 [[noreturn]] void serve(const TrainConfig& config, const ProcessGroup& group);
 
 /// Returns the number of ranks that share this rank's cores: `local_ranks`, or more if other hosts

@@ -18,7 +18,8 @@ struct Deal {
 };
 
 /// Deals the samples of a training run to workers on demand, each of them once: a slow worker gets
-/// fewer. Batches whose gradients came to nothing are dealt again. A state machine; not thread-safe.
+/// fewer. Batches whose gradients came to nothing are dealt again. A state machine; not
+/// thread-safe.
 ///
 /// A worker asks (on_take), computes, and pushes the oldest batches that it has (on_push), of which
 /// the caller says what became of them.

@@ -15,7 +15,7 @@
 
 namespace gradwire::servers {
 
-/// What workers and servers must agree on.
+/// The settings that workers and servers have in common.
 struct ServedLayout {
   Placement placement;
   ServerPolicy policy;
@@ -25,10 +25,10 @@ struct ServedLayout {
 /// A number that differs between layouts.
 std::uint64_t fingerprint_of(const ServedLayout& layout);
 
-/// A worker's side: the exchange of sharded training (step::StepPolicy::stage 1) whose shards are on
-/// servers. reduce_scatter() pushes a gradient, each server's part to it, and all_gather() pulls the
-/// values that the servers' optimizers have made of it. Both ignore `shard`. In mode sync, a pull
-/// returns when all workers have pushed.
+/// A worker's side: the exchange of sharded training (step::StepPolicy::stage 1) whose shards are
+/// on servers. reduce_scatter() pushes a gradient, each server's part to it, and all_gather() pulls
+/// the values that the servers' optimizers have made of it. Both ignore `shard`. In mode sync, a
+/// pull returns when all workers have pushed.
 ///
 /// One push of a unit for each pull of it, but for the last one. Errors name the server. Destroy it
 /// before the communicator; leave() first, or the servers take this worker for lost.
@@ -52,7 +52,7 @@ class ServedExchange final : public exchange::Exchange {
   void set_batches(std::int64_t batches) { batches_ = batches; }
   /// Sets the factor on the learning rate of the following pushes.
   void set_rate(double rate) { rate_ = rate; }
-  /// What all servers have done so far.
+  /// Returns what all servers have done so far.
   ServerReport report();
   /// Tells the servers that this worker ends. Waits for nothing but earlier pushes.
   void leave();

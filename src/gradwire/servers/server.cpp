@@ -251,8 +251,8 @@ void Server::send_values(const Answer& answer) {
   sent.drive_in_background();
 }
 
-/// The optimizer steps the values while they are being sent, so that a copy of them is sent. Workers
-/// that ask for one version share it.
+/// The optimizer steps the values while they are being sent, so that a copy of them is sent.
+/// Workers that ask for one version share it.
 std::shared_ptr<const Server::Buffer> Server::snapshot(std::size_t unit) {
   std::shared_ptr<Buffer>& copy = snapshots_[unit];
   if (!copy) {

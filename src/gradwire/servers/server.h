@@ -45,16 +45,16 @@ struct ServerOptions {
   std::uint64_t fingerprint = 0;  ///< fingerprint_of() the workers' layout.
   /// Server 0 deals so many samples in each of so many epochs; 0: none.
   std::int64_t samples = 0, epochs = 1;
-  std::function<void(const Applied&)> log;       ///< As ServerCore's.
+  std::function<void(const Applied&)> log;       ///< Passed on to ServerCore.
   std::function<void(const std::string&)> warn;  ///< Called once for each worker that is lost.
 };
 
-/// A parameter server: receives the workers' gradients, applies them by the rules of ServerCore, and
-/// sends values. Memory: its parts of the values and of the optimizer, a copy of the values in
+/// A parameter server: receives the workers' gradients, applies them by the rules of ServerCore,
+/// and sends values. Memory: its parts of the values and of the optimizer, a copy of the values in
 /// flight, and at most one gradient of each unit and worker.
 ///
-/// A worker that sends anything but what ServedExchange does is refused: its messages fail, with the
-/// reason, and the others go on without it, as without a lost one.
+/// A worker that sends anything but what ServedExchange does is refused: its messages fail, with
+/// the reason, and the others go on without it, as without a lost one.
 class Server final : private ShardStore {
  public:
   /// `pairs`: of failure domain pair; this rank serves. `shards` and `clock` must outlive this.

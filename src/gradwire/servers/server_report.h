@@ -9,9 +9,9 @@
 
 namespace gradwire::servers {
 
-/// What a server has done so far.
+/// The work of a server so far.
 struct ServerReport {
-  std::vector<Staleness> by_unit;    ///< Of the gradients that were applied.
+  std::vector<Staleness> by_unit;    ///< By unit, of applied gradients.
   std::vector<Staleness> by_worker;  ///< The same ones.
   std::vector<Dropped> dropped;      ///< By worker.
   double mean_factor = 1;            ///< ServerCore::mean_factor().

@@ -23,14 +23,11 @@ using VariableMap = std::map<std::string, std::string, std::less<>>;
 /// Returns this process's environment without kOfAnotherJob.
 VariableMap own_variables();
 
-/// Set by torchrun for its ranks to find its store, and by `gradwire run --servers` for roles; hidden
-/// from ranks that this process starts.
-inline constexpr const char* kOfAnotherJob[] = {"TORCHELASTIC_RUN_ID",
-                                                "TORCHELASTIC_USE_AGENT_STORE",
-                                                bootstrap::kRoleVariable,
-                                                bootstrap::kWorkersVariable,
-                                                bootstrap::kServersVariable,
-                                                bootstrap::kServersMasterVariable};
+/// Set by torchrun for its ranks to find its store, and by `gradwire run --servers` for roles;
+/// hidden from ranks that this process starts.
+inline constexpr const char* kOfAnotherJob[] = {
+    "TORCHELASTIC_RUN_ID",       "TORCHELASTIC_USE_AGENT_STORE", bootstrap::kRoleVariable,
+    bootstrap::kWorkersVariable, bootstrap::kServersVariable,    bootstrap::kServersMasterVariable};
 
 /// Returns the entries in the form of exec(2): "NAME=value".
 std::vector<std::string> entries_of(const VariableMap& variables);

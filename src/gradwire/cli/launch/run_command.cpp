@@ -24,8 +24,8 @@ that of the first rank that failed (128 + signal if it was killed by a signal). 
 SIGHUP and SIGQUIT are passed on and start the grace period, too; a second SIGINT kills at once.
 SIGUSR1 and SIGUSR2 are passed on. No process of the job is left at the end.
 
-With --servers K the last K ranks are parameter servers. They run the same PROGRAM, with GRADWIRE_ROLE
-server instead of worker; RANK and WORLD_SIZE count the ranks of each role.)";
+With --servers K the last K ranks are parameter servers. They run the same PROGRAM, and have
+GRADWIRE_ROLE server instead of worker; RANK and WORLD_SIZE count the ranks of each role.)";
 
 /// The command line, unparsed.
 struct Given {

@@ -11,7 +11,7 @@ namespace gradwire {
 /// This rank among workers and servers.
 struct ServersPlace {
   servers::Placement placement;
-  std::shared_ptr<Communicator> pairs;  ///< Of FailureDomain::pair.
+  std::shared_ptr<Communicator> pairs;  ///< Its failure domain is a pair.
   int server = -1;                      ///< Its number; -1 on a rank that only works.
 
   bool works() const { return pairs->rank() < placement.workers; }

@@ -16,10 +16,11 @@ namespace gradwire {
 class LocalServer {
  public:
   LocalServer(std::shared_ptr<Communicator> pairs, TorchShards shards,
-              const servers::ServerOptions& options)
+              const servers::ServerOptions& options, std::shared_ptr<const Clock> clock)
       : pairs_(std::move(pairs)),
         shards_(std::move(shards)),
-        server_(pairs_, shards_, options, clock_) {}
+        clock_(std::move(clock)),
+        server_(pairs_, shards_, options, *clock_) {}
 
   /// If an exception is unwinding the stack, the worker will not leave: ends the server.
   ~LocalServer() {
@@ -36,7 +37,7 @@ class LocalServer {
  private:
   std::shared_ptr<Communicator> pairs_;
   TorchShards shards_;
-  SteadyClock clock_;
+  std::shared_ptr<const Clock> clock_;
   servers::Server server_;
   std::optional<servers::ServerThread> thread_;
 };

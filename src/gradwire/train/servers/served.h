@@ -38,15 +38,16 @@ class Served : public DistributedModel<Module, ServedModule> {
 
   explicit Served(Module module, const ServedOptions& options) : Base(std::move(module), options) {}
 
-  /// Sets the factor on the optimizer's learning rates for the gradients of the following backwards,
-  /// which leave before step(); at first 1. In mode sync the same on all workers.
+  /// Sets the factor on the optimizer's learning rates for the gradients of the following
+  /// backwards, which leave before step(); at first 1. In mode sync the same on all workers.
   void set_rate(double rate) { core().set_rate(rate); }
 
   /// Pulls what the servers' optimizers have made of the gradient of the last backward.
   void step() { core().step(); }
 
-  /// Steps in place of step(), and earlier: call it before backward. Parameters of a unit are pulled
-  /// while backward computes the gradients of others. The parameters are the same bits in mode sync.
+  /// Steps in place of step(), and earlier: call it before backward. Parameters of a unit are
+  /// pulled while backward computes the gradients of others. The parameters are the same bits in
+  /// mode sync.
   void step_in_backward() { core().step_in_backward(); }
 
   /// Gives all workers the same parameters: those of the servers after all gradients that workers
@@ -54,8 +55,8 @@ class Served : public DistributedModel<Module, ServedModule> {
   /// parameters are saved. Mode sync needs it no more than DataParallel does.
   void synchronize() { core().synchronize(); }
 
-  /// What the servers have done so far: staleness by unit and by worker, dropped gradients. Waits
-  /// for this worker's own gradients only.
+  /// Returns what the servers have done so far: staleness by unit and by worker, dropped gradients.
+  /// Waits for this worker's own gradients only.
   servers::ServerReport report() { return core().report(); }
 
   /// Staleness of all gradients that were applied.

@@ -111,7 +111,7 @@ ServedModule::ServedModule(torch::nn::Module& module, const ServedOptions& optio
                                          .log = nullptr,
                                          .warn = nullptr};
     TorchShards shards(parameters, plan, place.server, placement.servers, options.optimizer);
-    server_ = std::make_unique<LocalServer>(pairs_, std::move(shards), serving);
+    server_ = std::make_unique<LocalServer>(pairs_, std::move(shards), serving, options.clock);
     if (!place.works()) serve_and_exit(*server_, options.process_group, pairs_);
     server_->start();
   }
@@ -131,7 +131,7 @@ ServedModule::ServedModule(torch::nn::Module& module, const ServedOptions& optio
   own_host_ = std::make_unique<TrainingHost>(
       options.process_group, *shards_, pushed_.get(), buffers,
       TrainingHostOptions{.who = "Served",
-                          // As a shard of ZeRO's stage 1 on another rank.
+                          // ZeRO's stage 1, with shards on other ranks.
                           .policy = {.stage = 1, .ranks = 2, .overlap = options.overlap},
                           .make_exchange =
                               [&](const std::vector<exchange::UnitShape>&) {

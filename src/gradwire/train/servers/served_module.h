@@ -31,8 +31,8 @@ struct ServersOptions {
   /// Number of servers beside workers, the first ones; 0: one on each worker. Ignored if `gradwire
   /// run --servers` has given the servers ranks of their own.
   int count = 0;
-  /// "sync": a step is the mean of all workers' gradients; "async": each gradient is a step; "ssp:3":
-  /// so too, but no worker begins a step before all have finished the one 3 + 1 before.
+  /// "sync": a step is the mean of all workers' gradients; "async": each gradient is a step;
+  /// "ssp:3": so too, but no worker begins a step before all have finished the one 3 + 1 before.
   std::string mode = "sync";
   /// Mode sync: a step is made of the first ceil(use * workers) gradients; late ones are dropped.
   double use = 1;
@@ -46,8 +46,8 @@ struct ServersOptions {
 struct ServedOptions {
   ProcessGroup process_group;  ///< gradwire::init(): of the workers, or of the servers. Required.
   ServersOptions servers;
-  /// Makes the optimizer of a unit, as ZeroOptions::optimizer; it steps on the servers. Without Lars
-  /// and Lamb. Required.
+  /// Makes the optimizer of a unit, as ZeroOptions::optimizer; it steps on the servers. Without
+  /// Lars and Lamb. Required.
   OptimizerFactory optimizer = nullptr;
   double bucket_cap_mb = step::kBucketMegabytes;  ///< Maximum unit size.
   Overlap overlap = Overlap::full;

@@ -36,7 +36,8 @@ class ShardedGradients {
   /// Adds a parameter's grad() to those that are not yet reduced.
   void accumulate(std::size_t parameter);
 
-  /// Completes a unit's buffer: gradients that are not filled are those accumulated before, or zero.
+  /// Completes a unit's buffer: gradients that are not filled are those accumulated before, or
+  /// zero.
   torch::Tensor complete(std::size_t unit);
   /// complete(), and the memory for this rank's part of the mean.
   std::pair<torch::Tensor, torch::Tensor> prepare_reduction(std::size_t unit);
