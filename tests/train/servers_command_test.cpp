@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gradwire/base/file.h"
+#include "gradwire/recipe/servers_advice.h"
 #include "tests/support/idx_files.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/train/subprocess.h"
@@ -15,7 +16,9 @@
 namespace gradwire::test {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 using Settings = std::vector<std::string>;
 
@@ -77,6 +80,7 @@ TEST_F(ServersCommand, ReportStaleness) {
                             "loose");
   ASSERT_EQ(served.status, 0) << served.output;
   EXPECT_THAT(served.output, HasSubstr("staleness            mean"));
+  EXPECT_THAT(served.output, HasSubstr("acts like a momentum of 1 - 1/4 = 0.75"));
   const auto staleness = summary("loose")["staleness"];
   EXPECT_GT(staleness["mean"], 0);
   EXPECT_GE(staleness["max"], staleness["p99"]);
@@ -103,6 +107,19 @@ TEST_F(ServersCommand, RefuseWhatTheyCannotDo) {
   EXPECT_THAT(error(3, "servers.staleness=2"), HasSubstr("needs servers.mode \"ssp\""));
   EXPECT_THAT(error(3, "servers.use=0.9"), HasSubstr("it takes at least 10 workers"));
   EXPECT_THAT(error(1, "servers.mode=sync"), HasSubstr("at least one rank must work"));
+}
+
+TEST(ServersAdvice, NamesWhatAsynchronyNeeds) {
+  recipe::TrainConfig config;
+  config.servers = {.enabled = true, .mode = "async"};
+  EXPECT_THAT(recipe::advice_on_servers(config, 4),
+              ElementsAre(HasSubstr("servers.scale 0.25 (1/4)"), HasSubstr("optimizer's 0.9")));
+  config.servers.scale = 0.25;
+  config.optimizer.momentum = 0;
+  EXPECT_THAT(recipe::advice_on_servers(config, 4), IsEmpty());
+  EXPECT_THAT(recipe::advice_on_servers(config, 9), ElementsAre(HasSubstr("8 updates")));
+  config.servers.mode = "sync";
+  EXPECT_THAT(recipe::advice_on_servers(config, 9), IsEmpty());
 }
 
 }  // namespace

@@ -167,6 +167,7 @@ ServersConfig read_servers(JsonFields json) {
   servers.pull_every = json.integer_or("pull_every", 1, 1, 1'000'000);
   servers.rate = json.text_or("rate", servers.rate);
   servers::parse_rate_rule(servers.rate);
+  servers.scale = json.number_or("scale", 1, 1e-6, 1);
   json.refuse_others();
   return servers;
 }

@@ -69,6 +69,7 @@ struct ServersConfig {
   double use = 1;
   std::int64_t pull_every = 1;
   std::string rate = "none";
+  double scale = 1;  ///< Factor on all learning rates.
 
   /// Number of ranks that only serve.
   int own_ranks() const { return enabled && !beside_workers ? static_cast<int>(count) : 0; }

@@ -178,13 +178,14 @@ class ServedTraining final : public WholeModel {
   ServedTraining(const TrainConfig& config, torch::nn::Sequential module, ProcessGroup group,
                  TraceRecorder* trace)
       : WholeModel(config, group, trace),
+        scale_(config.servers.scale),
         first_rate_(config.optimizer.learning_rate),
         model_(std::move(module), served_options(config, std::move(group), trace)) {}
 
   torch::Tensor operator()(const torch::Tensor& inputs) override { return model_(inputs); }
   /// The schedule multiplies the rates of all groups by the same factor.
   bool step_in_backward(const LearningRates& rates) override {
-    model_.set_rate(rates.front() / first_rate_);
+    model_.set_rate(scale_ * rates.front() / first_rate_);
     model_.step_in_backward();
     return true;
   }
@@ -200,6 +201,7 @@ class ServedTraining final : public WholeModel {
   std::optional<servers::ServerReport> server_report() override { return model_.report(); }
 
  private:
+  double scale_;
   double first_rate_;  ///< The learning rate of the optimizers on the servers.
   Served<torch::nn::Sequential> model_;
 };

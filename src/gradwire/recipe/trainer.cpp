@@ -19,6 +19,7 @@
 #include "gradwire/recipe/optimizers.h"
 #include "gradwire/recipe/run_memory.h"
 #include "gradwire/recipe/run_recorder.h"
+#include "gradwire/recipe/servers_advice.h"
 #include "gradwire/recipe/stop_request.h"
 #include "gradwire/topology/machine.h"
 #include "gradwire/torch/process_group.h"
@@ -113,6 +114,7 @@ class Trainer {
   }
 
   TrainingResult run() {
+    print_advice();
     const auto test = load_data(config_.data, Split::test);
     const auto epochs_done = done_ / sampler_.batches();
     for (auto epoch = epochs_done; epoch < config_.epochs; ++epoch) {
@@ -146,6 +148,13 @@ class Trainer {
   }
   step::StepStats stats() const { return local_ ? local_->stats() : model_->stats(); }
   std::int64_t total_steps() const { return config_.epochs * sampler_.batches(); }
+
+  void print_advice() {
+    if (context_.progress == nullptr) return;
+    for (const std::string& line : advice_on_servers(config_, group_.getSize())) {
+      context_.progress->print(line);
+    }
+  }
 
   std::unique_ptr<TrainedModel> make_model_of_run() {
     if (config_.uses_pipeline()) return seeded_pipeline(config_, mesh_, context_.trace);

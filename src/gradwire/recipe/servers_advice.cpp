@@ -1,0 +1,43 @@
+#include "gradwire/recipe/servers_advice.h"
+
+#include <fmt/format.h>
+
+namespace gradwire::recipe {
+namespace {
+
+/// With more workers, gradients are older than what the learning rate usually allows.
+constexpr int kManyWorkers = 8;
+
+double momentum_of(const OptimizerConfig& optimizer) {
+  return optimizer.name == "adam" ? optimizer.beta1 : optimizer.momentum;
+}
+
+}  // namespace
+
+std::vector<std::string> advice_on_servers(const TrainConfig& config, int workers) {
+  const ServersConfig& servers = config.servers;
+  std::vector<std::string> lines;
+  if (!servers.enabled || servers.mode == "sync" || workers == 1) return lines;
+  if (servers.rate == "none" && servers.scale == 1) {
+    lines.push_back(fmt::format(
+        "warning: {} workers take {} steps where mode sync takes one: servers.scale {:.3g} (1/{}) "
+        "or servers.rate \"inverse\" gives them its learning rate",
+        workers, workers, 1.0 / workers, workers));
+  }
+  if (const double momentum = momentum_of(config.optimizer); momentum > 0) {
+    lines.push_back(fmt::format(
+        "warning: asynchrony of {} workers acts like a momentum of 1 - 1/{} = {:.2f}, beside the "
+        "optimizer's {:g}: lower that if the loss grows",
+        workers, workers, 1 - 1.0 / workers, momentum));
+  }
+  if (workers > kManyWorkers) {
+    lines.push_back(fmt::format(
+        "warning: with {} workers the mean staleness is {} updates, and the learning rate must "
+        "fall "
+        "with it: at most {} asynchronous workers are usual; mode sync has no such limit",
+        workers, workers - 1, kManyWorkers));
+  }
+  return lines;
+}
+
+}  // namespace gradwire::recipe
