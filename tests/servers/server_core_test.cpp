@@ -9,6 +9,7 @@
 
 #include "tests/servers/simulated_training.h"
 #include "tests/support/error_of.h"
+#include "tests/support/seeds.h"
 
 namespace gradwire::servers::test {
 namespace {
@@ -37,10 +38,9 @@ class EveryRule : public testing::TestWithParam<Rule> {};
 INSTANTIATE_TEST_SUITE_P(Of, EveryRule, testing::ValuesIn(rules()),
                          [](const auto& given) { return given.param.name; });
 
-constexpr std::uint64_t kSeeds = 300;
-
 TEST_P(EveryRule, HoldsInRandomRuns) {
-  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+  const gradwire::test::SeedRange seeds = gradwire::test::seeds_of_shard(0, 1, 5'000, 150'000);
+  for (std::uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
     SimulatedTraining training(
         {.policy = GetParam().policy, .steps = 8, .seed = seed, .repeats = seed % 2 == 1});
     ASSERT_EQ(training.run(), "") << "seed " << seed;
