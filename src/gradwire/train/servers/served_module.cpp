@@ -96,56 +96,70 @@ ServedModule::ServedModule(torch::nn::Module& module, const ServedOptions& optio
   initialize_vector_math();
   const auto parameters = trainable_parameters(module);
   require_cpu(parameters);
-  const auto plan = plan_whole_units(parameters, step::limits_capped_at(options.bucket_cap_mb));
+  const UnitPlan plan = plan_whole_units(parameters, step::limits_capped_at(options.bucket_cap_mb));
   const ServersPlace place = connect_servers(options.process_group, options.servers.count);
-  const servers::Placement& placement = place.placement;
   pairs_ = place.pairs;
-  servers::ServedLayout layout{placement, policy_of(options.servers, placement.workers),
-                               shapes_of(parameters, plan, placement.servers)};
+  const servers::ServedLayout layout{place.placement,
+                                     policy_of(options.servers, place.placement.workers),
+                                     shapes_of(parameters, plan, place.placement.servers)};
   if (place.server >= 0) {
-    const servers::ServerOptions serving{.placement = placement,
-                                         .policy = layout.policy,
-                                         .fingerprint = servers::fingerprint_of(layout),
-                                         .samples = place.server == 0 ? options.samples : 0,
-                                         .epochs = options.epochs,
-                                         .log = nullptr,
-                                         .warn = nullptr};
-    TorchShards shards(parameters, plan, place.server, placement.servers, options.optimizer);
-    server_ = std::make_unique<LocalServer>(pairs_, std::move(shards), serving, options.clock);
+    make_server(options, place.server, layout,
+                {parameters, plan, place.server, layout.placement.servers, options.optimizer});
     if (!place.works()) serve_and_exit(*server_, options.process_group, pairs_);
     server_->start();
   }
-  const auto buffers = all_buffers(module);
-  broadcast_model("Served", options.process_group, all_parameters(module), buffers);
+  broadcast_model("Served", options.process_group, all_parameters(module), all_buffers(module));
+  make_units(options, layout.placement.servers, plan, parameters);
+  make_host(options, layout, all_buffers(module), sequential);
+  load();
+}
+
+void ServedModule::make_server(const ServedOptions& options, int server,
+                               const servers::ServedLayout& layout, TorchShards shards) {
+  const servers::ServerOptions serving{.placement = layout.placement,
+                                       .policy = layout.policy,
+                                       .fingerprint = servers::fingerprint_of(layout),
+                                       .samples = server == 0 ? options.samples : 0,
+                                       .epochs = options.epochs,
+                                       .log = nullptr,
+                                       .warn = nullptr};
+  server_ = std::make_unique<LocalServer>(pairs_, std::move(shards), serving, options.clock);
+}
+
+void ServedModule::make_units(const ServedOptions& options, int servers, const UnitPlan& plan,
+                              const std::vector<NamedTensor>& parameters) {
   shards_ = std::make_unique<Shards>(
       options.process_group, "Served",
-      ShardsOptions{.stage = 1, .parameters = {}, .servers = placement.servers}, plan.units.size());
+      ShardsOptions{.stage = 1, .parameters = {}, .servers = servers}, plan.units.size());
   for (const auto& unit : plan.units) {
     std::vector<NamedTensor> members;
     for (const auto index : unit.members) members.push_back(parameters[index]);
     shards_->add(unit.name, members, unit.root);
   }
   shards_->allocate_gradients();
+}
+
+void ServedModule::make_host(const ServedOptions& options, const servers::ServedLayout& layout,
+                             std::vector<NamedTensor> buffers, bool sequential) {
+  const auto make_exchange = [&](const std::vector<exchange::UnitShape>&) {
+    auto made =
+        std::make_unique<servers::ServedExchange>(pairs_, layout, options.servers.pull_every);
+    exchange_ = made.get();
+    return exchange::traced_exchange(std::move(made), options.trace);
+  };
   pushed_ = std::make_unique<PushedUnits>();
-  const bool loose = is_loose(layout.policy);
   own_host_ = std::make_unique<TrainingHost>(
-      options.process_group, *shards_, pushed_.get(), buffers,
-      TrainingHostOptions{.who = "Served",
-                          // ZeRO's stage 1, with shards on other ranks.
-                          .policy = {.stage = 1, .ranks = 2, .overlap = options.overlap},
-                          .make_exchange =
-                              [&](const std::vector<exchange::UnitShape>&) {
-                                auto made = std::make_unique<servers::ServedExchange>(
-                                    pairs_, layout, options.servers.pull_every);
-                                exchange_ = made.get();
-                                return exchange::traced_exchange(std::move(made), options.trace);
-                              },
-                          .forward_awaits = options.forward_awaits || sequential,
-                          .broadcast_buffers = options.broadcast_buffers && !loose,
-                          .clock = options.clock,
-                          .trace = options.trace});
+      options.process_group, *shards_, pushed_.get(), std::move(buffers),
+      TrainingHostOptions{
+          .who = "Served",
+          // ZeRO's stage 1, with shards on other ranks.
+          .policy = {.stage = 1, .ranks = 2, .overlap = options.overlap},
+          .make_exchange = make_exchange,
+          .forward_awaits = options.forward_awaits || sequential,
+          .broadcast_buffers = options.broadcast_buffers && !is_loose(layout.policy),
+          .clock = options.clock,
+          .trace = options.trace});
   set_host(*own_host_);
-  load();
 }
 
 /// Before it returns, no worker can push a gradient of other values.
@@ -164,8 +178,9 @@ ServedModule::~ServedModule() {
     if (std::uncaught_exceptions() > 0) return;
     own_host_->finish();
     exchange_->leave();
-  } catch (const std::exception&) {
-    // The communicator has failed; its next user gets the reason.
+  } catch (const std::exception& e) {
+    // Its next user gets the reason. A server beside this worker would wait for it.
+    pairs_->abort(e.what());
   }
 }
 

@@ -2,11 +2,13 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <torch/torch.h>
 
 #include "gradwire/base/clock.h"
 #include "gradwire/host/group.h"
+#include "gradwire/host/named_tensor.h"
 #include "gradwire/servers/server_report.h"
 #include "gradwire/step/bucket_plan.h"
 #include "gradwire/step/overlap.h"
@@ -20,11 +22,14 @@ using step::Overlap;
 
 namespace servers {
 class ServedExchange;
-}
+struct ServedLayout;
+}  // namespace servers
 
 class Communicator;
 class LocalServer;
 class Shards;
+class TorchShards;
+struct UnitPlan;
 
 /// How parameter servers work. All must be the same on workers and servers.
 struct ServersOptions {
@@ -77,6 +82,12 @@ class ServedModule final : public DistributedModule {
   servers::ServedExchange& exchange() { return *exchange_; }
 
  private:
+  void make_server(const ServedOptions& options, int server, const servers::ServedLayout& layout,
+                   TorchShards shards);
+  void make_units(const ServedOptions& options, int servers, const UnitPlan& plan,
+                  const std::vector<NamedTensor>& parameters);
+  void make_host(const ServedOptions& options, const servers::ServedLayout& layout,
+                 std::vector<NamedTensor> buffers, bool sequential);
   void load();
 
   class PushedUnits;
