@@ -22,8 +22,8 @@ class Quadratic final : private ShardStore {
       : learning_rate_(learning_rate),
         core_({.mode = Mode::async, .workers = 1, .rate = rule}, 1, *this) {}
 
-  /// Returns the last value's magnitude, of the first one's 1, after so many updates whose gradients
-  /// are `delay` updates old.
+  /// Returns the last value's magnitude, of the first one's 1, after so many updates whose
+  /// gradients are `delay` updates old.
   double run(std::int64_t updates, std::int64_t delay) {
     for (std::int64_t clock = 0; clock < updates; ++clock) {
       const std::int64_t base = std::max<std::int64_t>(0, clock - delay);
@@ -57,19 +57,19 @@ double limit_of(std::int64_t delay) {
   return 2 * std::sin(std::numbers::pi / (2 * odd)) / kCurvature;
 }
 
-constexpr std::int64_t kQuadraticSteps = 20'000;
+constexpr std::int64_t kLength = 20'000;
 
 TEST(FixedDelay, ConvergesBelowTheLimitAndDivergesAboveIt) {
   for (const std::int64_t delay : {0, 1, 3, 7, 15}) {
-    EXPECT_LT(Quadratic(0.98 * limit_of(delay), {}).run(kQuadraticSteps, delay), 1e-3) << delay;
-    EXPECT_GT(Quadratic(1.02 * limit_of(delay), {}).run(kQuadraticSteps, delay), 1e3) << delay;
+    EXPECT_LT(Quadratic(0.98 * limit_of(delay), {}).run(kLength, delay), 1e-3) << delay;
+    EXPECT_GT(Quadratic(1.02 * limit_of(delay), {}).run(kLength, delay), 1e3) << delay;
   }
 }
 
 TEST(FixedDelay, TheInverseRuleConvergesAtRatesThatDivergeWithoutIt) {
   for (const std::int64_t delay : {3, 7, 15}) {
     const RateRule inverse{RateRule::Kind::inverse};
-    EXPECT_LT(Quadratic(1.02 * limit_of(delay), inverse).run(kQuadraticSteps, delay), 1e-3) << delay;
+    EXPECT_LT(Quadratic(1.02 * limit_of(delay), inverse).run(kLength, delay), 1e-3) << delay;
   }
 }
 

@@ -26,6 +26,7 @@ Values trained_by_averages(int ranks, const OptimizerFactory& optimizer) {
   run_on_loopback(
       ranks,
       [&](const ProcessGroup& group) {
+        torch::set_num_threads(1);  // The same additions as in run_on_threads().
         ZeroNet net;
         initialise(*net, static_cast<std::uint64_t>(group->getRank()));
         DataParallel model(
