@@ -47,6 +47,12 @@ TEST(RunTest, WorkersAndServersAndAllOfThemMeetAtDifferentPorts) {
   EXPECT_EQ(ports.size(), 3u) << run.out();
 }
 
+TEST(RunTest, ServersAreRefusedOnOnePort) {
+  Launched run(run_script({"-n", "2", "--servers", "1", "--port", "29999"}, "true"));
+  EXPECT_EQ(run.wait(), 2);
+  EXPECT_THAT(run.err(), HasSubstr("start at ports of their own; leave out --port"));
+}
+
 TEST(RunTest, SomeRanksMustWork) {
   Launched run(run_script({"-n", "2", "--servers", "2"}, "true"));
   EXPECT_EQ(run.wait(), 2);

@@ -265,11 +265,11 @@ void add_own_variables(RankPlan& rank, const std::string& run, std::size_t hosts
   add(kProcessMark, fmt::format("{}.{}", rank.place.rank, run));
 }
 
-/// A port for another part of the job: free, or the one that all ranks share.
+/// A free port for another part of the job.
 Master another_master(const LaunchOptions& options, const std::vector<RankPlan>& ranks,
                       const RankPlan& first) {
   Master master = master_on(options, ranks, first);
-  if (!options.port) master.port = free_master_port(master.address);
+  master.port = free_master_port(master.address);
   return master;
 }
 
@@ -311,7 +311,15 @@ void divide(const LaunchOptions& options, std::vector<RankPlan>& ranks) {
   }
 }
 
-void check_servers(int servers, std::size_t ranks) {
+void check_servers(const LaunchOptions& options, std::size_t ranks) {
+  const int servers = options.servers;
+  if (servers == 0) return;
+  if (options.port || !own_variables()["GRADWIRE_PORT"].empty()) {
+    refuse(
+        "--servers: workers, servers and all of them start at ports of their own; leave out {}, or "
+        "let workers serve",
+        options.port ? "--port" : "GRADWIRE_PORT");
+  }
   if (servers < static_cast<int>(ranks)) return;
   refuse("--servers {} of {} ranks: at least one rank must work; give more ranks with -n", servers,
          ranks);
@@ -325,7 +333,7 @@ std::vector<RankPlan> place(const LaunchOptions& options) {
     const bool remote = !options.hosts.empty() && !is_this_host(host);
     ranks.push_back({placement, host, remote, {}});
   }
-  check_servers(options.servers, ranks.size());
+  check_servers(options, ranks.size());
   return ranks;
 }
 
