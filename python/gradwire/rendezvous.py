@@ -37,6 +37,11 @@ def register() -> None:
 def _meet(url: str, timeout: datetime.timedelta = default_pg_timeout, **_: Any) -> Met:
     """gradwire:// takes rank, world size, address and port from the launcher's environment;
     gradwire://host:port, and rank and world_size of init_process_group, take precedence."""
+    if os.environ.get("GRADWIRE_ROLE") == "server":
+        raise RuntimeError(
+            "this rank is a parameter server (gradwire run --servers), which Python programs have "
+            "not; leave --servers out"
+        )
     yield _core.open_store(_variables(url), timeout)
     raise RuntimeError(f"a {SCHEME}:// rendezvous cannot be repeated with the same iterator")
 

@@ -83,6 +83,8 @@ TEST(PairDomain, AKilledWorkerEndsItsOwnMessagesOnly) {
     const std::vector<Rank> living{0, 1, 3};
     EXPECT_THAT(error_of([&] { communicator->subgroup(living); }),
                 testing::HasSubstr("a subgroup over a communicator of pairs"));
+    EXPECT_THAT(error_of([&] { communicator->abort_with(0, "test"); }),
+                testing::HasSubstr("rank 0 cannot be aborted alone"));
   }
   for (std::size_t i = 0; i < workers.size(); ++i) {
     int status = -1;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <map>
 #include <string>
 #include <thread>
 #include <vector>
@@ -197,6 +198,22 @@ TEST(ServedJob, PullsOnlyWhenItIsDue) {
   EXPECT_EQ(seen[5], job.shards()[0].parts[0].values[0]);
   EXPECT_THAT(job.reports()[0].by_unit[0].counts(),
               testing::ElementsAre(testing::Pair(0, 2), testing::Pair(1, 2), testing::Pair(2, 2)));
+}
+
+TEST(ServedJob, APushThatIsNotPulledMustNotBeFollowedByAnother) {
+  ServedJob job(layout_of({1, 1, false}, {}));
+  expect_no_errors(job.run([&](Rank, ServedExchange& exchange) {
+    Model model = zeros(three_units()), gradient = zeros(three_units());
+    exchange.reduce_scatter(0, lend(gradient[0]), {}, 0).wait();
+    const auto again = [&] { exchange.reduce_scatter(0, lend(gradient[0]), {}, 0); };
+    EXPECT_THAT(error_of(again), HasSubstr("call step() after each backward"));
+    EXPECT_THAT(error_of([&] { exchange.pull(0, lend(model[0])); }), HasSubstr("call step()"));
+    exchange.all_gather(0, {}, lend(model[0]), 0).wait();
+    exchange.pull(0, lend(model[0]));
+    exchange.reduce_scatter(0, lend(gradient[0]), {}, 0).wait();
+    exchange.all_gather(0, {}, lend(model[0]), 0).wait();
+  }));
+  EXPECT_EQ(job.reports()[0].by_unit[0].counts(), (std::map<std::int64_t, std::int64_t>{{0, 2}}));
 }
 
 TEST(ServedJob, AStepOfTheFirstGradientsDropsTheLateOnes) {

@@ -1,5 +1,6 @@
 #include "gradwire/train/servers/served.h"
 
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -147,6 +148,46 @@ TEST(Served, StepsAtTheGivenRate) {
   }
   for (auto& [name, value] : changes[1]) value *= 2;
   EXPECT_LT(difference(changes[0], changes[1]), 1e-6);
+}
+
+TEST(Served, SynchronizingChangesNothingInModeSync) {
+  Values values[2];
+  for (const bool synchronizes : {false, true}) {
+    run_on_threads(2, [&](const ProcessGroup& group) {
+      ZeroNet net;
+      initialise(*net, 1);
+      Served model(net, {.process_group = group, .optimizer = make_sgd});
+      for (int part = 0; part < 3; ++part) {
+        train_on_tasks(model, 4, 1, [&] { model.step(); });
+        if (synchronizes) model.synchronize();
+      }
+      if (group->getRank() == 0) values[synchronizes ? 1 : 0] = values_of(*model.module());
+    });
+  }
+  EXPECT_EQ(difference(values[0], values[1]), 0);
+}
+
+TEST(Served, DealsEachSampleOnce) {
+  constexpr int kSamples = 100, kEpochs = 2;
+  std::vector<std::atomic<int>> used(kSamples * kEpochs);
+  run_on_threads(3, [&](const ProcessGroup& group) {
+    ZeroNet net;
+    initialise(*net, 1);
+    Served model(net, {.process_group = group,
+                       .servers = {.count = 2, .mode = "async"},
+                       .optimizer = make_sgd,
+                       .samples = kSamples,
+                       .epochs = kEpochs});
+    for (;;) {
+      const servers::Deal batch = model.take(7);
+      if (batch.count == 0) break;
+      for (std::int64_t i = 0; i < batch.count; ++i) {
+        ++used[static_cast<std::size_t>(batch.epoch * kSamples + batch.begin + i)];
+      }
+      train_on_tasks(model, 1, 1, [&] { model.step(); });
+    }
+  });
+  EXPECT_THAT(used, testing::Each(testing::Eq(1)));
 }
 
 std::string error_with(const ServedOptions& options) {

@@ -86,6 +86,8 @@ TEST_F(ServersCommand, ReportStaleness) {
   EXPECT_GE(staleness["max"], staleness["p99"]);
   EXPECT_GE(staleness["p99"], staleness["p50"]);
   EXPECT_LE(staleness["rate"], 1);
+  std::ifstream record(folder / "loose" / "run.json");
+  EXPECT_EQ(nlohmann::json::parse(record)["strategy"], "4 servers, async x4");
   const auto report = run({own_program().parent_path() / "gradwire", "report", folder / "loose",
                            "-o", folder / "page.html"});
   EXPECT_EQ(report.status, 0) << report.output;
@@ -98,6 +100,7 @@ TEST_F(ServersCommand, RefuseWhatTheyCannotDo) {
     return finished.output;
   };
   EXPECT_THAT(error(3, "zero.stage=1"), HasSubstr("zero is incompatible with servers"));
+  EXPECT_THAT(error(3, "mesh.pipeline=2"), HasSubstr("mesh"));
   EXPECT_THAT(error(3, "gradient_clipping=1"),
               HasSubstr("gradient_clipping is incompatible with servers"));
   EXPECT_THAT(error(3, "parallel.codec=int8"),

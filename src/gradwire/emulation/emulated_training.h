@@ -20,7 +20,7 @@ namespace gradwire::emulation {
 
 struct EmulatedTrainingOptions {
   Duration compute{};  ///< Duration of one forward and backward pass.
-  /// If set, each pass takes so many times as long; called once for each.
+  /// Returns the factor on the compute of the next pass. Null: always 1.
   std::function<double()> pace;
   Duration update{};   ///< Optimizer's duration for all parameters; 0: only what the units take.
   int accumulate = 1;  ///< Passes per step; in stages 0 and 1 only the last sends gradients.

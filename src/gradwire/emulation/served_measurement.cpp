@@ -96,9 +96,7 @@ class ServedRun {
     return {.placement = layout_.placement,
             .policy = layout_.policy,
             .fingerprint = servers::fingerprint_of(layout_),
-            .samples = deals ? dealt() : 0,
-            .log = nullptr,
-            .warn = nullptr};
+            .samples = deals ? dealt() : 0};
   }
 
   EmulatedTrainingOptions training_options() {
@@ -134,6 +132,7 @@ class ServedRun {
     take_report(exchange.report(), figures);
     training.finish();
     exchange.leave();
+    figures.exposed = duration_of(max_over_ranks(*workers_, seconds(figures.exposed)));
     figures.bytes_per_step = max_over_ranks(*workers_, figures.bytes_per_step);
     figures.cpu_seconds = max_over_ranks(*workers_, figures.cpu_seconds);
     share_first(figures);
@@ -148,7 +147,6 @@ class ServedRun {
     figures.steps = options_.steps > 0 ? options_.steps : steps_in_duration(step);
     measure(training, figures, [&, left = figures.steps]() mutable { return left-- > 0; });
     figures.step = duration_of(max_over_ranks(*workers_, seconds(figures.step)));
-    figures.exposed = duration_of(max_over_ranks(*workers_, seconds(figures.exposed)));
   }
 
   int steps_in_duration(double step) const {
@@ -229,7 +227,6 @@ class ServedRun {
     // Workers take different numbers of steps: this is the mean.
     figures.step =
         duration_of(figures.ranks / std::max(served.updates_per_second, 1e-9) * (1 - served.late));
-    figures.exposed = std::max(Duration::zero(), figures.step - figures.single);
   }
 
   const workload::LayerProfile& profile_;

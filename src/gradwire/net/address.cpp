@@ -1,5 +1,6 @@
 #include "gradwire/net/address.h"
 
+#include <array>
 #include <charconv>
 #include <cstring>
 #include <memory>
@@ -8,6 +9,7 @@
 #include <fmt/format.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <unistd.h>
 
 #include "gradwire/base/check.h"
 #include "gradwire/net/socket.h"
@@ -136,6 +138,12 @@ Result<std::vector<SocketAddress>> resolve(const std::string& name, std::uint16_
     if (address.valid()) addresses.push_back(address);
   }
   return addresses;
+}
+
+std::string host_name() {
+  std::array<char, 256> name = {};
+  if (::gethostname(name.data(), name.size() - 1) != 0) return "unknown";
+  return name.data();
 }
 
 Result<SocketAddress> route_source(const SocketAddress& destination) {

@@ -55,6 +55,9 @@ class SocketAddress {
 /// not exist, timeout if the resolver gave no answer.
 Result<std::vector<SocketAddress>> resolve(const std::string& name, std::uint16_t port);
 
+/// Returns this host's name (gethostname(2)); "unknown" if there is none.
+std::string host_name();
+
 /// Returns the local source address of packets to `destination`, with port 0. Sends nothing.
 Result<SocketAddress> route_source(const SocketAddress& destination);
 

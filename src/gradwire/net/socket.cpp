@@ -168,6 +168,11 @@ Result<Socket> listen_on(const SocketAddress& address) {
   return socket;
 }
 
+Result<std::uint16_t> free_port(const SocketAddress& address) {
+  GRADWIRE_ASSIGN_OR_RETURN(const Socket socket, listen_on(address));
+  return local_address(socket).port();
+}
+
 Result<std::optional<Accepted>> accept_one(const Socket& listener) {
   if (SimulatedSocket* simulated = listener.simulated()) return simulated->accept();
   for (;;) {

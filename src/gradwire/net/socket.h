@@ -99,6 +99,9 @@ Status bind_to_interface(const Socket& socket, const std::string& interface);
 /// invalid_argument if the port is in use or the address is not local, or with system.
 Result<Socket> listen_on(const SocketAddress& address);
 
+/// Returns a port that is free at this local address now. Fails as listen_on().
+Result<std::uint16_t> free_port(const SocketAddress& address);
+
 struct Accepted {
   Socket socket;
   SocketAddress from;

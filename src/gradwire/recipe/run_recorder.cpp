@@ -107,6 +107,10 @@ std::string mesh_strategy_of(const TrainConfig& config, int ranks) {
 }  // namespace
 
 std::string strategy_of(const TrainConfig& config, int ranks) {
+  if (config.servers.enabled) {
+    const int servers = config.servers.count > 0 ? static_cast<int>(config.servers.count) : ranks;
+    return fmt::format("{} servers, {} x{}", servers, config.servers.mode, ranks);
+  }
   if (ranks == 1) return "1 rank";
   if (config.uses_pipeline()) return mesh_strategy_of(config, ranks);
   if (config.zero.stage > 0) return fmt::format("ZeRO-{} x{}", config.zero.stage, ranks);

@@ -460,6 +460,7 @@ void check_servers(const TrainConfig& config) {
     refuse("{} is incompatible with servers; leave one of them out", key);
   };
   if (config.zero.stage > 0) with("zero");
+  if (config.uses_pipeline()) with("mesh (or model.tie_word_embeddings)");
   if (config.local_steps.enabled) with("local_steps");
   if (config.parallel.codec != "none") with("parallel.codec");
   if (config.parallel.check_finite) with("parallel.check_finite");
@@ -504,9 +505,9 @@ void check_local_steps_with(const TrainConfig& config, const JsonFields& paralle
 
 void check_together(JsonFields& root, const TrainConfig& config) {
   check_zero(config);
-  check_servers(config);
   check_local_steps_with(config, root.object_or_empty("parallel"));
   check_mesh(root, config);
+  check_servers(config);
   if (!config.uses_pipeline() && config.zero.stage == 0 && config.gradient_clipping > 0 &&
       config.parallel.overlap == step::Overlap::full) {
     refuse(

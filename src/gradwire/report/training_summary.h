@@ -19,9 +19,7 @@ struct MemoryPeak {
   std::int64_t resident = 0;
 };
 
-/// Result of a training run. Times and bytes of a step are medians over steps (bytes: the mean),
-/// averaged over ranks. A rank that waits for slower ones counts that as communication.
-/// What parameter servers did: staleness of the gradients that they applied, in updates.
+/// The work of parameter servers: staleness of the gradients that they applied, in updates.
 struct StalenessSummary {
   double mean = 0;
   std::int64_t p50 = 0, p99 = 0, max = 0;
@@ -30,6 +28,8 @@ struct StalenessSummary {
   double busy = 0;  ///< Share of the time in which servers computed.
 };
 
+/// Result of a training run. Times and bytes of a step are medians over steps (bytes: the mean),
+/// averaged over ranks. A rank that waits for slower ones counts that as communication.
 struct TrainingSummary {
   int ranks = 1;
   std::int64_t steps = 0;

@@ -36,11 +36,11 @@ class SampleDealer {
   void on_applied(const std::vector<Deal>& batches);
   /// Pushed batches were not.
   void on_dropped(const std::vector<Deal>& batches);
-  /// The worker ends, or is lost. What it has is dealt again.
+  /// The worker ends, or is lost. The dealer deals its batches again.
   void on_gone(Rank worker);
 
-  /// The batches for workers that have asked. One with `count` 0 tells a worker to push what it has
-  /// and to ask again, or to end if it has none, because all others have pushed all.
+  /// Returns the batches for workers that have asked. One with `count` 0 tells a worker to push its
+  /// batches and to ask again, or to end if it has none, because all others have pushed theirs.
   std::vector<std::pair<Rank, Deal>> take_answers();
 
   std::int64_t applied() const { return applied_; }  ///< Samples, of all epochs.

@@ -1,21 +1,16 @@
 #include "gradwire/servers/served_exchange.h"
 
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "gradwire/base/check.h"
+#include "gradwire/base/crc32c.h"
 #include "gradwire/base/refuse.h"
 
 namespace gradwire::servers {
 namespace {
-
-/// FNV-1a.
-std::uint64_t hash_of(std::string_view text) {
-  std::uint64_t hash = 0xCBF29CE484222325u;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3u;
-  return hash;
-}
 
 bool in_flight(const Work& work) {
   return work.valid() && !work.done();
@@ -37,7 +32,7 @@ std::uint64_t fingerprint_of(const ServedLayout& layout) {
     }
     text += ';';
   }
-  return hash_of(text);
+  return crc32c(std::as_bytes(std::span(text)));
 }
 
 ServedExchange::ServedExchange(std::shared_ptr<Communicator> pairs, ServedLayout layout,
@@ -90,12 +85,14 @@ void ServedExchange::pull(std::size_t unit, const LentSpan& values) {
   exchange::check_unit(layout_.units, unit, values);
   Unit& pulled = units_[unit];
   exchange::check_idle(unit, in_flight(pulled.push) || in_flight(pulled.pull));
+  require_pulled(pulled);
   take_replies(pulled);
-  // Clock 0 waits for nobody.
+  // A server answers a pull for clock 0 at once.
   for (int server = 0; server < servers(); ++server) {
     ask(server, {.kind = Request::Kind::pull, .unit = static_cast<std::int64_t>(unit)});
   }
   receive(pulled, unit, values, 0).wait();
+  pulled.answered = true;
 }
 
 Work ServedExchange::take(std::int64_t count, Deal& batch) {
@@ -133,9 +130,9 @@ Work ServedExchange::reduce_scatter(std::size_t unit, LentSpan data, LentSpan /*
   exchange::check_unit(layout_.units, unit, data);
   Unit& pushed = units_[unit];
   exchange::check_idle(unit, in_flight(pushed.push) || in_flight(pushed.pull));
+  require_pulled(pushed);
   take_replies(pushed);
-  ++pushed.pushes;
-  const bool pull = pulls(pushed);
+  const bool pull = pushed.owed = ++pushed.pushes % pull_every_ == 0;
   pushed.push = pairs_->coalesced([&](Communicator& together) {
     for (int server = 0; server < servers(); ++server) {
       Part& part = pushed.parts[static_cast<std::size_t>(server)];
@@ -159,8 +156,8 @@ Work ServedExchange::all_gather(std::size_t unit, LentConstSpan /*shard*/, LentS
   exchange::check_unit(layout_.units, unit, data);
   Unit& pulled = units_[unit];
   exchange::check_idle(unit, in_flight(pulled.pull));
-  if (pulled.pulled || !pulls(pulled)) return completed_work();
-  pulled.pulled = true;
+  if (!std::exchange(pulled.owed, false)) return completed_work();
+  pulled.answered = true;
   pulled.pull = receive(pulled, unit, data, priority);
   return pulled.pull;
 }
@@ -176,9 +173,18 @@ Work ServedExchange::receive(Unit& pulled, std::size_t unit, const LentSpan& dat
   });
 }
 
+/// The next answer of the servers would be taken for that of this push.
+void ServedExchange::require_pulled(const Unit& unit) const {
+  if (!unit.owed) return;
+  refuse(
+      "servers have a gradient of this worker whose parameters it has not pulled: call step() "
+      "after "
+      "each backward, and backward under no_sync() to accumulate");
+}
+
 /// In mode sync, a worker whose gradient was late goes on with the step that the others are at.
 void ServedExchange::take_replies(Unit& unit) const {
-  if (!std::exchange(unit.pulled, false) || layout_.policy.mode != Mode::sync) return;
+  if (!std::exchange(unit.answered, false) || layout_.policy.mode != Mode::sync) return;
   for (Part& part : unit.parts) part.clock = part.reply.value;
 }
 

@@ -30,12 +30,13 @@ std::uint64_t fingerprint_of(const ServedLayout& layout);
 /// the values that the servers' optimizers have made of it. Both ignore `shard`. In mode sync, a
 /// pull returns when all workers have pushed.
 ///
-/// One push of a unit for each pull of it, but for the last one. Errors name the server. Destroy it
-/// before the communicator; leave() first, or the servers take this worker for lost.
+/// A pushed unit must be gathered before it is pushed again: otherwise reduce_scatter() throws
+/// Exception(invalid_argument). Errors name the server. Destroy it before the communicator; leave()
+/// first, or the servers take this worker for lost.
 class ServedExchange final : public exchange::Exchange {
  public:
-  /// `pairs`: of failure domain pair; this rank is a worker. `pull_every`: only every so many
-  /// gathers pull (n_fetch of Downpour); the others leave the values as they are. Greets the
+  /// The failure domain of `pairs` is a pair, and this rank is a worker. Of `pull_every` gathers of
+  /// a unit one pulls (n_fetch of Downpour); the others leave the values as they are. Greets the
   /// servers. Throws Exception: what communication throws, among it the reason of a server that
   /// refuses this worker.
   ServedExchange(std::shared_ptr<Communicator> pairs, ServedLayout layout, int pull_every = 1);
@@ -74,12 +75,13 @@ class ServedExchange final : public exchange::Exchange {
     std::vector<Part> parts;  ///< By server.
     std::int64_t pushes = 0;
     Work push, pull;
-    bool pulled = false;  ///< `pull` has answers that are not yet taken.
+    bool owed = false;      ///< The servers answer the last push, and nothing receives that yet.
+    bool answered = false;  ///< The replies have versions that are not yet taken.
   };
 
   int servers() const { return layout_.placement.servers; }
   Rank rank_of(int server) const { return layout_.placement.rank_of_server(server); }
-  bool pulls(const Unit& unit) const { return unit.pushes % pull_every_ == 0; }
+  void require_pulled(const Unit& unit) const;
   void take_replies(Unit& unit) const;
   Work receive(Unit& pulled, std::size_t unit, const LentSpan& data, int priority);
   void ask(int server, Request request);

@@ -107,7 +107,6 @@ void Server::handle(const Event& event) {
     // Only a program that is not this one does that.
     const bool by_worker = e.kind() == ErrorKind::corrupted || e.kind() == ErrorKind::mismatch;
     if (!by_worker || event.worker == pairs_->rank()) throw;
-    if (is_payload) drop(worker.gradients[event.unit]);
     pairs_->abort_with(event.worker, e.what());
     remove(event.worker, e.what());
   }
@@ -143,14 +142,15 @@ void Server::on_request(Rank rank, const Request& request) {
             ErrorKind::corrupted,
             fmt::format("worker {} asks for samples, and this server deals none", rank));
       }
-      dealer_->on_take(rank, request.value);
+      worker.wants = request.value;
+      settle(rank);
       break;
     case Request::Kind::report:
       reply(rank, encode(report()));
       break;
     case Request::Kind::leave:
       worker.leaves = true;
-      return remove_if_left(rank);
+      return settle(rank);
     default:
       throw Exception(ErrorKind::corrupted,
                       fmt::format("worker {} sends a request of unknown kind {}", rank,
@@ -193,20 +193,28 @@ void Server::on_payload(Rank rank, std::size_t unit) {
     return reply(rank, {});
   }
   if (first_ == Time{}) first_ = begin;
-  // A worker that is lost before it has pushed the last unit has not pushed its samples.
-  const bool is_last = unit + 1 == shards_.units();
-  if (dealer_ && is_last) gradients_[id].batches = dealer_->on_push(rank, request.batches);
-  core_.on_push({rank, unit, request.clock, request.base, id, request.rate});
+  try {
+    // A worker that is lost before it has pushed the last unit has not pushed its samples.
+    const bool is_last = unit + 1 == shards_.units();
+    if (dealer_ && is_last) gradients_[id].batches = dealer_->on_push(rank, request.batches);
+    core_.on_push({rank, unit, request.clock, request.base, id, request.rate});
+  } catch (const Exception&) {
+    drop(id);  // The core has not taken it.
+    throw;
+  }
   if (request.value != 0) core_.on_pull(rank, unit, request.clock + 1);
   busy_ += clock_.now() - begin;
-  remove_if_left(rank);
+  settle(rank);
 }
 
-/// Its last gradients may arrive after the word that it leaves.
-void Server::remove_if_left(Rank rank) {
-  const Worker& worker = workers_[static_cast<std::size_t>(rank)];
-  if (worker.leaves && std::ranges::find(worker.arrives, true) == worker.arrives.end())
-    remove(rank, "");
+/// The gradients of a worker may arrive after its request for more samples, or to leave.
+void Server::settle(Rank rank) {
+  Worker& worker = workers_[static_cast<std::size_t>(rank)];
+  if (std::ranges::find(worker.arrives, true) != worker.arrives.end()) return;
+  if (const std::int64_t wanted = std::exchange(worker.wants, 0); wanted != 0) {
+    dealer_->on_take(rank, wanted);
+  }
+  if (worker.leaves) remove(rank, "");
 }
 
 /// `why` is empty if the worker has left.

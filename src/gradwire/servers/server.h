@@ -43,7 +43,7 @@ struct ServerOptions {
   Placement placement;
   ServerPolicy policy;
   std::uint64_t fingerprint = 0;  ///< fingerprint_of() the workers' layout.
-  /// Server 0 deals so many samples in each of so many epochs; 0: none.
+  /// Number of samples of an epoch, and of epochs, that server 0 deals; no samples: none.
   std::int64_t samples = 0, epochs = 1;
   std::function<void(const Applied&)> log;       ///< Passed on to ServerCore.
   std::function<void(const std::string&)> warn;  ///< Called once for each worker that is lost.
@@ -82,6 +82,7 @@ class Server final : private ShardStore {
     std::vector<bool> arrives;          ///< By unit: its gradient or its values are being received.
     std::vector<Request> announced;     ///< By unit: the request that they belong to.
     std::vector<GradientId> gradients;  ///< By unit: where they are received.
+    std::int64_t wants = 0;  ///< Samples that it asked for while gradients were on their way.
     bool greeted = false;
     bool leaves = false;
     bool gone = false;
@@ -96,7 +97,7 @@ class Server final : private ShardStore {
   void receive(Rank worker, const Request& request);
   std::size_t check_unit(const Request& request) const;
   void remove(Rank worker, const std::string& why);
-  void remove_if_left(Rank worker);
+  void settle(Rank worker);
 
   void send_answers();
   void send_values(const Answer& answer);

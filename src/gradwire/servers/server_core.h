@@ -72,7 +72,7 @@ class ServerCore {
   /// The worker asks for the unit's parameters, to compute its gradient of `clock`. Throws as
   /// on_push().
   void on_pull(Rank worker, std::size_t unit, std::int64_t clock);
-  /// The worker is gone: nobody waits for it. The gradients that it has pushed count.
+  /// The worker is lost: no other worker waits for it. The gradients that it has pushed count.
   void on_lost(Rank worker);
   /// A worker comes, again or for the first time, and begins with `clock`. In mode sync another one
   /// must live, whose steps it joins. Throws as on_push().

@@ -13,7 +13,7 @@ enum class Mode : std::uint8_t {
   sync,   ///< A step is the mean of the gradients of all workers, or of the first of them.
   ssp,    ///< Each gradient is a step. A worker waits for those that lag behind (stale synchronous
           ///< parallel: Ho et al., NeurIPS 2013).
-  async,  ///< Each gradient is a step, and nobody waits (Downpour: Dean et al., NeurIPS 2012).
+  async,  ///< Each gradient is a step, and no worker waits (Downpour: Dean et al., NeurIPS 2012).
 };
 /// "sync", "ssp", "async".
 std::string_view name_of(Mode mode);

@@ -1,23 +1,15 @@
 #include "gradwire/bootstrap/mesh/local_endpoint.h"
 
-#include <array>
 #include <utility>
-
-#include <unistd.h>
 
 #include "gradwire/bootstrap/job_secret.h"
 #include "gradwire/bootstrap/mesh/local_rails.h"
 #include "gradwire/bootstrap/mesh/shared_port.h"
+#include "gradwire/net/address.h"
 #include "gradwire/topology/machine.h"
 
 namespace gradwire::bootstrap {
 namespace {
-
-std::string host_name() {
-  std::array<char, 256> name = {};
-  if (::gethostname(name.data(), name.size() - 1) != 0) return "unknown";
-  return name.data();
-}
 
 /// Opens the listeners for the other ranks and writes their addresses into `rails`.
 Result<Listeners> open_listeners(const net::HostNetwork& network, const Job& job,
@@ -56,7 +48,7 @@ Result<LocalEndpoint> open_local_endpoint(const net::HostNetwork& network, const
     GRADWIRE_RETURN_IF_ERROR(check_secret(shared.secret, rail.address));
   }
   GRADWIRE_ASSIGN_OR_RETURN(auto listeners, open_listeners(network, job, shared, rails, deadline));
-  RankEndpoint endpoint{.host = host_name(),
+  RankEndpoint endpoint{.host = net::host_name(),
                         .machine = job.machine.empty() ? topology::machine_identity() : job.machine,
                         .cores = topology::machine_cores(),
                         .shares_memory = job.shared_memory,

@@ -90,9 +90,9 @@ void declare_servers(CLI::App& app, StepOptions& options) {
                  "workers; the others are dropped")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
-  app.add_option("--slow", options.slow,
-                 "with --servers: RANK:FACTOR, a worker whose compute takes so many times as long; "
-                 "a comma list")
+  app.add_option(
+         "--slow", options.slow,
+         "with --servers: RANK:FACTOR multiplies the compute time of a worker; a comma list")
       ->delimiter(',');
   app.add_option("--spread", options.spread,
                  "with --servers: distribution of the compute of a pass: none or exponential")

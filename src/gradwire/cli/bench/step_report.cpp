@@ -137,7 +137,9 @@ std::string StepTable::head(const std::string& profile, int ranks) const {
         "# updates/s: gradients of a worker that were applied; stale, p99: mean and 99th "
         "percentile "
         "of their\n# staleness, in updates; late: dropped gradients; busy: time in which servers "
-        "compute\n";
+        "compute\n# step in modes ssp and async, and with late gradients: mean of the workers, "
+        "warm-up "
+        "included\n";
   }
   return head +
          fmt::format("{:>12} {:>14} {:>4} {:>8} {:>9} {:>9} {:>9} {:>9} {:>7}{} {:>10} {:>8}{}{}\n",

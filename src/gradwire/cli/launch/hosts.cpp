@@ -158,9 +158,7 @@ std::string address_of(const HostEntry& host) {
 }
 
 std::string this_host_name() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
+  return net::host_name();
 }
 
 namespace {

@@ -132,12 +132,6 @@ Result<std::string> address_towards(const std::string& other, const std::string&
   return rails.front().address.host();
 }
 
-std::optional<std::uint16_t> free_port_here(const net::SocketAddress& address) {
-  const Result<net::Socket> socket = net::listen_on(address);
-  if (!socket) return std::nullopt;
-  return net::local_address(*socket).port();
-}
-
 }  // namespace
 
 std::string default_master_address(const HostEntry& first, const HostEntry* other,
@@ -162,7 +156,7 @@ std::uint16_t free_master_port(const std::string& address) {
           "reach rank 0, not a wildcard",
           address);
     }
-    if (const auto port = free_port_here(candidate)) return *port;
+    if (const auto port = net::free_port(candidate)) return *port;
   }
   const unsigned long draw = std::stoul(random_hex(4), nullptr, 16);
   return static_cast<std::uint16_t>(20000 + draw % 10000);

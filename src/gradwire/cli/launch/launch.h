@@ -43,7 +43,7 @@ enum class RankOutput : std::uint8_t {
 struct LaunchOptions {
   std::vector<std::string> program;          ///< The program and its arguments.
   std::optional<int> ranks;                  ///< nullopt: one per slot of the hosts.
-  int servers = 0;                           ///< The last so many ranks are parameter servers.
+  int servers = 0;                           ///< Number of ranks, the last ones, that serve.
   std::vector<HostEntry> hosts;              ///< Empty: this host, with one slot per core.
   std::vector<std::string> rsh = {"ssh"};    ///< Run with a host's name and "sh" as arguments.
   std::string master_address;                ///< Empty: the first host's.

@@ -2,8 +2,6 @@
 
 #include <string>
 
-#include <unistd.h>
-
 #include "gradwire/base/random.h"
 #include "gradwire/base/refuse.h"
 #include "gradwire/bootstrap/servers_job.h"
@@ -17,20 +15,7 @@ std::shared_ptr<Communicator> connect_pairs(const bootstrap::Job& job) {
   return Communicator::connect(job, {.scope = "servers", .failure_domain = FailureDomain::pair});
 }
 
-std::string host_name() {
-  std::string name(256, '\0');
-  if (::gethostname(name.data(), name.size() - 1) != 0) return "localhost";
-  name.resize(name.find('\0'));
-  return name;
-}
-
-std::uint16_t free_port_at(const std::string& address) {
-  const auto addresses = value_or_throw(net::resolve(address, 0));
-  const net::Socket socket = value_or_throw(net::listen_on(addresses.front()));
-  return net::local_address(socket).port();
-}
-
-/// Where the ranks of the group meet again, as rank 0 says.
+/// Address, port and secret of the second start of the group, chosen by rank 0.
 struct Meeting {
   std::string address;
   std::uint16_t port = 0;
@@ -40,8 +25,11 @@ struct Meeting {
 Meeting meeting_of(const bootstrap::Job& job, const ProcessGroup& group) {
   std::string said;
   if (group->getRank() == 0) {
-    const std::string address = job.rank == 0 ? job.master_address : host_name();
-    const std::uint16_t port = job.port != 0 ? job.port : free_port_at(address);
+    const std::string address = job.rank == 0 ? job.master_address : net::host_name();
+    const std::uint16_t port =
+        job.port != 0
+            ? job.port
+            : value_or_throw(net::free_port(value_or_throw(net::resolve(address, 0)).front()));
     said = address + " " + std::to_string(port) + " " +
            (job.secret.empty() ? random_hex(32) : job.secret);
   }

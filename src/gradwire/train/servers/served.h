@@ -25,8 +25,8 @@ namespace gradwire {
 /// RANK and WORLD_SIZE count the ranks of one role. Without it servers are threads beside workers.
 ///
 /// Call backward once for each step(); others under no_sync(). In modes ssp and async, and with
-/// `use` below 1, workers may take different numbers of steps, and a worker that is lost holds
-/// nobody; collectives of the group would.
+/// `use` below 1, workers may take different numbers of steps, and the others go on without a lost
+/// worker. Collectives of the group need all workers.
 ///
 /// Errors: throws Exception. Not thread-safe.
 template <class Module>
@@ -49,6 +49,13 @@ class Served : public DistributedModel<Module, ServedModule> {
   /// pulled while backward computes the gradients of others. The parameters are the same bits in
   /// mode sync.
   void step_in_backward() { core().step_in_backward(); }
+
+  /// Asks for the next batch of at most `count` samples (ServedOptions::samples): positions in the
+  /// order of the samples of an epoch. The next backward that is not under no_sync() is of all
+  /// batches since the last step. A batch of 0 samples says that there are no more now: a worker
+  /// that accumulates steps with what it has and asks again, another one is done. Waits while other
+  /// workers have batches that would come back if they were lost.
+  servers::Deal take(std::int64_t count) { return core().take(count); }
 
   /// Gives all workers the same parameters: those of the servers after all gradients that workers
   /// have pushed before. Collective over the workers; call it before evaluation, and before the

@@ -120,9 +120,7 @@ void ServedModule::make_server(const ServedOptions& options, int server,
                                        .policy = layout.policy,
                                        .fingerprint = servers::fingerprint_of(layout),
                                        .samples = server == 0 ? options.samples : 0,
-                                       .epochs = options.epochs,
-                                       .log = nullptr,
-                                       .warn = nullptr};
+                                       .epochs = options.epochs};
   server_ = std::make_unique<LocalServer>(pairs_, std::move(shards), serving, options.clock);
 }
 
@@ -189,12 +187,21 @@ void ServedModule::set_rate(double rate) {
 }
 
 void ServedModule::step() {
+  taken_ = 0;
   host().begin_step();
 }
 
 void ServedModule::step_in_backward() {
+  taken_ = 0;
   host().finish_step();
   host().step_in_backward();
+}
+
+servers::Deal ServedModule::take(std::int64_t count) {
+  servers::Deal batch;
+  exchange_->take(count, batch).wait();
+  if (batch.count > 0) exchange_->set_batches(++taken_);
+  return batch;
 }
 
 void ServedModule::synchronize() {

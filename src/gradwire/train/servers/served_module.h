@@ -9,6 +9,7 @@
 #include "gradwire/base/clock.h"
 #include "gradwire/host/group.h"
 #include "gradwire/host/named_tensor.h"
+#include "gradwire/servers/sample_dealer.h"
 #include "gradwire/servers/server_report.h"
 #include "gradwire/step/bucket_plan.h"
 #include "gradwire/step/overlap.h"
@@ -76,6 +77,7 @@ class ServedModule final : public DistributedModule {
   void set_rate(double rate);
   void step();
   void step_in_backward();
+  servers::Deal take(std::int64_t count);
   void synchronize();
   std::size_t payload_bytes_sent() const;
   servers::ServerReport report();
@@ -98,6 +100,7 @@ class ServedModule final : public DistributedModule {
   std::unique_ptr<PushedUnits> pushed_;
   std::unique_ptr<TrainingHost> own_host_;
   servers::ServedExchange* exchange_ = nullptr;  ///< The host's.
+  std::int64_t taken_ = 0;                       ///< Batches since the last step.
 };
 
 }  // namespace gradwire
