@@ -126,6 +126,17 @@ TEST_P(RemoteTest, ReportsOfRanksNameTheOneThatFailedFirst) {
   EXPECT_TRUE(run.all_gone());
 }
 
+TEST_P(RemoteTest, TheJobGoesOnWithoutAnOptionalRank) {
+  Launched run(
+      command("echo optional 1 2 >> $GRADWIRE_REPORT; sleep 1; [ $RANK = 1 ] && kill -9 $$; "
+              "sleep 2; echo done"));
+  EXPECT_EQ(run.wait(), 0);
+  EXPECT_EQ(run.out(), "[0] done\n");
+  EXPECT_THAT(run.err(), AllOf(HasSubstr("rank 1 on host b"), HasSubstr("the others go on"),
+                               Not(HasSubstr("gradwire-rank"))));
+  EXPECT_TRUE(run.all_gone());
+}
+
 TEST_P(RemoteTest, TheGracePeriodDoesNotCutOffACheckpointThatHasBegun) {
   Launched run(
       command("trap 'echo saving >> $GRADWIRE_REPORT; sleep 4; echo saved; "

@@ -188,6 +188,43 @@ TEST(RunTest, ReportsThatMakeNoSenseAreIgnored) {
   }
 }
 
+TEST(RunTest, TheJobGoesOnWithoutOptionalRanks) {
+  Launched run(run_script({"-n", "3"},
+                          "echo optional 1 3 >> $GRADWIRE_REPORT; case $RANK in "
+                          "0) sleep 1.5; echo done;; "
+                          "1) sleep 0.5; exit 3;; 2) sleep 0.5; kill -9 $$;; esac"));
+  EXPECT_EQ(run.wait(), 0);
+  EXPECT_EQ(run.out(), "[0] done\n");
+  EXPECT_THAT(run.err(), AllOf(HasSubstr("failed with exit status 3; the others go on without it"),
+                               HasSubstr("by signal 9 (SIGKILL); the others go on without it")));
+}
+
+TEST(RunTest, AnOptionalRankMayFailJustBeforeTheEnd) {
+  Launched run(run_script({"-n", "2"},
+                          "echo optional 1 2 >> $GRADWIRE_REPORT; [ $RANK = 1 ] && exit 3; true"));
+  EXPECT_EQ(run.wait(), 0);
+  EXPECT_THAT(run.err(), HasSubstr("rank 1 on host "));
+}
+
+TEST(RunTest, OptionalRanksMayNotAllFail) {
+  Launched run(
+      run_script({"-n", "2"}, "echo optional 0 2 >> $GRADWIRE_REPORT; sleep 0.$RANK; exit 3"));
+  EXPECT_EQ(run.wait(), 3);
+  EXPECT_THAT(run.err(), HasSubstr("the other ranks were stopped"));
+}
+
+TEST(RunTest, OtherRanksAreNotOptional) {
+  for (const std::string note :
+       {"optional 2 3", "optional 0 3' >> $GRADWIRE_REPORT; echo 'optional 0 0", "optional",
+        "optional 0", "optionally 0 3"}) {
+    Launched run(run_script({"-n", "3"}, "echo '" + note +
+                                             "' >> $GRADWIRE_REPORT; [ $RANK = 1 ] && exit 3; "
+                                             "while :; do sleep 0.1; done"));
+    EXPECT_EQ(run.wait(), 3) << note;
+    EXPECT_THAT(run.err(), HasSubstr("the other ranks were stopped")) << note;
+  }
+}
+
 constexpr const char* kSavesFor600Milliseconds =
     "trap 'echo saving >> $GRADWIRE_REPORT; sleep 0.6; echo saved; "
     "echo saved >> $GRADWIRE_REPORT; exit 143' TERM; echo ready; while :; do sleep 0.05; done";

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <sstream>
+#include <vector>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -37,6 +39,24 @@ std::optional<FailureReport> parse_report(std::string_view line) {
   return report;
 }
 
+/// "optional 2 5".
+std::optional<OptionalRanks> parse_optional(std::string_view line) {
+  if (!line.starts_with(kOptional)) return std::nullopt;
+  std::istringstream numbers{std::string(line.substr(kOptional.size()))};
+  OptionalRanks read;
+  return numbers >> read.first >> read.end ? std::optional(read) : std::nullopt;
+}
+
+std::vector<std::string_view> lines_of(std::string_view contents) {
+  std::vector<std::string_view> lines;
+  while (!contents.empty()) {
+    const std::size_t end = std::min(contents.find('\n'), contents.size());
+    lines.push_back(contents.substr(0, end));
+    contents.remove_prefix(std::min(end + 1, contents.size()));
+  }
+  return lines;
+}
+
 }  // namespace
 
 void write_report(const std::string& path, const FailureReport& report) noexcept {
@@ -44,10 +64,8 @@ void write_report(const std::string& path, const FailureReport& report) noexcept
 }
 
 std::optional<FailureReport> first_report(std::string_view contents) {
-  while (!contents.empty()) {
-    const std::size_t end = std::min(contents.find('\n'), contents.size());
-    if (auto report = parse_report(contents.substr(0, end))) return report;
-    contents.remove_prefix(std::min(end + 1, contents.size()));
+  for (const std::string_view line : lines_of(contents)) {
+    if (auto report = parse_report(line)) return report;
   }
   return std::nullopt;
 }
@@ -58,6 +76,18 @@ SavingNote::SavingNote() {
 
 SavingNote::~SavingNote() {
   append_to_own_file("saved");
+}
+
+void note_optional(OptionalRanks ranks) {
+  append_to_own_file(fmt::format("{} {} {}", kOptional, ranks.first, ranks.end));
+}
+
+OptionalRanks optional_ranks(std::string_view contents) {
+  OptionalRanks last;
+  for (const std::string_view line : lines_of(contents)) {
+    if (const auto read = parse_optional(line)) last = *read;
+  }
+  return last;
 }
 
 bool is_saving(std::string_view contents) {

@@ -40,4 +40,21 @@ class SavingNote {
 /// Returns true if the last line of such a file says so.
 bool is_saving(std::string_view contents);
 
+/// Ranks from `first` to before `end`, without any of which the job goes on.
+struct OptionalRanks {
+  Rank first = 0, end = 0;
+
+  bool contains(Rank rank) const { return first <= rank && rank < end; }
+};
+
+/// The beginning of the line of the file that names them.
+inline constexpr std::string_view kOptional = "optional";
+
+/// Tells the launcher of this process, if it is gradwire's, that the job goes on if one of these
+/// ranks fails. The last call counts; no ranks: none of them.
+void note_optional(OptionalRanks ranks);
+
+/// The last such ranks in the contents of such a file.
+OptionalRanks optional_ranks(std::string_view contents);
+
 }  // namespace gradwire::bootstrap

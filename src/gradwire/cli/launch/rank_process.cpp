@@ -130,6 +130,17 @@ bool RankProcess::is_saving() const {
   return running() && (saves_ || bootstrap::is_saving(report_contents()));
 }
 
+void RankProcess::ask_for_notes() {
+  if (!running() || remote_process_.empty()) return;
+  awaits_notes_ = true;
+  input_ += notes_line(remote_process_);
+  write_input();
+}
+
+bootstrap::OptionalRanks RankProcess::optional_ranks() const {
+  return report_file_.valid() ? bootstrap::optional_ranks(report_contents()) : optional_;
+}
+
 void RankProcess::abort_start() {
   start_aborted_ = true;
   abandon();
@@ -195,6 +206,9 @@ std::string RankProcess::without_report(std::string_view text) {
   const std::string line = held_stderr_.substr(mark.size(), end - mark.size());
   if (line == bootstrap::kSaving) {
     saves_ = true;
+  } else if (line.starts_with(bootstrap::kOptional)) {
+    optional_ = bootstrap::optional_ranks(line);
+    awaits_notes_ = false;
   } else {
     report_ = bootstrap::first_report(line);
   }
@@ -232,6 +246,7 @@ void RankProcess::set_ended(const ExitStatus& exit_status) {
   }
   process_.in.close();
   if (report_file_.valid()) report_ = bootstrap::first_report(report_contents());
+  optional_ = optional_ranks();
   report_file_.close();
   if (!exit_status_->failed() && never_ran()) check_started();
 }

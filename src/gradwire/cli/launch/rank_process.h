@@ -48,6 +48,13 @@ class RankProcess {
   /// Returns true if the rank is known to be saving a checkpoint: on another host, since end().
   bool is_saving() const;
 
+  /// Asks the shell of another host for optional_ranks().
+  void ask_for_notes();
+  /// Returns true if the shell has not answered yet.
+  bool awaits_notes() const { return running() && awaits_notes_; }
+  /// The ranks that this one has said to be optional, as far as known.
+  bootstrap::OptionalRanks optional_ranks() const;
+
   /// Kills the process, or the remote shell of a host that no longer answers.
   void abandon();
 
@@ -107,9 +114,11 @@ class RankProcess {
   std::string greeting_;        ///< Output of the remote host before the ready line.
   std::string remote_process_;  ///< Process id of the rank on its host; empty until it runs.
   std::optional<ExitStatus> exit_status_;
-  UniqueFd report_file_;     ///< Report file of a rank on this host.
-  std::string held_stderr_;  ///< May be the beginning of a remote rank's report.
-  bool saves_ = false;       ///< The shell of another host has said so.
+  UniqueFd report_file_;               ///< Report file of a rank on this host.
+  std::string held_stderr_;            ///< May be the beginning of a remote rank's report.
+  bootstrap::OptionalRanks optional_;  ///< The shell of another host has said so.
+  bool awaits_notes_ = false;
+  bool saves_ = false;  ///< The shell of another host has said so.
   std::optional<bootstrap::FailureReport> report_;
   bool ran_nothing_ = false;
   bool start_aborted_ = false;

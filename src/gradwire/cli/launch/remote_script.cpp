@@ -36,6 +36,10 @@ signal_marked() {{
   for file in $(marked); do file=${{file%/environ}}; kill -s "$1" "${{file#/proc/}}"; done
 }}
 saving() {{ [ "$(tail -n 1 "$report")" = {saving} ]; }}
+tell_optional() {{
+  line=$(grep "^{optional} " "$report" | tail -n 1)
+  printf "%s %s\n" {report} "${{line:-{optional} 0 0}}" >&4
+}}
 cd -- {folder} || {{
   echo "gradwire: a job runs in the folder where it was started, but this host has no such folder" \
     "or cannot enter it: create it (mkdir -p), share it, or start in a folder of all hosts" >&2
@@ -47,6 +51,7 @@ report=$(mktemp)
   while IFS=' ' read -r signal group; do
     case $signal in
       KILL) signal_marked KILL;;
+      NOTES) tell_optional;;
       END) (
         saving && printf "%s %s\n" {report} {saving} >&4
         while saving; do sleep 0.1 || sleep 1; done
@@ -94,6 +99,7 @@ exec 3<&-
 )
 status=$?
 failure=$(grep -m 1 "^[0-9]" "$report") && printf "%s %s\n" {report} "$failure" >&4
+tell_optional
 rm -f "$report"
 # After a normal end or a stop signal, children may still clean up during the grace period. After a
 # failure the launcher must learn of it at once.
@@ -135,12 +141,17 @@ std::string remote_script(const RemoteRank& rank) {
       fmt::arg("folder", shell_quote(rank.folder)), fmt::arg("exports", exports_of(rank)),
       fmt::arg("local_world_size", rank.local_world_size), fmt::arg("ready", ready_line(rank.run)),
       fmt::arg("report", report_line(rank.run)), fmt::arg("saving", bootstrap::kSaving),
+      fmt::arg("optional", bootstrap::kOptional),
       fmt::arg("report_variable", bootstrap::kReportVariable),
       fmt::arg("program", words_of(rank.program)), fmt::arg("tenths", 10 * rank.grace_seconds));
 }
 
 std::string ready_line(const std::string& run) {
   return "gradwire-rank-runs-" + run;
+}
+
+std::string notes_line(const std::string& process) {
+  return fmt::format("NOTES {}\n", process);
 }
 
 std::string end_line(const std::string& process) {

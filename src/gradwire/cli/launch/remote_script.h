@@ -33,20 +33,25 @@ struct RemoteRank {
 /// then on it reads control lines from standard input (not earlier: a shell may read ahead while it
 /// reads the script). A control line is a signal's name and that process id, "TERM 4711"; the
 /// signal goes to the process group. KILL goes to everything the rank started. END is a KILL that
-/// waits as long as the rank saves a checkpoint, of which a report_line() with kSaving tells. End
-/// of input means that the launcher is dead, and is handled as KILL. The script exits with the
-/// status of the program, 128 + signal if it was killed by a signal.
+/// waits as long as the rank saves a checkpoint, of which a report_line() with kSaving tells. NOTES
+/// asks for a report_line() with the file's last kOptional, or with no ranks. End of input means
+/// that the launcher is dead, and is handled as KILL. The script exits with the status of the
+/// program, 128 + signal if it was killed by a signal.
 std::string remote_script(const RemoteRank& rank);
 
 /// Returns the prefix of the line that reports that the rank runs; a blank and the process id
 /// follow.
 std::string ready_line(const std::string& run);
 
+/// Returns a control line that asks for the optional ranks.
+std::string notes_line(const std::string& process);
+
 /// Returns a control line that ends the rank.
 std::string end_line(const std::string& process);
 
 /// Returns the prefix of the lines that the script prints on stderr about the rank's file
-/// (bootstrap/failure_report.h); a blank and a line of it follow: at the end its report, if any.
+/// (bootstrap/failure_report.h); a blank and a line of it follow: at the end its report, if any,
+/// and its optional ranks.
 std::string report_line(const std::string& run);
 
 /// Advice about a remote shell that exits with 0 although no script ran.

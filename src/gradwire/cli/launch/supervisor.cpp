@@ -38,6 +38,10 @@ constexpr Duration kSavingCheck = std::chrono::milliseconds(100);
 /// prints which one.
 constexpr Duration kSettlingTime = std::chrono::milliseconds(300);
 
+/// Time for the shells of other hosts to say which ranks are optional, and between two looks.
+constexpr Duration kNotesTime = std::chrono::seconds(3);
+constexpr Duration kNotesCheck = std::chrono::milliseconds(50);
+
 }  // namespace
 
 Supervisor::Supervisor(const LaunchOptions& options, JobPlan plan, const Clock& clock)
@@ -56,6 +60,7 @@ Supervisor::Supervisor(const LaunchOptions& options, JobPlan plan, const Clock& 
 int Supervisor::run() {
   start_ranks();
   while (!is_finished()) poll_once();
+  if (phase_ == Phase::settling) settle();
   watcher_.release();
   // Reap processes that ended since the last poll, lest they stay zombies of the launcher's parent.
   while (::waitpid(-1, nullptr, WNOHANG) > 0) continue;
@@ -82,7 +87,7 @@ std::size_t Supervisor::first_cause() const {
   for (const RankProcess& rank : ranks_) {
     if (!rank.report()) continue;
     const auto cause = static_cast<std::size_t>(rank.report()->cause);
-    if (cause >= votes.size()) continue;
+    if (cause >= votes.size() || is_optional(cause)) continue;
     const bool knows = rank.plan().place.rank == rank.report()->cause;
     votes[cause] += knows ? ranks_.size() : 1;
   }
@@ -232,7 +237,48 @@ void Supervisor::note_failures(const std::vector<std::size_t>& ended) {
   if (!first_failure_ || phase_ != Phase::running) return;
   if (shells_missing() && clock_.now() - started_ >= kSlowShell) return abort_slow_shells();
   phase_ = Phase::settling;
-  deadline_ = clock_.now() + kSettlingTime;
+  failed_ = clock_.now();
+  deadline_ = after(failed_, kSettlingTime);
+  for (RankProcess& rank : ranks_) rank.ask_for_notes();
+}
+
+bool Supervisor::is_optional(std::size_t rank) const {
+  return std::ranges::any_of(ranks_, [&](const RankProcess& other) {
+    return other.optional_ranks().contains(ranks_[rank].plan().place.rank);
+  });
+}
+
+/// Returns true if a rank that has not failed says that the job does without this one. Others do
+/// not know whether anybody is left.
+bool Supervisor::is_missed_by_none(std::size_t rank) const {
+  return std::ranges::any_of(ranks_, [&](const RankProcess& other) {
+    const bool failed = other.exit_status() && other.exit_status()->failed();
+    return !failed && other.optional_ranks().contains(ranks_[rank].plan().place.rank);
+  });
+}
+
+/// Goes on if the job does, without the ranks that failed.
+void Supervisor::settle() {
+  std::vector<std::size_t> failed;
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    const std::optional<ExitStatus>& status = ranks_[i].exit_status();
+    if (status && status->failed() && !missed_.contains(i)) failed.push_back(i);
+  }
+  if (!std::ranges::all_of(failed, [this](std::size_t rank) { return is_missed_by_none(rank); })) {
+    // Optional ranks fail because of others.
+    const auto cause =
+        std::ranges::find_if(failed, [this](std::size_t rank) { return !is_optional(rank); });
+    if (cause != failed.end() && is_optional(*first_failure_)) first_failure_ = *cause;
+    return begin_stop(SIGTERM);
+  }
+  for (const std::size_t i : failed) {
+    print_message(fmt::format("{} {}{}; the others go on without it", where(ranks_[i]),
+                              describe(*ranks_[i].exit_status()), reason_of(ranks_[i])));
+    missed_.insert(i);
+  }
+  first_failure_.reset();
+  deadline_.reset();
+  phase_ = Phase::running;
 }
 
 bool Supervisor::all_ended() const {
@@ -291,7 +337,12 @@ void Supervisor::kill_remaining() {
 }
 
 void Supervisor::on_deadline() {
-  if (phase_ == Phase::settling) return begin_stop(SIGTERM);
+  if (phase_ == Phase::settling) {
+    const bool knows = std::ranges::none_of(ranks_, &RankProcess::awaits_notes);
+    if (knows || clock_.now() >= after(failed_, kNotesTime)) return settle();
+    deadline_ = clock_.now() + kNotesCheck;
+    return;
+  }
   if (is_saving() && interrupts_ < 2) {
     if (!std::exchange(wait_reported_, true)) print_message("waiting for a checkpoint to be saved");
     deadline_ = clock_.now() + kSavingCheck;

@@ -45,6 +45,9 @@ class Supervisor {
   void on_stop_signal(int signal);
   void collect_ended();
   void note_failures(const std::vector<std::size_t>& ended);
+  bool is_optional(std::size_t rank) const;
+  bool is_missed_by_none(std::size_t rank) const;
+  void settle();
   bool all_ended() const;
   std::vector<pid_t> left_behind() const;
   bool is_finished();
@@ -82,6 +85,7 @@ class Supervisor {
   Phase phase_ = Phase::running;
   std::optional<Time> deadline_;
   Time started_ = {};
+  Time failed_ = {};  ///< When the ranks began to settle.
   Duration shell_wait_ = {};
   bool shells_awaited_ = false;     ///< Until all shells have started their ranks or were given up.
   std::optional<int> stop_signal_;  ///< First stop signal from the user.
@@ -92,6 +96,7 @@ class Supervisor {
   bool remaining_signaled_ = false;  ///< SIGTERM was sent to processes that ranks left behind.
   bool output_abandoned_ = false;
   std::optional<std::size_t> first_failure_;
+  std::set<std::size_t> missed_;  ///< Ranks that failed, and without which the job goes on.
 };
 
 }  // namespace gradwire::cli
