@@ -160,6 +160,21 @@ class Page(unittest.TestCase):
         self.assertEqual(by_run(tables(self.section(dom, "overview"))[0])[1][:2],
                          [NASTY, NASTY])
 
+    def test_staleness_is_shown_of_runs_with_servers(self):
+        runs = [dict(name="plain", strategy="DDP x4", ranks=4),
+                dict(name="loose", strategy="4 servers, async x4", ranks=4)]
+        folders = sample_runs.write(self.folder, runs)
+        path = pathlib.Path(folders[1]) / "run.json"
+        record = json.loads(path.read_text())
+        record["summary"]["staleness"] = {"mean": 2.998, "p50": 3, "p99": 7, "max": 9,
+                                          "rate": 0.25, "late": 0.125, "busy": 0.5}
+        path.write_text(json.dumps(record))
+        overview = by_run(tables(self.section(self.shown(*folders), "overview"))[0])
+        at = overview[0].index("staleness, updates")
+        self.assertEqual(overview[2][at], "mean 3.00, 99 % up to 7, at most 9")
+        self.assertEqual(overview[2][at + 1:at + 4], ["0.250", "12.5 %", "50.0 %"])
+        self.assertEqual(overview[1][at], "–")
+
     def test_losses_that_are_not_finite(self):
         record = sample_runs.run("diverged", "DDP x2", ranks=2)
         record["steps"]["loss"][100:] = [None] * 200

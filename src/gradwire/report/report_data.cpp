@@ -100,6 +100,11 @@ std::int64_t peak_bytes_of(const RunRecord& run) {
   return std::max({run.peak_rank_bytes, run.memory.peak_bytes, run.summary.memory.bytes});
 }
 
+Json staleness_json(const StalenessSummary& s) {
+  return {{"mean", s.mean}, {"p99", s.p99},   {"max", s.max},
+          {"rate", s.rate}, {"late", s.late}, {"busy", s.busy}};
+}
+
 Json summary_figures(const TrainingSummary& s) {
   // A run that was interrupted has not been tested.
   const auto tested = [&](double value) { return s.test_images > 0 ? number(value) : Json(); };
@@ -115,7 +120,8 @@ Json summary_figures(const TrainingSummary& s) {
           {"efficiency", number(scaling_efficiency(s.compute_seconds, s.exposed_seconds))},
           {"gradient_bytes", number(s.gradient_bytes)},
           {"sent_bytes", s.sent_bytes < 0 ? Json() : number(s.sent_bytes)},
-          {"textbook_bytes", number(textbook_all_reduce_bytes(s.ranks, s.gradient_bytes))}};
+          {"textbook_bytes", number(textbook_all_reduce_bytes(s.ranks, s.gradient_bytes))},
+          {"staleness", s.staleness ? staleness_json(*s.staleness) : Json()}};
 }
 
 Json run_json(const ReportRun& item, const Bins& bins) {

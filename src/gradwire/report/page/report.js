@@ -34,6 +34,15 @@
       ["tensors, at most", (run) => text("bytes", run.peak_bytes)],
       ["process, at most", (run) => text("bytes", run.resident_bytes)],
     ];
+    if (runs.some((run) => of(run).staleness)) {
+      const stale = (get) => (run) => (of(run).staleness ? get(of(run).staleness) : "–");
+      columns.push(
+        ["staleness, updates", stale((s) => `mean ${s.mean.toFixed(2)}, 99 % up to ${s.p99}, ` +
+          `at most ${s.max}`)],
+        ["mean factor on the rate", stale((s) => s.rate.toFixed(3))],
+        ["late gradients", stale((s) => text("percent", s.late))],
+        ["servers compute", stale((s) => text("percent", s.busy))]);
+    }
     section("overview", "Overview", "Step times are medians; T_s, T_c and " +
       "bytes sent are means over ranks. Memory is the maximum over ranks: of tensors, and " +
       "resident memory of the whole process.").append(
