@@ -56,6 +56,7 @@ set(GRADWIRE_TORCH_HEADERS
   train/parallel/spatial_layers.h
   train/pipeline/pipeline.h
   train/servers/served.h
+  train/servers/served_local_steps.h
   train/zero/zero.h)
 
 # gradwire_component(TARGET PUBLIC_NAME EXPORT HEADERS LAYER...): one target for several layers.

@@ -131,6 +131,20 @@ TEST(PlanSimulate, UsesMeasuredLinks) {
   EXPECT_GT(simulated(6.25e7, step)["step_ms"], simulated(1.25e8, step)["step_ms"]);
 }
 
+TEST(PlanSimulate, ServersWithSlowWorkers) {
+  const auto simulated = [](std::vector<std::string> how) {
+    how.insert(how.begin(), {"simulate", "--profile", "uniform:1x200000", "--compute-ms", "50",
+                             "--nodes", "4", "--network", "100gbe", "--servers", "1"});
+    return planned(how);
+  };
+  const auto async = simulated({"--mode", "async", "--spread", "none", "--slow", "3:4"});
+  EXPECT_NEAR(async["updates_per_second"].get<double>(), 65, 0.5);
+  const auto late = simulated({"--spread", "none", "--slow", "2:5:0.25", "--rounds", "2000"});
+  EXPECT_NEAR(late["step_ms"].get<double>(), 100, 8);
+  const auto step = simulated({"--spread", "exponential", "--rounds", "2000"})["step_ms"];
+  EXPECT_NEAR(step.get<double>(), 50 * (1 + 1.0 / 2 + 1.0 / 3 + 1.0 / 4), 5);
+}
+
 TEST(PlanSimulate, UsesTheMeasurementsOfTune) {
   const TemporaryFolder folder;
   const auto simulated = [&](const std::string& algorithm, int segments) {
@@ -150,6 +164,11 @@ TEST(Plan, RefusesInvalidInput) {
       {{"--nodes", "0"}, "expected 1 to"},
       {{"simulate", "--clients", "100", "--asked", "0"}, "--asked"},
       {{"simulate", "--clients", "100", "--window-s", "0"}, "--window-s"},
+      {{"simulate", "--clients", "100", "--spread", "exponential"}, "requires --servers"},
+      {{"simulate", "--servers", "1", "--spread", "exponentially"}, "--spread"},
+      {{"simulate", "--servers", "1", "--nodes", "2", "--compute-ms", "9", "--slow", "2:4"},
+       "there are 2 workers"},
+      {{"simulate", "--servers", "1", "--compute-ms", "9", "--slow", "1:4:2"}, "such as 3:5:0.1"},
       {{"simulate", "--update-ms", "-1"}, "--update-ms"},
       {{"simulate", "--failures-per-day", "3", "--restart-s", "-1"}, "--restart-s"},
       {{"--model", "resnet5O"}, "did you mean \"resnet50\""},

@@ -129,6 +129,35 @@ class Training(unittest.TestCase):
                 return
         self.fail("no error names a micro-batch:\n" + "\n".join(outputs))
 
+    def serving(self, *settings):
+        return training(self.folder, "servers.count=1", "servers.rate=inverse", "batch_size=96",
+                        "evaluate_every=0", "optimizer.learning_rate=0.01", *settings)
+
+    def test_workers_that_die_end_nobody_else_in_mode_async(self):
+        with Hosts(4) as hosts:
+            job = hosts.launch(GRADWIRE, ["--servers", "1"],
+                               self.serving("servers.mode=async", "epochs=12"))
+            job.wait_for(r"step [1-9]")
+            for host in (1, 0):  # Then the second is the first worker that lives.
+                hosts.kill(host, TRAINER)
+                job.wait_for(rf"rank {host} on host {hosts.names[host]} .*SIGKILL.*"
+                             "; the others go on without it")
+            self.assertEqual(job.wait(120), 0, job.output())
+            # A batch of a worker that died may have been applied to some units, and again to all.
+            self.assertRegex(job.output(), "Trained on 3 ranks: (768|769|770) steps")
+        self.assertTrue((self.folder / "model.safetensors").exists())
+
+    def test_a_server_or_all_workers_that_die_end_the_job(self):
+        with Hosts(3) as hosts:
+            for lost, why in (([2], "rank 2 on host"), ([0, 1], "all workers are lost")):
+                job = hosts.launch(GRADWIRE, ["--servers", "1"],
+                                   self.serving("servers.mode=ssp:2", "epochs=1000000"))
+                job.wait_for(r"step [1-9]")
+                for host in lost:
+                    hosts.kill(host, TRAINER)
+                self.assertNotEqual(job.wait(60), 0, "nobody is left who could go on")
+                self.assertIn(why, job.output())
+
     def wait_for_checkpoint(self, job, seconds=60):
         deadline = time.monotonic() + seconds
         while not any(self.folder.glob("checkpoints/step-*")):

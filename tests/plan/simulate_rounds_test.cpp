@@ -69,6 +69,34 @@ TEST(SimulateServers, BoundedStalenessIsBetweenTheTwo) {
   EXPECT_GT(simulate_servers(model, 300, 1).updates_per_second, before);
 }
 
+TEST(SimulateServers, ASlowWorkerPushesLessOften) {
+  ServerModel model = servers(4, 4);
+  model.bytes = 1e3;
+  model.compute.sigma = 0;
+  const double all = simulate_servers(model, 100, 1).updates_per_second;
+  model.policy.mode = servers::Mode::async;
+  model.times.slow = {{2, {.factor = 4}}};
+  const ServerTraining found = simulate_servers(model, 400, 1);
+  EXPECT_NEAR(found.updates_per_second, all * 3.25 / 4, 0.02 * all);
+  EXPECT_NEAR(found.staleness, 3, 0.05);
+  model.times.slow = {{2, {.factor = 41, .share = 0.1}}};
+  EXPECT_NEAR(simulate_servers(model, 4000, 1).updates_per_second, all * 3.2 / 4, 0.05 * all);
+  model.times.slow = {{4, {.factor = 2}}};
+  EXPECT_THROW(simulate_servers(model, 10, 1), Exception);
+}
+
+/// The maximum of n exponential times has the mean of one times 1 + 1/2 + ... + 1/n.
+TEST(SimulateServers, StepsOfExponentialPassesTakeTheSlowest) {
+  ServerModel model = servers(8, 8);
+  model.bytes = 1;
+  model.latency = 0;
+  model.times.exponential = true;
+  double harmonic = 0;
+  for (int n = 1; n <= 8; ++n) harmonic += 1.0 / n;
+  const double step = simulate_servers(model, 20'000, 1).step;
+  EXPECT_NEAR(step, harmonic * model.compute.median, 0.02 * step);
+}
+
 TEST(SimulateServers, TheFirstGradientsMakeAStep) {
   ServerModel model = servers(8, 8);
   model.bytes = 1e6;

@@ -29,19 +29,19 @@ class RandomRun {
     while (living > 0 && turns_++ < 1'000'000) {
       const auto rank = static_cast<Rank>(random_.below(workers_.size()));
       Worker& worker = workers_[static_cast<std::size_t>(rank)];
-      if (worker.gone || worker.waits) continue;
+      if (worker.gone) continue;
       const bool dies = living > 1 && random_.below(40) == 0;
-      if (dies || worker.ends) {
+      if (dies || dealer_.applied() == total_) {
         worker.gone = true;
         --living;
         dealer_.on_gone(rank);
-      } else if (worker.accumulated == push_every_ || worker.pushes) {
+      } else if (worker.accumulated == push_every_) {
         push(rank, worker);
-      } else {
-        worker.waits = true;
-        dealer_.on_take(rank, random_.between(1, 9));
+      } else if (dealer_.on_take(rank, random_.between(1, 9)).count > 0) {
+        ++worker.accumulated;
+      } else if (worker.accumulated > 0) {
+        push(rank, worker);
       }
-      for (const auto& [to, deal] : dealer_.take_answers()) answer(to, deal);
     }
     return applied_;
   }
@@ -52,28 +52,16 @@ class RandomRun {
  private:
   struct Worker {
     std::int64_t accumulated = 0;
-    bool waits = false, pushes = false, ends = false, gone = false;
+    bool gone = false;
   };
 
   void push(Rank rank, Worker& worker) {
     const auto batches = dealer_.on_push(rank, worker.accumulated);
     worker.accumulated = 0;
-    worker.pushes = false;
     if (random_.below(4) == 0) return dealer_.on_dropped(batches);  // It was late.
     dealer_.on_applied(batches);
     for (const Deal& batch : batches) {
       for (std::int64_t i = 0; i < batch.count; ++i) ++applied_[{batch.epoch, batch.begin + i}];
-    }
-  }
-
-  void answer(Rank to, const Deal& deal) {
-    Worker& worker = workers_[static_cast<std::size_t>(to)];
-    worker.waits = false;
-    if (deal.count > 0) {
-      ++worker.accumulated;
-    } else {
-      worker.pushes = worker.accumulated > 0;
-      worker.ends = !worker.pushes;
     }
   }
 
@@ -98,10 +86,7 @@ TEST(SampleDealer, UsesEachSampleOnceWhateverHappens) {
 TEST(SampleDealer, DealsAnEpochInOrderAndBeginsTheNextAtOnce) {
   SampleDealer dealer(10, 2, 2);
   std::vector<Deal> dealt;
-  for (int i = 0; i < 6; ++i) {
-    dealer.on_take(i % 2, 4);
-    for (const auto& [worker, deal] : dealer.take_answers()) dealt.push_back(deal);
-  }
+  for (int i = 0; i < 6; ++i) dealt.push_back(dealer.on_take(i % 2, 4));
   std::vector<std::vector<std::int64_t>> as_numbers;
   for (const Deal& deal : dealt) as_numbers.push_back({deal.epoch, deal.begin, deal.count});
   EXPECT_THAT(
@@ -111,25 +96,69 @@ TEST(SampleDealer, DealsAnEpochInOrderAndBeginsTheNextAtOnce) {
                            std::vector<std::int64_t>{1, 4, 4}, std::vector<std::int64_t>{1, 8, 2}));
 }
 
-TEST(SampleDealer, AWorkerWaitsForWhatAnotherMayNotPush) {
+TEST(SampleDealer, DealsAgainWhatALostWorkerHadNotPushed) {
   SampleDealer dealer(4, 1, 2);
-  dealer.on_take(0, 4);
-  ASSERT_EQ(dealer.take_answers().size(), 1U);
-  dealer.on_take(1, 4);
-  EXPECT_TRUE(dealer.take_answers().empty());
+  EXPECT_EQ(dealer.on_take(0, 4).count, 4);
+  EXPECT_EQ(dealer.on_take(1, 4).count, 0);
   dealer.on_gone(0);
-  const auto answers = dealer.take_answers();
-  ASSERT_EQ(answers.size(), 1U);
-  EXPECT_EQ(answers[0].first, 1);
-  EXPECT_EQ(answers[0].second.count, 4);
+  EXPECT_EQ(dealer.on_take(1, 4).count, 4);
+  dealer.on_applied(dealer.on_push(1, 1));
+  const Deal end = dealer.on_take(1, 4);
+  EXPECT_EQ(end.count, 0);
+  EXPECT_EQ(end.applied, 4);
+}
+
+TEST(SampleDealer, SaysHowMuchAWorkerHasTakenBesideTheFastest) {
+  SampleDealer dealer(100, 1, 2);
+  for (int i = 0; i < 3; ++i) dealer.on_take(0, 8);
+  const Deal slow = dealer.on_take(1, 8);
+  EXPECT_EQ(slow.taken, 8);
+  EXPECT_EQ(slow.most, 24);
+}
+
+TEST(SampleDealer, GoesOnWhereARunWasSaved) {
+  SampleDealer saved(10, 2, 2);
+  saved.on_take(0, 4);
+  saved.on_take(1, 4);
+  saved.on_take(0, 4);
+  saved.on_applied(saved.on_push(0, 1));
+  saved.on_dropped(saved.on_push(1, 1));
+  const DealProgress progress = decode_progress(encode(saved.progress()));
+  EXPECT_EQ(progress.dealt, 10);
+  EXPECT_EQ(progress.applied(), 4);
+  SampleDealer resumed(10, 2, 1, progress);
+  EXPECT_EQ(resumed.applied(), 4);
+  std::multiset<std::int64_t> used;
+  while (resumed.applied() < 20) {
+    const Deal dealt = resumed.on_take(0, 3);
+    for (std::int64_t i = 0; i < dealt.count; ++i) used.insert(dealt.epoch * 10 + dealt.begin + i);
+    resumed.on_applied(resumed.on_push(0, 1));
+  }
+  std::multiset<std::int64_t> expected;
+  for (std::int64_t sample = 4; sample < 20; ++sample) expected.insert(sample);
+  EXPECT_EQ(used, expected);
+  EXPECT_EQ(SampleDealer(10, 2, 1, resumed.progress()).on_take(0, 3).count, 0);
+}
+
+TEST(SampleDealer, RefusesProgressOfAnotherRun) {
+  EXPECT_THROW(SampleDealer(10, 2, 1, {.dealt = 21, .unapplied = {}}), Exception);
+  EXPECT_THROW(SampleDealer(10, 2, 1, {.dealt = -1, .unapplied = {}}), Exception);
+  for (const Deal& batch :
+       {Deal{.epoch = 2, .begin = 0, .count = 1}, Deal{.epoch = 0, .begin = 8, .count = 3},
+        Deal{.epoch = 0, .begin = -1, .count = 3}, Deal{.epoch = 0, .begin = 0, .count = 0},
+        Deal{.epoch = 0, .begin = INT64_MAX, .count = 1}}) {
+    EXPECT_THROW(SampleDealer(10, 2, 1, {.dealt = 20, .unapplied = {batch}}), Exception);
+  }
+  EXPECT_THROW(SampleDealer(4, 1, 1, {.dealt = 2, .unapplied = {{.begin = 0, .count = 3}}}),
+               Exception);
+  EXPECT_THROW(decode_progress({}), Exception);
+  EXPECT_THROW(decode_progress({1, 2}), Exception);
 }
 
 TEST(SampleDealer, RefusesWhatNoWorkerDoes) {
   SampleDealer dealer(4, 1, 2);
   EXPECT_THROW(dealer.on_take(0, 0), Exception);
   dealer.on_take(0, 2);
-  EXPECT_THROW(dealer.on_take(0, 2), Exception);
-  dealer.take_answers();
   EXPECT_THROW(dealer.on_push(0, 2), Exception);
   EXPECT_THROW(dealer.on_push(0, -1), Exception);
   EXPECT_EQ(dealer.on_push(0, 1).size(), 1U);

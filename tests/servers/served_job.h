@@ -1,5 +1,6 @@
 #pragma once
 
+#include <barrier>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -42,6 +43,11 @@ class SteppedShards final : public ServedShards {
 
   std::size_t units() const override { return parts.size(); }
   LentSpan values(std::size_t unit) override { return gradwire::test::lend(parts[unit].values); }
+  std::vector<LentSpan> states() override {
+    std::vector<LentSpan> all;
+    for (SteppedValues& part : parts) all.push_back(gradwire::test::lend(part.momentum));
+    return all;
+  }
   void step(std::size_t unit, const LentSpan& gradient, double rate) override {
     parts[unit].step(static_cast<const float*>(gradient.data), rate);
     rates.push_back(rate);
@@ -56,7 +62,8 @@ class ServedJob {
  public:
   explicit ServedJob(ServedLayout layout)
       : layout_(std::move(layout)),
-        job_(layout_.placement.ranks(), {.failure_domain = FailureDomain::pair}) {
+        job_(layout_.placement.ranks(), {.failure_domain = FailureDomain::pair}),
+        begun_(layout_.placement.workers) {
     for (int server = 0; server < layout_.placement.servers; ++server) {
       shards_.emplace_back(layout_.units, layout_.placement.servers);
     }
@@ -70,6 +77,8 @@ class ServedJob {
     for (Rank worker = 0; worker < layout_.placement.workers; ++worker) {
       bodies.emplace_back([this, &work, worker, pull_every] {
         ServedExchange exchange(communicator(worker), layout_, pull_every);
+        if (worker == 0 && samples_ > 0) exchange.deal(samples_, epochs_);
+        if (samples_ > 0) begun_.arrive_and_wait();
         work(worker, exchange);
         exchange.leave();
       });
@@ -129,8 +138,6 @@ class ServedJob {
         {.placement = layout_.placement,
          .policy = layout_.policy,
          .fingerprint = fingerprint_of(layout_),
-         .samples = number == 0 ? samples_ : 0,
-         .epochs = epochs_,
          .log = nullptr,
          .warn = [this, number](const std::string& text) { warnings_[number] += text + "\n"; }},
         clock_);
@@ -142,6 +149,7 @@ class ServedJob {
   std::int64_t samples_ = 0, epochs_ = 1;
   ServedLayout layout_;
   LocalJob job_;
+  std::barrier<> begun_;
   std::vector<SteppedShards> shards_;
   std::vector<ServerReport> reports_;
   std::vector<std::string> warnings_;  ///< By server.

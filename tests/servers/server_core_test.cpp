@@ -41,26 +41,33 @@ INSTANTIATE_TEST_SUITE_P(Of, EveryRule, testing::ValuesIn(rules()),
 TEST_P(EveryRule, HoldsInRandomRuns) {
   const gradwire::test::SeedRange seeds = gradwire::test::seeds_of_shard(0, 1, 5'000, 150'000);
   for (std::uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
-    SimulatedTraining training(
-        {.policy = GetParam().policy, .steps = 8, .seed = seed, .repeats = seed % 2 == 1});
+    SimulatedTraining training({.policy = GetParam().policy,
+                                .steps = 8,
+                                .seed = seed,
+                                .repeats = seed % 2 == 1,
+                                .lost_before = std::nullopt,
+                                .pauses = seed % 4 >= 2});
     ASSERT_EQ(training.run(), "") << "seed " << seed;
   }
 }
 
 TEST_P(EveryRule, HoldsWhateverWorkerIsLostAndWhen) {
-  for (const bool rejoins : {false, true}) {
+  enum { kNobodyComes, kItRejoins, kAllPause };
+  for (const int then : {kNobodyComes, kItRejoins, kAllPause}) {
     for (std::uint64_t seed = 0; seed < 8; ++seed) {
       Scenario scenario{.policy = GetParam().policy,
                         .steps = 3,
                         .seed = seed,
                         .repeats = seed % 2 == 1,
-                        .rejoins = rejoins};
+                        .lost_before = std::nullopt,
+                        .rejoins = then == kItRejoins,
+                        .pauses = then == kAllPause};
       SimulatedTraining whole(scenario);
       ASSERT_EQ(whole.run(), "");
       for (int event = 0; event < whole.events(); ++event) {
         scenario.lost_before = event;
         ASSERT_EQ(SimulatedTraining(scenario).run(), "")
-            << "seed " << seed << ", lost before event " << event << ", rejoins " << rejoins;
+            << "seed " << seed << ", lost before event " << event << ", then " << then;
       }
     }
   }
@@ -132,6 +139,38 @@ TEST(ServerCore, AWorkerWaitsForTheSlowestThatLives) {
   EXPECT_THAT(answers(core), testing::IsEmpty());
   core.on_lost(1);
   EXPECT_THAT(answers(core), testing::ElementsAre("0:2"));
+}
+
+TEST(ServerCore, NobodyWaitsForAWorkerThatPauses) {
+  NoStore store;
+  ServerCore core({.mode = Mode::ssp, .workers = 2, .staleness = 0}, 1, store);
+  core.on_push({.worker = 0});
+  core.on_push({.worker = 1});
+  core.on_push({.worker = 0, .clock = 1, .base = 1});
+  core.on_pull(0, 0, 2);
+  EXPECT_THAT(answers(core), testing::IsEmpty());
+  core.on_pause(1);
+  EXPECT_THAT(answers(core), testing::ElementsAre("0:3"));
+  core.on_pause(0);
+  EXPECT_EQ(core.resume(), 2);
+  core.on_push({.worker = 1, .clock = 2, .base = 3});
+  core.on_pull(1, 0, 3);
+  EXPECT_THAT(answers(core), testing::IsEmpty());  // It waits for the other one again.
+}
+
+TEST(ServerCore, AStepGoesOnWithoutAWorkerThatPauses) {
+  NoStore store;
+  ServerCore core({.workers = 2}, 1, store);
+  core.on_push({.worker = 0});
+  EXPECT_EQ(core.version(0), 0);
+  core.on_pause(1);
+  EXPECT_EQ(core.version(0), 1);
+  core.on_pause(0);
+  core.resume();
+  core.on_push({.worker = 1, .clock = 1, .base = 1});
+  EXPECT_EQ(core.version(0), 1);
+  core.on_push({.worker = 0, .clock = 1, .base = 1});
+  EXPECT_EQ(core.version(0), 2);
 }
 
 /// With W workers that push and pull at once, W - 1 others push between two pushes of one, whatever

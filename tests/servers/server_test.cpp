@@ -207,9 +207,11 @@ TEST(ServedJob, APushThatIsNotPulledMustNotBeFollowedByAnother) {
     exchange.reduce_scatter(0, lend(gradient[0]), {}, 0).wait();
     const auto again = [&] { exchange.reduce_scatter(0, lend(gradient[0]), {}, 0); };
     EXPECT_THAT(error_of(again), HasSubstr("call step() after each backward"));
-    EXPECT_THAT(error_of([&] { exchange.pull(0, lend(model[0])); }), HasSubstr("call step()"));
+    const std::vector<LentSpan> all{lend(model[0]), lend(model[1]), lend(model[2])};
+    EXPECT_THAT(error_of([&] { exchange.pull(all); }), HasSubstr("call step()"));
+    EXPECT_THAT(error_of([&] { exchange.meet(); }), HasSubstr("call step()"));
     exchange.all_gather(0, {}, lend(model[0]), 0).wait();
-    exchange.pull(0, lend(model[0]));
+    exchange.pull(all);
     exchange.reduce_scatter(0, lend(gradient[0]), {}, 0).wait();
     exchange.all_gather(0, {}, lend(model[0]), 0).wait();
   }));
@@ -268,6 +270,30 @@ TEST(ServedJob, LoadedValuesReachTheWorkers) {
   EXPECT_EQ(pulled, first);
 }
 
+TEST(ServedJob, StatesOfOptimizersGoToAndFro) {
+  ServedJob job(layout_of({1, 2, false}, {}));
+  expect_no_errors(job.run([&](Rank worker, ServedExchange& exchange) {
+    Model model = zeros(three_units());
+    for (int number = 0; number < 3; ++number) step(exchange, model, worker, number);
+    std::vector<std::vector<float>> states;
+    std::vector<LentSpan> spans;
+    for (const auto& unit : three_units()) states.emplace_back(unit.count / 2);
+    for (auto& state : states) spans.push_back(lend(state));
+    for (int server = 0; server < 2; ++server) {
+      exchange.fetch_states(server, spans);
+      for (auto& state : states) {
+        EXPECT_NE(state.front(), 0);
+        for (float& value : state) value += 1 + static_cast<float>(server);
+      }
+      exchange.load_states(server, spans);
+    }
+    std::vector<std::vector<float>> again = states;
+    for (std::size_t i = 0; i < again.size(); ++i) spans[i] = lend(again[i]);
+    exchange.fetch_states(1, spans);
+    EXPECT_EQ(again, states);
+  }));
+}
+
 TEST(ServedJob, AWorkerMayAskWhatTheServersHaveDone) {
   ServedJob job(layout_of({1, 2, false}, {}));
   ServerReport report;
@@ -287,15 +313,22 @@ void train_on_dealt(ServedExchange& exchange, Rank worker, const std::function<v
                     std::vector<std::vector<std::atomic<int>>>& used) {
   Model model = zeros(three_units());
   exchange.set_batches(1);
-  Deal batch;
-  for (int number = 0;; ++number) {
-    exchange.take(7, batch).wait();
-    if (batch.count == 0) return;
+  std::vector<LentSpan> all;
+  for (auto& unit : model) all.push_back(lend(unit));
+  const auto total = static_cast<std::int64_t>(used.size() * used[0].size());
+  for (int number = 0;;) {
+    const Deal batch = exchange.take(7);
+    if (batch.applied == total) return;
+    if (batch.count == 0) {
+      exchange.meet();
+      exchange.pull(all);
+      continue;
+    }
     compute();
     for (std::int64_t i = 0; i < batch.count; ++i) {
       ++used[static_cast<std::size_t>(batch.epoch)][static_cast<std::size_t>(batch.begin + i)];
     }
-    step(exchange, model, worker, number);
+    step(exchange, model, worker, number++);
   }
 }
 
@@ -330,8 +363,7 @@ TEST(ServedJob, WhatALostWorkerHasNotPushedIsDealtAgain) {
       return train_on_dealt(
           exchange, worker, [] {}, used);
     }
-    Deal batch;
-    exchange.take(50, batch).wait();
+    EXPECT_EQ(exchange.take(50).count, 50);
     job.job().on(1).leave_at_once("after a test");
     throw Exception(ErrorKind::aborted, "left");
   });
@@ -358,8 +390,16 @@ std::vector<Bad> bad_requests() {
           {"Twice",
            {hello, {.kind = Kind::push, .unit = 1}, {.kind = Kind::push, .unit = 1}},
            "sends unit 1 again before it has arrived"},
-          {"Take", {hello, {.kind = Kind::take, .value = 8}}, "deals none"},
-          {"FuturePull", {hello, {.kind = Kind::pull, .clock = 5}}, "has not pushed clock"}};
+          {"NoSamples",
+           {hello, {.kind = Kind::deal, .clock = 1}},
+           "there are 0 samples to deal in 1 epochs"},
+          {"States",
+           {hello, {.kind = Kind::fetch_states, .value = 7}},
+           "names 7 states of optimizers, and there are 3"},
+          {"Batches",
+           {hello, {.kind = Kind::deal, .clock = 1, .value = 9, .batches = -1}},
+           "after -1 batches"},
+          {"Take", {hello, {.kind = Kind::take, .value = 8}}, "deals none"}};
 }
 
 class BadRequest : public testing::TestWithParam<Bad> {};

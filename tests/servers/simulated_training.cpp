@@ -25,6 +25,9 @@ SimulatedTraining::SimulatedTraining(const Scenario& scenario)
   for (Worker& worker : workers_) {
     worker.clocks.resize(scenario_.units);
     worker.versions.resize(scenario_.units);
+    if (scenario_.pauses) {
+      worker.pauses_after = static_cast<int>(random_.between(0, scenario_.steps));
+    }
   }
 }
 
@@ -72,6 +75,7 @@ void SimulatedTraining::at_worker(Rank rank, double delay, std::function<void(Wo
 /// Asks for all units.
 void SimulatedTraining::begin_step(Rank rank) {
   Worker& worker = workers_[index(rank)];
+  if (worker.pauses_after == worker.steps) return pause(rank);
   if (worker.steps == scenario_.steps) {
     core_.on_lost(rank);  // Nobody waits for one that is done.
     worker.life++;
@@ -139,6 +143,7 @@ void SimulatedTraining::lose(Rank rank) {
   after(0.2 * random_.unit(), [this, rank] {  // Its last messages may come later.
     core_.on_lost(rank);
     send_answers();
+    resume_if_all_pause();
     if (scenario_.rejoins) after(delay(), [this, rank] { rejoin(rank); });
   });
 }
@@ -152,6 +157,37 @@ void SimulatedTraining::rejoin(Rank rank) {
   std::ranges::fill(worker.clocks, clock);
   for (auto& pushed : pushed_) pushed[index(rank)] = clock;
   begin_step(rank);
+}
+
+void SimulatedTraining::pause(Rank rank) {
+  workers_[index(rank)].pauses_after.reset();
+  at_worker(rank, delay(), [this, rank](Worker& worker) {
+    worker.paused = true;
+    core_.on_pause(rank);
+    send_answers();
+    resume_if_all_pause();
+  });
+}
+
+void SimulatedTraining::resume_if_all_pause() {
+  const auto pauses = [&](std::size_t rank) {
+    return workers_[rank].paused || !core_.is_living(static_cast<Rank>(rank));
+  };
+  std::vector<Rank> resumed;
+  for (std::size_t rank = 0; rank < workers_.size(); ++rank) {
+    if (!pauses(rank)) return;
+    if (core_.is_living(static_cast<Rank>(rank))) resumed.push_back(static_cast<Rank>(rank));
+  }
+  const std::int64_t clock = core_.resume();
+  for (const Rank rank : resumed) {
+    workers_[index(rank)].paused = false;
+    for (std::size_t unit = 0; unit < scenario_.units; ++unit) {
+      const bool sync = scenario_.policy.mode == Mode::sync;
+      const std::int64_t next = sync ? versions_[unit] : clock;
+      workers_[index(rank)].clocks[unit] = pushed_[unit][index(rank)] = next;
+    }
+    at_worker(rank, delay(), [this, rank](Worker&) { begin_step(rank); });
+  }
 }
 
 void SimulatedTraining::send_answers() {
@@ -177,7 +213,7 @@ void SimulatedTraining::send_answers() {
 std::int64_t SimulatedTraining::slowest(std::size_t unit) const {
   std::int64_t slowest = INT64_MAX;
   for (std::size_t rank = 0; rank < workers_.size(); ++rank) {
-    if (core_.is_living(static_cast<Rank>(rank))) {
+    if (core_.is_living(static_cast<Rank>(rank)) && !workers_[rank].paused) {
       slowest = std::min(slowest, pushed_[unit][rank]);
     }
   }
@@ -209,8 +245,9 @@ void SimulatedTraining::check_synchronous(std::size_t unit, std::span<const Grad
   }
   std::vector<GradientId> first = std::exchange(open_[unit], {});
   const bool all_live = !scenario_.lost_before;
-  const bool all_train = std::ranges::all_of(
-      workers_, [&](const Worker& worker) { return worker.steps < scenario_.steps; });
+  const bool all_train = std::ranges::all_of(workers_, [&](const Worker& worker) {
+    return worker.steps < scenario_.steps && !worker.paused;
+  });
   if (all_live && all_train) {
     const auto wanted = static_cast<std::size_t>(
         gradients_per_step(scenario_.policy.use, scenario_.policy.workers));

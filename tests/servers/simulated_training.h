@@ -23,6 +23,7 @@ struct Scenario {
   bool repeats = false;            ///< Some pushes arrive twice.
   std::optional<int> lost_before;  ///< The number of the event before which a worker is lost.
   bool rejoins = false;            ///< The lost worker comes back.
+  bool pauses = false;             ///< Each pauses once, until all do.
 };
 
 /// Workers that compute and exchange messages in virtual time, and a ServerCore. Checks every rule
@@ -47,6 +48,8 @@ class SimulatedTraining final : private ShardStore {
   };
   struct Worker {
     bool lives = true;
+    std::optional<int> pauses_after;  ///< Steps.
+    bool paused = false;
     int life = 0;  ///< Messages of an earlier life are lost.
     int steps = 0;
     std::vector<std::int64_t> clocks;    ///< By unit: of the gradient that it computes next.
@@ -75,6 +78,8 @@ class SimulatedTraining final : private ShardStore {
   void arrive(const Push& push, bool repeated);
   void lose(Rank rank);
   void rejoin(Rank rank);
+  void pause(Rank rank);
+  void resume_if_all_pause();
   void send_answers();
   void expect(bool holds, const std::string& rule);
   std::int64_t slowest(std::size_t unit) const;

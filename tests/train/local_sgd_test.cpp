@@ -1,9 +1,13 @@
 #include "gradwire/train/local_sgd/local_sgd.h"
 
+#include <barrier>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "gradwire/base/error.h"
+#include "gradwire/train/optim/delayed_nesterov.h"
+#include "gradwire/train/servers/served_local_steps.h"
 #include "tests/support/torch/loopback.h"
 #include "tests/support/torch/thread_group.h"
 
@@ -166,6 +170,150 @@ INSTANTIATE_TEST_SUITE_P(
                                .overlap_steps = 1,
                                .mixing = 0.25},
         step::LocalStepsConfig{.steps = 8, .overlap_steps = 5, .mixing = 0}));
+
+/// The results of reference(), by ServedLocalSteps on threads.
+Ranks trained_with_servers(const step::LocalStepsConfig& config, const ServersOptions& servers,
+                           int ranks, std::int64_t steps) {
+  Ranks result(static_cast<std::size_t>(ranks));
+  run_on_threads(ranks, [&](const auto& group) {
+    auto parameters = first_parameters();
+    if (group->getRank() > 0) {
+      for (auto& parameter : parameters) parameter.zero_();  // They get worker 0's.
+    }
+    ServedLocalSteps local(named(parameters), {.process_group = group, .servers = servers}, config);
+    for (std::int64_t t = 1; t <= steps; ++t) {
+      inner_step(parameters, group->getRank(), t);
+      local.step();
+    }
+    result[static_cast<std::size_t>(group->getRank())] = parameters;
+  });
+  return result;
+}
+
+TEST(ServedLocalSteps, AreLocalSgdInModeSync) {
+  for (const step::LocalStepsConfig& config :
+       {step::LocalStepsConfig{.steps = 4},
+        step::LocalStepsConfig{.steps = 5, .outer_learning_rate = 0.7, .outer_momentum = 0.9}}) {
+    for (const int servers : {1, 2, 0}) {
+      const auto expected = reference(config, kRanks, 31);
+      const auto served = trained_with_servers(config, {.count = servers}, kRanks, 31);
+      for (std::size_t r = 0; r < served.size(); ++r) {
+        EXPECT_LT(difference(served[r], expected[r]), 1e-12) << r;
+      }
+    }
+  }
+}
+
+TEST(ServedLocalSteps, OfOneWorkerAreTheSameInEveryMode) {
+  const step::LocalStepsConfig config{
+      .steps = 3, .outer_learning_rate = 0.7, .outer_momentum = 0.9};
+  const auto expected = reference(config, 1, 20);
+  for (const std::string mode : {"sync", "ssp:2", "async"}) {
+    const auto served = trained_with_servers(config, {.mode = mode}, 1, 20);
+    EXPECT_LT(difference(served[0], expected[0]), 1e-12) << mode;
+  }
+}
+
+TEST(ServedLocalSteps, OfAllWorkersReachTheMeanOfTheirGoals) {
+  std::barrier equally_fast(kRanks);
+  run_on_threads(kRanks, [&](const auto& group) {
+    auto parameters = first_parameters();
+    ServedLocalSteps local(named(parameters),
+                           {.process_group = group, .servers = {.mode = "async"}},
+                           {.steps = 4, .outer_learning_rate = 0.7, .outer_momentum = 0.5});
+    for (std::int64_t t = 1; t <= 400; ++t) {
+      inner_step(parameters, group->getRank(), t);
+      local.step();
+      equally_fast.arrive_and_wait();
+    }
+    local.synchronize();
+    // Goals are a rank's number and 0.0 to 0.4; the last differences pull to one of them.
+    EXPECT_NEAR(parameters[0].mean().template item<double>(), 1.2, 0.4);
+    EXPECT_GT(local.served().report().staleness().mean(), 0.5);
+  });
+}
+
+TEST(ServedLocalSteps, PushWhatAShareOfTheStepsHasChanged) {
+  run_on_threads(1, [](const auto& group) {
+    auto parameters = first_parameters();
+    ServedLocalSteps local(named(parameters), {.process_group = group}, {.steps = 8});
+    const auto units = [&] { return local.served().report().updates(); };
+    const auto steps = [&](int count) {
+      for (int t = 1; t <= count; ++t) inner_step(parameters, 0, t), local.step();
+    };
+    steps(7);
+    EXPECT_EQ(units(), 0);
+    steps(1);
+    const std::int64_t one = units();
+    EXPECT_GT(one, 0);
+    local.set_share(0.25);
+    steps(4);
+    EXPECT_EQ(units(), 3 * one);
+    local.set_share(0.001);
+    steps(2);
+    EXPECT_EQ(units(), 5 * one);
+    local.set_share(1);
+    steps(3);
+    local.flush();
+    local.flush();
+    EXPECT_EQ(units(), 6 * one);
+  });
+}
+
+TEST(ServedLocalSteps, SwapShowsTheOuterParametersForAWhile) {
+  run_on_threads(1, [](const auto& group) {
+    auto parameters = first_parameters();
+    ServedLocalSteps local(named(parameters), {.process_group = group}, {.steps = 4});
+    for (int t = 1; t <= 5; ++t) inner_step(parameters, 0, t), local.step();
+    const torch::Tensor own = parameters[0].clone();
+    local.swap();
+    EXPECT_GT((parameters[0] - own).abs().max().template item<double>(), 1e-3);
+    local.swap();
+    EXPECT_EQ((parameters[0] - own).abs().max().template item<double>(), 0);
+    for (int t = 6; t <= 8; ++t) inner_step(parameters, 0, t), local.step();
+    local.synchronize();
+    EXPECT_LT(difference(parameters, reference({.steps = 4}, 1, 8)[0]), 1e-12);
+  });
+}
+
+TEST(ServedLocalSteps, RefuseWhatServersDoNotHave) {
+  const auto error = [](const step::LocalStepsConfig& config) {
+    return errors_on_threads(1, [&](const auto& group) {
+      auto parameters = first_parameters();
+      ServedLocalSteps(named(parameters), {.process_group = group}, config);
+    })[0];
+  };
+  EXPECT_THAT(error({.steps = 4, .fragments = 2}), HasSubstr("fragments is incompatible"));
+  EXPECT_THAT(error({.steps = 4, .overlap_steps = 2}), HasSubstr("overlap_steps is incompatible"));
+  EXPECT_THAT(error({.steps = 4, .mixing = 0.5}), HasSubstr("mixing is incompatible"));
+  EXPECT_THAT(error({.steps = 4, .codec = "int8"}), HasSubstr("codec is incompatible"));
+}
+
+/// Algorithm 3 of arXiv:2401.09135, for one number.
+TEST(DelayedNesterov, ChangesItsMomentumAtEveryNth) {
+  for (const std::int64_t every : {1, 3}) {
+    torch::Tensor weight = torch::full({1}, 5.0, torch::kFloat64).set_requires_grad(true);
+    DelayedNesterov optimizer({weight}, DelayedNesterovOptions(0.7).momentum(0.9).every(every));
+    const auto n = static_cast<double>(every);
+    double expected = 5, momentum = 0, sum = 0;
+    for (int t = 1; t <= 10; ++t) {
+      const double difference = 1.0 / t;
+      weight.mutable_grad() = torch::full({1}, difference, torch::kFloat64);
+      optimizer.step();
+      sum += difference;
+      expected -= 0.7 * difference / n;
+      if (t % every == 0) {
+        momentum = 0.9 * momentum + std::exchange(sum, 0) / n;
+        expected -= 0.7 * 0.9 * momentum;
+      }
+      EXPECT_NEAR(weight.item<double>(), expected, 1e-12) << t;
+    }
+  }
+  const torch::Tensor weight = torch::zeros({1});
+  EXPECT_THROW(DelayedNesterov({weight}, DelayedNesterovOptions(0.7).every(0)), Exception);
+  EXPECT_THROW(DelayedNesterov({weight}, DelayedNesterovOptions(0)), Exception);
+  EXPECT_THROW(DelayedNesterov({weight}, DelayedNesterovOptions(1).momentum(1)), Exception);
+}
 
 TEST(LocalSgd, RanksAreEqualAfterAFullSynchronization) {
   const step::LocalStepsConfig streaming{.steps = 6,

@@ -16,9 +16,11 @@
 namespace gradwire::test {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 using Settings = std::vector<std::string>;
 
@@ -93,6 +95,114 @@ TEST_F(ServersCommand, ReportStaleness) {
   EXPECT_EQ(report.status, 0) << report.output;
 }
 
+/// 130 samples in batches of 4 are 33 an epoch.
+TEST_F(ServersCommand, ApplyEachSampleOnceWithoutCommonSteps) {
+  for (const std::string mode : {"async", "ssp:0", "ssp", "sync"}) {
+    Settings settings{"servers.mode=" + mode, "evaluate_every=1"};
+    if (mode == "ssp") settings.push_back("servers.staleness=2");
+    if (mode == "sync") settings.push_back("servers.use=0.75");
+    const auto served = train(5, settings, "dealt");
+    ASSERT_EQ(served.status, 0) << served.output;
+    EXPECT_THAT(served.output, HasSubstr("epoch 2/3  test accuracy"));
+    const auto run = summary("dealt");
+    if (mode == "sync") {
+      EXPECT_GT(run["staleness"]["late"], 0);
+    } else {
+      EXPECT_EQ(run["steps"], 3 * 33) << mode;
+    }
+    EXPECT_FALSE(model("dealt").empty());
+  }
+}
+
+TEST_F(ServersCommand, AccumulateThePartsOfUnevenBatches) {
+  const auto served = train(
+      2, {"servers.place=workers", "servers.mode=async", "accumulation_steps=4", "data.limit=77"},
+      "parts");
+  ASSERT_EQ(served.status, 0) << served.output;
+  EXPECT_EQ(summary("parts")["steps"], 3 * 10);
+}
+
+TEST_F(ServersCommand, ResumeWithOtherNumbersOfServersOrNone) {
+  const auto whole =
+      train(3, {"servers.count=1", "checkpoint_every=10", "checkpoint_keep=0"}, "whole");
+  ASSERT_EQ(whole.status, 0) << whole.output;
+  const std::string resume = "resume=" + (folder / "whole/checkpoints/step-000010").string();
+  for (const auto& [ranks, settings] :
+       std::vector<std::pair<int, Settings>>{{4, {"servers.count=2", resume}},
+                                             {2, {"servers.place=workers", resume}},
+                                             {2, {resume}},
+                                             {2, {"zero.stage=1", resume}}}) {
+    const auto resumed = train(ranks, settings, "resumed");
+    ASSERT_EQ(resumed.status, 0) << resumed.output;
+    EXPECT_THAT(resumed.output, HasSubstr("after 10 steps"));
+    EXPECT_EQ(model("resumed"), model("whole")) << settings.front();
+  }
+}
+
+/// The first 16 samples of 130 are not dealt again.
+TEST_F(ServersCommand, GoOnAfterTheSamplesOfARunWithCommonSteps) {
+  ASSERT_EQ(train(2, {"epochs=1", "checkpoint_every=1", "checkpoint_keep=0"}, "plain").status, 0);
+  const auto dealt =
+      train(2,
+            {"servers.place=workers", "servers.mode=async", "checkpoint_every=4",
+             "checkpoint_keep=0", "resume=" + (folder / "plain/checkpoints/step-000001").string()},
+            "dealt");
+  ASSERT_EQ(dealt.status, 0) << dealt.output;
+  EXPECT_EQ(summary("dealt")["steps"], (114 + 7) / 8 + 2 * ((130 + 7) / 8));
+  const auto again =
+      train(2, {"servers.count=1", "servers.mode=async", "epochs=4", "resume=auto"}, "dealt");
+  ASSERT_EQ(again.status, 0) << again.output;
+  EXPECT_EQ(summary("dealt")["steps"], (130 + 15) / 16);
+}
+
+TEST_F(ServersCommand, TakeLocalSteps) {
+  const Settings local{"local_steps.steps=4", "local_steps.outer_learning_rate=0.7",
+                       "local_steps.outer_momentum=0.9", "evaluate_every=1"};
+  const auto with = [&](Settings settings) {
+    settings.insert(settings.end(), local.begin(), local.end());
+    return settings;
+  };
+  const auto plain = train(2, local, "plain");
+  ASSERT_EQ(plain.status, 0) << plain.output;
+  const auto sync = train(3, with({"servers.count=1"}), "sync");
+  ASSERT_EQ(sync.status, 0) << sync.output;
+  EXPECT_NEAR(summary("sync")["test_loss"], summary("plain")["test_loss"], 1e-4);
+  for (const std::string mode : {"async", "ssp:1"}) {
+    const auto served = train(5,
+                              {"servers.count=1", "servers.mode=" + mode, "local_steps.steps=2",
+                               "epochs=6", "evaluate_every=1"},
+                              "loose");
+    ASSERT_EQ(served.status, 0) << served.output;
+    EXPECT_THAT(served.output, AllOf(HasSubstr("epoch 2/6  test accuracy"),
+                                     Not(HasSubstr("acts like a momentum"))));
+    EXPECT_LT(summary("loose")["test_loss"], 2) << mode;
+    std::ifstream record(folder / "loose" / "run.json");
+    EXPECT_EQ(nlohmann::json::parse(record)["strategy"],
+              fmt::format("1 servers, {} local steps x4", mode));
+  }
+  EXPECT_THAT(train(3, with({"servers.count=1", "local_steps.fragments=2"}), "refused").output,
+              HasSubstr("local_steps.fragments is incompatible with servers"));
+  EXPECT_THAT(train(3, with({"servers.count=1", "checkpoint_every=2"}), "refused").output,
+              HasSubstr("checkpoint_every with local_steps is incompatible with servers"));
+}
+
+TEST_F(ServersCommand, ADryRunSaysWhoServes) {
+  const std::string gradwire = own_program().parent_path() / "gradwire";
+  const auto dry = [&](const Settings& settings) {
+    Settings command{gradwire, "train", folder / "mlp.json", "--dry-run", "-n", "4"};
+    for (const std::string& setting : settings) command.insert(command.end(), {"--set", setting});
+    return run(command).output;
+  };
+  EXPECT_THAT(dry({"servers.count=2"}),
+              AllOf(HasSubstr("2 ranks: data 2\n"),
+                    HasSubstr("servers: 2 on ranks of their own, mode sync, each with 1/2 of"),
+                    Not(HasSubstr("deals"))));
+  EXPECT_THAT(dry({"servers.place=workers", "servers.mode=async"}),
+              AllOf(HasSubstr("servers: 4 beside the first workers, mode async"),
+                    HasSubstr("server 0 deals batches of 4 samples"),
+                    HasSubstr("servers.scale 0.25 (1/4)")));
+}
+
 TEST_F(ServersCommand, RefuseWhatTheyCannotDo) {
   const auto error = [this](int ranks, const std::string& setting) {
     const auto finished = train(ranks, {"servers.count=1", setting}, "refused");
@@ -105,8 +215,6 @@ TEST_F(ServersCommand, RefuseWhatTheyCannotDo) {
               HasSubstr("gradient_clipping is incompatible with servers"));
   EXPECT_THAT(error(3, "parallel.codec=int8"),
               HasSubstr("parallel.codec is incompatible with servers"));
-  EXPECT_THAT(error(3, "checkpoint_every=2"),
-              HasSubstr("checkpoint_every is incompatible with servers"));
   EXPECT_THAT(error(3, "servers.staleness=2"), HasSubstr("needs servers.mode \"ssp\""));
   EXPECT_THAT(error(3, "servers.use=0.9"), HasSubstr("it takes at least 10 workers"));
   EXPECT_THAT(error(1, "servers.mode=sync"), HasSubstr("at least one rank must work"));
@@ -121,6 +229,12 @@ TEST(ServersAdvice, NamesWhatAsynchronyNeeds) {
   config.optimizer.momentum = 0;
   EXPECT_THAT(recipe::advice_on_servers(config, 4), IsEmpty());
   EXPECT_THAT(recipe::advice_on_servers(config, 9), ElementsAre(HasSubstr("8 updates")));
+  config.local_steps = {.steps = 8, .outer_learning_rate = 0.7, .outer_momentum = 0.9};
+  config.local_steps.enabled = true;
+  EXPECT_THAT(recipe::advice_on_servers(config, 4),
+              ElementsAre(HasSubstr("outer_learning_rate of 0.3 is usual, not 0.7")));
+  config.local_steps.outer_learning_rate = 0.3;
+  EXPECT_THAT(recipe::advice_on_servers(config, 4), IsEmpty());
   config.servers.mode = "sync";
   EXPECT_THAT(recipe::advice_on_servers(config, 9), IsEmpty());
 }

@@ -577,6 +577,28 @@ TEST_F(StoppedTraining, EveryStrategyGoesOnWithTheSameBits) {
   }
 }
 
+TEST_F(StoppedTraining, WithServersGoesOnWithTheSameBits) {
+  expect_same_bits("TERM", 143, "-n 3", 3, "servers.count=1 evaluate_every=3");
+  expect_same_bits("USR1", 138, "-n 2", 2, "servers.place=workers optimizer.momentum=0.5");
+}
+
+TEST_F(StoppedTraining, WhoseSamplesAreDealtGoesOnWithTheRest) {
+  for (const std::string mode : {"async", "ssp:1"}) {
+    std::filesystem::remove_all(folder / "stopped");
+    const std::string servers = "servers.mode=" + mode;
+    const auto stopped = stop_by("TERM", "stopped", "-n 4 --set servers.count=2 --set " + servers);
+    EXPECT_EQ(stopped.status, 143) << stopped.output;
+    const int steps = steps_in(stopped.output);
+    ASSERT_GT(steps, 0) << stopped.output;
+    const auto json = (folder / "resumed.json").string();
+    const auto resumed = train({"-n", "3", "--set", "servers.count=1", "--set", servers, "--output",
+                                folder / "stopped", "--set", "resume=auto", "--json", json, "--set",
+                                fmt::format("epochs={}", steps / 10 + 2)});
+    EXPECT_THAT(resumed.output, HasSubstr(fmt::format("after {} steps", steps)));
+    EXPECT_THAT(resumed.output, HasSubstr("Trained on 2 ranks"));
+  }
+}
+
 TEST_F(StoppedTraining, ItsRecordKeepsTheStepsBefore) {
   const auto record = [&](const std::string& output) {
     std::ifstream stream(folder / output / "run.json");

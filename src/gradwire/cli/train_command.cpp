@@ -13,6 +13,7 @@
 
 #include "gradwire/base/clock.h"
 #include "gradwire/base/cpu.h"
+#include "gradwire/base/error.h"
 #include "gradwire/base/file.h"
 #include "gradwire/base/refuse.h"
 #include "gradwire/bootstrap/job.h"
@@ -187,24 +188,30 @@ int train_as_rank(const recipe::TrainConfig& config, const TrainOptions& options
   }
   const auto end_trace = [&] {
     if (memory) session.add_memory(memory->ledger().timeline(), memory->ledger().begin());
-    if (const auto trace = session.finish())
-      std::cout << format_trace_summary(*trace) << std::flush;
+    try {
+      if (const auto trace = session.finish())
+        std::cout << format_trace_summary(*trace) << std::flush;
+    } catch (const Exception& e) {
+      // The run goes on without lost workers, but the traces of all ranks are gathered.
+      if (!config.servers.deals()) throw;
+      fmt::print(stderr, "gradwire train: no trace is written: {}\n", e.what());
+    }
   };
   try {
     const auto result = recipe::train(config, {.group = group,
                                                .clock = &clock,
-                                               .progress = job.rank == 0 ? &progress : nullptr,
+                                               .progress = &progress,
                                                .output = options.output,
                                                .trace = session.recorder(),
                                                .memory = memory ? &*memory : nullptr,
                                                .on_saved = [&](auto saved) { record.write(saved); },
                                                .stops_on_signals = true});
-    if (job.rank == 0) {
+    if (result.concludes) {
       record.write(result.record);
       std::cout << report::format_summary(result.summary) << std::flush;
     }
     end_trace();
-    if (job.rank == 0) write_json(result.summary, options.json);
+    if (result.concludes) write_json(result.summary, options.json);
     return 0;
   } catch (const recipe::Stopped& stopped) {
     // Caught while the group exists: destroyed by an exception, it would abort the other ranks.

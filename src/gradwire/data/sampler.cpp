@@ -68,4 +68,9 @@ SampledBatch Sampler::batch(std::int64_t step) const {
   return batch;
 }
 
+SampledBatch Sampler::at(std::int64_t begin, std::int64_t count) const {
+  GRADWIRE_CHECK(begin >= 0 && count >= 0 && begin + count <= options_.samples);
+  return {.samples = {order_.begin() + begin, order_.begin() + begin + count}, .own = count};
+}
+
 }  // namespace gradwire

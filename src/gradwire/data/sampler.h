@@ -52,6 +52,9 @@ class Sampler {
   /// Returns batch number `step`, 0 .. batches() - 1, of the epoch.
   SampledBatch batch(std::int64_t step) const;
 
+  /// Returns the samples at positions `begin`, `begin` + 1, ... of the epoch's order.
+  SampledBatch at(std::int64_t begin, std::int64_t count) const;
+
   const SamplerOptions& options() const { return options_; }
 
  private:

@@ -83,30 +83,21 @@ class ServedRun {
     return rank_ >= first && rank_ < first + layout_.placement.servers;
   }
   /// Workers do equally many steps only if they wait for each other in each.
-  bool in_step() const {
-    return layout_.policy.mode == servers::Mode::sync && layout_.policy.use == 1;
-  }
+  bool in_step() const { return layout_.policy.has_common_steps(); }
   /// Samples are steps of one worker, which are dealt on demand. 0: workers end after a time.
   std::int64_t dealt() const {
     return in_step() ? 0 : std::int64_t{options_.steps} * layout_.placement.workers;
   }
 
   servers::ServerOptions server_options() const {
-    const bool deals = rank_ == layout_.placement.rank_of_server(0);
     return {.placement = layout_.placement,
             .policy = layout_.policy,
-            .fingerprint = servers::fingerprint_of(layout_),
-            .samples = deals ? dealt() : 0};
+            .fingerprint = servers::fingerprint_of(layout_)};
   }
 
   EmulatedTrainingOptions training_options() {
-    const auto slow = options_.slow.find(rank_);
-    const double factor = slow == options_.slow.end() ? 1 : slow->second;
     return {.compute = options_.compute,
-            .pace =
-                [this, factor] {
-                  return options_.exponential ? -factor * std::log(1 - random_.unit()) : factor;
-                },
+            .pace = [this] { return options_.times.draw(rank_, random_); },
             // ZeRO's stage 1, with shards on other ranks.
             .policy = {.stage = 1, .ranks = 2, .overlap = overlap_}};
   }
@@ -125,6 +116,7 @@ class ServedRun {
     servers::ServedExchange& exchange = *served;
     const auto traced = exchange::traced_exchange(std::move(served), trace_);
     EmulatedTraining training(profile_, plan_, training_options(), units, *traced, alarm_, trace_);
+    if (rank_ == 0 && dealt() > 0) exchange.deal(dealt(), 1);
     workers_->barrier().wait();
     in_step() ? measure_equal_steps(training, figures)
               : measure_own_pace(training, exchange, figures);
@@ -161,14 +153,7 @@ class ServedRun {
       return measure(training, figures, [&] { return alarm_.now() < end; });
     }
     exchange.set_batches(1);
-    servers::Deal next;
-    Work asked = exchange.take(1, next);
-    measure(training, figures, [&] {
-      asked.wait();
-      if (next.count == 0) return false;
-      asked = exchange.take(1, next);
-      return true;
-    });
+    measure(training, figures, [&] { return exchange.take(1).count > 0; });
   }
 
   /// Counts steps while `more` says so. Times are this worker's.

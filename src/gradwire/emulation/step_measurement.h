@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,6 +9,7 @@
 #include "gradwire/comm/communicator.h"
 #include "gradwire/emulation/emulated_device.h"
 #include "gradwire/emulation/emulated_units.h"
+#include "gradwire/emulation/pass_times.h"
 #include "gradwire/exchange/make_exchange.h"
 #include "gradwire/servers/server_policy.h"
 #include "gradwire/step/local_steps.h"
@@ -54,8 +54,7 @@ struct StepMeasurementOptions {
   std::uint64_t seed = 1;
   /// A communicator of the same ranks, of FailureDomain::pair, for cases with servers.
   std::shared_ptr<Communicator> pairs;
-  std::map<Rank, double> slow;  ///< With servers: factors on a worker's compute.
-  bool exponential = false;     ///< With servers: compute has an exponential distribution.
+  PassTimes times;  ///< With servers: factors on a worker's compute.
 };
 
 /// Times are of the slowest rank. A step is an optimizer step: with accumulation, several passes.

@@ -11,6 +11,7 @@
 #include "gradwire/pipeline/verifier.h"
 #include "gradwire/pipeline/weight_rules.h"
 #include "gradwire/recipe/models.h"
+#include "gradwire/recipe/servers_advice.h"
 
 namespace gradwire::recipe {
 namespace {
@@ -90,6 +91,22 @@ std::string block_traffic_text(const TrainConfig& config, std::int64_t samples) 
       format_bytes(static_cast<std::uint64_t>(8 * bytes * (ranks - 1) / ranks)));
 }
 
+/// Who serves, and how a step is made.
+std::string servers_text(const TrainConfig& config, int workers) {
+  const ServersConfig& servers = config.servers;
+  if (!servers.enabled) return "";
+  const std::int64_t count = servers.count > 0 ? servers.count : workers;
+  std::string text = fmt::format(
+      "servers: {} {}, mode {}, each with 1/{} of the parameters and of the optimizer\n", count,
+      servers.beside_workers ? "beside the first workers" : "on ranks of their own", servers.mode,
+      count);
+  text += servers.deals() ? fmt::format("server 0 deals batches of {} samples\n",
+                                        batch_size_per_replica(config, workers))
+                          : "";
+  for (const std::string& advice : advice_on_servers(config, workers)) text += advice + "\n";
+  return text;
+}
+
 /// How many parameters are in each group of the optimizer.
 std::string groups_text(const TrainConfig& config) {
   const std::vector<std::size_t> sizes = check_groups(config);
@@ -111,7 +128,7 @@ std::string dry_run(const TrainConfig& config, int ranks) {
   const Layers layers = make_layers(config.model);
   std::string text = fmt::format("{} ranks: {}\nmodel {}: {} layers; {} samples per replica\n",
                                  ranks, text_of(mesh), config.model.name, layers.size(), samples);
-  text += groups_text(config);
+  text += groups_text(config) + servers_text(config, ranks);
   if (mesh.tensor > 1) text += tensor_text(config) + block_traffic_text(config, samples);
   if (mesh.spatial > 1) {
     text += fmt::format("spatial {}: images in {} x {} parts of height and width\n", mesh.spatial,

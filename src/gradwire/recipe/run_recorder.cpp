@@ -30,6 +30,11 @@ void StepMeter::end(Time now, const step::StepStats& stats, double sent) {
   update_sent(sent);
 }
 
+void StepMeter::end_idle(Time now) {
+  total_ += now - begin_;
+  waited_ += now - begin_;
+}
+
 void StepMeter::update_sent(double sent) {
   sent_bytes_ = sent < 0 ? -1 : sent - sent_at_first_;
 }
@@ -109,7 +114,8 @@ std::string mesh_strategy_of(const TrainConfig& config, int ranks) {
 std::string strategy_of(const TrainConfig& config, int ranks) {
   if (config.servers.enabled) {
     const int servers = config.servers.count > 0 ? static_cast<int>(config.servers.count) : ranks;
-    return fmt::format("{} servers, {} x{}", servers, config.servers.mode, ranks);
+    return fmt::format("{} servers, {}{} x{}", servers, config.servers.mode,
+                       config.local_steps.enabled ? " local steps" : "", ranks);
   }
   if (ranks == 1) return "1 rank";
   if (config.uses_pipeline()) return mesh_strategy_of(config, ranks);

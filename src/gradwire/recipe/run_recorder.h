@@ -28,6 +28,8 @@ class StepMeter {
   void on_data(Time now) { data_end_ = now; }
   /// Ends the step: gradients averaged, parameters updated.
   void end(Time now, const step::StepStats& stats, double sent);
+  /// Ends a step that begin() started, and for which there was no batch.
+  void end_idle(Time now);
   /// Call after the last step, when nothing is in flight. Overlapped communication also sends bytes
   /// between steps and after the last one.
   void update_sent(double sent);

@@ -146,8 +146,10 @@ void check_zero_keys(const JsonFields& json, std::int64_t stage) {
 
 /// The text of servers::set_mode().
 std::string mode_of(JsonFields& json) {
-  const std::string mode = json.choice_or("mode", "sync", {"sync", "ssp", "async"});
+  const std::string mode = json.text_or("mode", "sync");
   if (mode != "ssp") {
+    servers::ServerPolicy policy;
+    servers::set_mode(policy, mode);
     if (json.has("staleness")) {
       refuse("servers.staleness needs servers.mode \"ssp\", not \"{}\"", mode);
     }
@@ -461,14 +463,16 @@ void check_servers(const TrainConfig& config) {
   };
   if (config.zero.stage > 0) with("zero");
   if (config.uses_pipeline()) with("mesh (or model.tie_word_embeddings)");
-  if (config.local_steps.enabled) with("local_steps");
+  if (config.local_steps.enabled) {
+    if (config.checkpoint_every > 0) with("checkpoint_every with local_steps");
+    if (!config.resume.empty()) with("resume with local_steps");
+    if (config.servers.pull_every > 1) with("local_steps with servers.pull_every");
+  }
   if (config.parallel.codec != "none") with("parallel.codec");
   if (config.parallel.check_finite) with("parallel.check_finite");
   if (config.parallel.find_unused_parameters) with("parallel.find_unused_parameters");
   if (config.gradient_clipping > 0) with("gradient_clipping");
   if (config.precision == Precision::fp16) with("precision \"fp16\", whose loss scale is global,");
-  if (config.checkpoint_every > 0) with("checkpoint_every");
-  if (!config.resume.empty()) with("resume");
 }
 
 /// With local steps, ranks step independently and never see the mean gradients. `parallel`: the

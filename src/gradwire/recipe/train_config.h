@@ -71,6 +71,8 @@ struct ServersConfig {
   std::string rate = "none";
   double scale = 1;  ///< Factor on all learning rates.
 
+  /// Whether servers deal the samples to workers, which take different numbers of steps.
+  bool deals() const { return enabled && (mode != "sync" || use < 1); }
   /// Number of ranks that only serve.
   int own_ranks() const { return enabled && !beside_workers ? static_cast<int>(count) : 0; }
 };

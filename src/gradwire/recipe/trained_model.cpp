@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "gradwire/base/refuse.h"
 #include "gradwire/base/tags.h"
 #include "gradwire/host/training_host.h"
 #include "gradwire/recipe/models.h"
@@ -28,7 +27,7 @@ double WholeModel::train_step(const Batch& batch, const LearningRates& rates, bo
   // The last backward of accumulate() takes it.
   const bool stepped = !scaler_ && step_in_backward(rates);
   const auto loss = accumulate(
-      *this, batch.inputs, batch.targets, static_cast<int>(config_.accumulation_steps),
+      *this, batch.inputs, batch.targets, parts_of(batch.inputs.size(0)),
       [](const auto& output, const auto& target) { return torch::nll_loss_nd(output, target); },
       {.precision = config_.precision,
        .loss_scale = scaler_ ? scaler_->scale() : 1,
@@ -38,9 +37,20 @@ double WholeModel::train_step(const Batch& batch, const LearningRates& rates, bo
   return loss_;
 }
 
+/// Accumulation steps: as many as configured, or, for the samples at the end of an epoch, as many
+/// as make equal parts that are no larger.
+int WholeModel::parts_of(std::int64_t samples) const {
+  const std::int64_t largest =
+      batch_size_per_replica(config_, group_->getSize()) / config_.accumulation_steps;
+  std::int64_t parts = (samples + largest - 1) / largest;
+  while (samples % parts != 0) ++parts;
+  return static_cast<int>(parts);
+}
+
 void WholeModel::save(const std::filesystem::path& path, const std::string& description) {
   const auto& module = whole_module();
-  if (group_->getRank() == 0) save_model(path, *module, description);
+  // If servers deal the samples, one worker saves, without the others.
+  if (config_.servers.deals() || group_->getRank() == 0) save_model(path, *module, description);
 }
 
 std::vector<exchange::Exchange*> WholeModel::feedback() {
@@ -194,11 +204,8 @@ class ServedTraining final : public WholeModel {
   torch::nn::Sequential& module() override { return model_.module(); }
   torch::nn::Sequential& whole_module() override { return model_.module(); }
   TrainingHost& host() override { return model_.host(); }
-  Checkpointable& state() override {
-    refuse("the states of the optimizers are on servers, of which no checkpoint is written");
-  }
-  std::size_t other_bytes_sent() override { return model_.core().payload_bytes_sent(); }
-  std::optional<servers::ServerReport> server_report() override { return model_.report(); }
+  Checkpointable& state() override { return model_.core().state(); }
+  ServedModule* served() override { return &model_.core(); }
 
  private:
   double scale_;
@@ -338,13 +345,24 @@ ZeroOptions zero_options(const TrainConfig& config, ProcessGroup group, TraceRec
 std::unique_ptr<WholeModel> make_trained_model(const TrainConfig& config,
                                                torch::nn::Sequential module, ProcessGroup group,
                                                TraceRecorder* trace) {
-  if (config.servers.enabled) {
+  if (config.servers.enabled && !config.local_steps.enabled) {
     return std::make_unique<ServedTraining>(config, std::move(module), std::move(group), trace);
   }
   if (config.zero.stage == 0) {
     return std::make_unique<ReplicatedTraining>(config, std::move(module), std::move(group), trace);
   }
   return std::make_unique<ZeroTraining>(config, std::move(module), std::move(group), trace);
+}
+
+std::unique_ptr<ServedLocalSteps> make_served_local_steps(const TrainConfig& config,
+                                                          torch::nn::Module& module,
+                                                          ProcessGroup group,
+                                                          TraceRecorder* trace) {
+  auto local = std::make_unique<ServedLocalSteps>(trainable_parameters(module),
+                                                  served_options(config, std::move(group), trace),
+                                                  config.local_steps);
+  local->served().set_rate(config.servers.scale);
+  return local;
 }
 
 std::unique_ptr<TrainedModel> make_pipeline_model(const TrainConfig& config,

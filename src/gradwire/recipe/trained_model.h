@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -12,13 +13,14 @@
 #include "gradwire/host/group.h"
 #include "gradwire/host/training_host.h"
 #include "gradwire/recipe/train_config.h"
-#include "gradwire/servers/server_report.h"
 #include "gradwire/step/step_host.h"
 #include "gradwire/trace/trace.h"
 #include "gradwire/train/checkpoint/tensor_piece.h"
 #include "gradwire/train/data_parallel/data_parallel.h"
 #include "gradwire/train/optim/mixed_precision.h"
 #include "gradwire/train/parallel_mesh.h"
+#include "gradwire/train/servers/served_local_steps.h"
+#include "gradwire/train/servers/served_module.h"
 #include "gradwire/train/zero/zero_module.h"
 
 namespace gradwire::recipe {
@@ -49,10 +51,8 @@ class TrainedModel {
   virtual std::vector<std::shared_ptr<torch::nn::Module>> modules() = 0;
   virtual step::StepStats stats() = 0;
   virtual LossScaler* scaler() { return nullptr; }
-  /// Payload bytes that this rank has sent by another communicator than the group's.
-  virtual std::size_t other_bytes_sent() { return 0; }
-  /// Returns what parameter servers have done; nullopt without. Call when training has ended.
-  virtual std::optional<servers::ServerReport> server_report() { return std::nullopt; }
+  /// The connection to parameter servers; null without.
+  virtual ServedModule* served() { return nullptr; }
   /// For saving and loading.
   virtual Checkpointable& state() = 0;
   /// The exchanges whose state (error-feedback residuals) belongs to the checkpoint. Call between
@@ -97,6 +97,8 @@ class WholeModel : public TrainedModel {
   virtual torch::nn::Sequential& whole_module() = 0;
 
  private:
+  int parts_of(std::int64_t samples) const;
+
   const TrainConfig& config_;
   ProcessGroup group_;
   TraceRecorder* trace_;
@@ -112,6 +114,12 @@ ZeroOptions zero_options(const TrainConfig& config, ProcessGroup group, TraceRec
 std::unique_ptr<WholeModel> make_trained_model(const TrainConfig& config,
                                                torch::nn::Sequential module, ProcessGroup group,
                                                TraceRecorder* trace);
+
+/// The exchange with servers of a run with local steps, of a model that is trained without any.
+/// `trace` (which may be null) must outlive it. Collective.
+std::unique_ptr<ServedLocalSteps> make_served_local_steps(const TrainConfig& config,
+                                                          torch::nn::Module& module,
+                                                          ProcessGroup group, TraceRecorder* trace);
 
 /// A pipeline of the configured model. Initial weights come from torch's default generator, as
 /// those of make_model(). `config` and `trace` (which may be null) must outlive it. Collective over

@@ -15,6 +15,8 @@
 #include "gradwire/host/training_host.h"
 #include "gradwire/memory/memory_ledger.h"
 #include "gradwire/recipe/batch_stream.h"
+#include "gradwire/recipe/deal_position.h"
+#include "gradwire/recipe/dealt_batches.h"
 #include "gradwire/recipe/evaluate.h"
 #include "gradwire/recipe/optimizers.h"
 #include "gradwire/recipe/run_memory.h"
@@ -107,52 +109,53 @@ class Trainer {
         sampler_(training_sampler(config, data_.size, mesh_)),
         model_(make_model_of_run()),
         labels_(parameters_of(model_->modules())),
+        together_(config.servers.deals() ? mesh_.pipeline() : context.group),
         stop_(context.group, *context.clock, StopSignals::received) {
     if (config.local_steps.enabled) start_local_steps();
     if (!config.resume.empty()) resume();
+    if (config.servers.deals()) {
+      dealt_.emplace(*served(), data_, sampler_, config.epochs, resumed_);
+    }
     if (context.stops_on_signals && config.checkpoint_every > 0) signals_.emplace();
   }
 
   TrainingResult run() {
     print_advice();
     const auto test = load_data(config_.data, Split::test);
-    const auto epochs_done = done_ / sampler_.batches();
-    for (auto epoch = epochs_done; epoch < config_.epochs; ++epoch) {
-      run_epoch(epoch);
-      if (epoch + 1 < config_.epochs && is_evaluated_after(done_)) evaluate_after(epoch, test);
-    }
+    dealt_ ? run_dealt(test) : run_epochs(test);
     signals_.reset();  // They end the evaluation at once.
     model_->finish();
     meter_.update_sent(sent());
-    measure_staleness();
     if (local_) local_->synchronize();
+    if (outer_) outer_->synchronize();
     measure_memory();
-    if (local_ || saved_step_ != done_) save();
-    if (context_.progress != nullptr) context_.progress->end_line();
-    model_->synchronize_buffers();
-    auto summary = summarize(evaluate_on(test));
-    record_test(summary);
-    summary.checkpoint = write_checkpoint();
-    // No rank may leave while another is still in the last collective, or before the model is
-    // saved.
-    group_.barrier()->wait();
-    return {whole_ ? whole_->module() : torch::nn::Sequential(nullptr), summary,
-            run_record(summary)};
+    if (!dealt_ && (local_ || saved_step_ != done_)) save();
+    return dealt_ ? conclude_on_first(test) : conclude_together(test);
   }
 
  private:
   Time now() const { return context_.clock->now(); }
   double sent() const {
     if (!communicator_) return -1;
-    return static_cast<double>(communicator_->payload_bytes_sent() + model_->other_bytes_sent());
+    const std::size_t to_servers = served() ? served()->payload_bytes_sent() : 0;
+    return static_cast<double>(communicator_->payload_bytes_sent() + to_servers);
   }
-  step::StepStats stats() const { return local_ ? local_->stats() : model_->stats(); }
+  /// Null on ranks that do not print.
+  report::ProgressPrinter* progress() const {
+    return group_.getRank() == first_ ? context_.progress : nullptr;
+  }
+  step::StepStats stats() const {
+    if (outer_) return outer_->stats();
+    return local_ ? local_->stats() : model_->stats();
+  }
+  /// The connection to parameter servers; null without.
+  ServedModule* served() const { return outer_ ? &outer_->served() : model_->served(); }
   std::int64_t total_steps() const { return config_.epochs * sampler_.batches(); }
 
   void print_advice() {
-    if (context_.progress == nullptr) return;
+    if (progress() == nullptr) return;
     for (const std::string& line : advice_on_servers(config_, group_.getSize())) {
-      context_.progress->print(line);
+      progress()->print(line);
     }
   }
 
@@ -176,10 +179,21 @@ class Trainer {
   /// Trains with local steps: averages parameters every H steps instead of gradients at each step.
   void start_local_steps() {
     no_sync_.emplace(whole_->host());
+    if (config_.servers.enabled) {
+      outer_ = make_served_local_steps(config_, *whole_->module(), context_.group, context_.trace);
+      return;
+    }
     local_ = std::make_unique<LocalSgd>(
         trainable_parameters(*whole_->module()), context_.group,
         LocalSgdOptions{
             .steps = config_.local_steps, .seed = config_.seed, .trace = context_.trace});
+  }
+
+  void run_epochs(const DataSet& test) {
+    for (auto epoch = done_ / sampler_.batches(); epoch < config_.epochs; ++epoch) {
+      run_epoch(epoch);
+      if (epoch + 1 < config_.epochs && is_evaluated_after(done_)) evaluate_after(epoch, test);
+    }
   }
 
   void run_epoch(std::int64_t epoch) {
@@ -204,6 +218,91 @@ class Trainer {
     recorder_.end_epoch(now(), first == 0);
   }
 
+  /// The number of checkpoints that are due when so many samples have been applied.
+  std::int64_t mark_of(std::int64_t samples) const {
+    if (config_.checkpoint_every == 0) return 0;
+    return samples / config_.batch_size / config_.checkpoint_every;
+  }
+
+  /// Trains on the batches that servers deal to this rank. The learning rate and evaluations follow
+  /// the samples that all ranks have trained on.
+  void run_dealt(const DataSet& test) {
+    for (const auto& module : model_->modules()) module->train();
+    saved_mark_ = mark_of(dealt_->applied());
+    recorder_.begin_epoch(now());
+    bool whole = !dealt_->began_within_epoch();
+    for (std::int64_t epoch = dealt_->epochs();;) {
+      TraceStep scope(context_.trace, meter_.steps());
+      const double sent_before = sent();
+      meter_.begin(now(), stats(), sent_before);
+      const auto batch = take_batch();
+      if (!batch) break;
+      const double loss = run_step(*batch);
+      meter_.end(now(), stats(), sent());
+      recorder_.step(meter_.steps() - 1, loss, learning_rate_, meter_.last());
+      if (communicator_) scope.set_bytes(static_cast<std::uint64_t>(sent() - sent_before));
+      update_progress(epoch, done_ % sampler_.batches() + 1, loss);
+      for (; epoch < dealt_->epochs(); ++epoch) {
+        recorder_.end_epoch(now(), std::exchange(whole, true));
+        evaluate_dealt(epoch, test);
+        recorder_.begin_epoch(now());
+      }
+    }
+    meter_.end_idle(now());
+    if (meter_.steps() > 0) recorder_.end_epoch(now(), whole);
+  }
+
+  /// Returns nullopt when all samples are applied.
+  std::optional<Batch> take_batch() {
+    const TraceScope scope(context_.trace, TraceKind::data);
+    for (;;) {
+      auto batch = dealt_->next(signals_ ? StopSignals::received() : 0);
+      follow_dealt();
+      if (dealt_->ended()) return std::nullopt;
+      if (dealt_->stop() != 0) stop_dealt(dealt_->stop());
+      if (mark_of(dealt_->applied()) > saved_mark_) save_dealt();
+      if (!batch && outer_) outer_->flush();  // There may be batches again when these are applied.
+      if (!batch) continue;
+      if (outer_) outer_->set_share(dealt_->share());
+      meter_.on_data(now());
+      return batch;
+    }
+  }
+
+  void follow_dealt() {
+    first_ = dealt_->first();
+    samples_ = dealt_->applied_in_this_run();
+    done_ = dealt_->applied() / config_.batch_size;
+  }
+
+  /// The first worker saves while all wait. The batches that they have count as not applied.
+  void save_dealt() {
+    dealt_->meet();
+    follow_dealt();
+    saved_mark_ = mark_of(dealt_->applied());
+    if (group_.getRank() == first_) {
+      served()->pull();
+      save();
+    }
+    dealt_->meet();
+    meter_.begin(now(), stats(), sent());
+  }
+
+  [[noreturn]] void stop_dealt(int signal) {
+    save_dealt();
+    if (progress() != nullptr) progress()->end_line();
+    served()->leave();
+    throw Stopped(signal, done_, checkpoint_folder());
+  }
+
+  /// On the first worker, while the others go on.
+  void evaluate_dealt(std::int64_t epoch, const DataSet& test) {
+    if (group_.getRank() != first_ || epoch + 1 == config_.epochs) return;
+    if (config_.evaluate_every == 0 || (epoch + 1) % config_.evaluate_every != 0) return;
+    served()->pull();
+    evaluate_after(epoch, test);
+  }
+
   bool is_evaluated_after(std::int64_t steps) const {
     const auto every = config_.evaluate_every * sampler_.batches();
     return every > 0 && steps % every == 0;
@@ -211,11 +310,13 @@ class Trainer {
 
   /// Training goes on as it would have without this.
   void evaluate_after(std::int64_t epoch, const DataSet& test) {
-    model_->finish();
+    if (!dealt_) model_->finish();
     const double sent_before = sent();
     std::optional<MeanParameters> mean;  // With local steps, the ranks have different models.
     if (local_) mean.emplace(group_, whole_->module()->parameters());
+    if (outer_) outer_->swap();
     const Evaluation result = evaluate_on(test);
+    if (outer_) outer_->swap();
     mean.reset();
     meter_.exclude_sent(sent() - sent_before);
     const report::TrainingSummary tested{.test_accuracy = result.accuracy,
@@ -223,13 +324,14 @@ class Trainer {
                                          .test_images = result.images,
                                          .characters_per_sample = characters_per_sample()};
     record_test(tested);
-    if (context_.progress == nullptr) return;
-    context_.progress->print(fmt::format("epoch {}/{}  test accuracy {}", epoch + 1, config_.epochs,
-                                         report::test_text(tested)));
+    if (progress() == nullptr) return;
+    progress()->print(fmt::format("epoch {}/{}  test accuracy {}", epoch + 1, config_.epochs,
+                                  report::test_text(tested)));
   }
 
   void record_test(const report::TrainingSummary& tested) {
-    recorder_.test({.steps = done_, .loss = tested.test_loss, .accuracy = tested.test_accuracy});
+    const auto steps = dealt_ ? meter_.steps() : done_;
+    recorder_.test({.steps = steps, .loss = tested.test_loss, .accuracy = tested.test_accuracy});
   }
 
   void stop_if_asked() {
@@ -237,8 +339,9 @@ class Trainer {
     const int signal = stop_.after_step();
     if (signal == 0) return;
     if (saved_step_ != done_) save();
-    if (context_.progress != nullptr) context_.progress->end_line();
+    if (progress() != nullptr) progress()->end_line();
     group_.barrier()->wait();
+    if (served() != nullptr) served()->leave();
     throw Stopped(signal, done_, checkpoint_folder());
   }
 
@@ -250,33 +353,37 @@ class Trainer {
   }
 
   double run_step(const Batch& batch) {
-    const auto rates = learning_rates(
-        config_.optimizer, config_.batch_size,
-        learning_rate_factor(config_.schedule, done_, total_steps(), sampler_.batches()));
+    const auto rates =
+        learning_rates(config_.optimizer, config_.batch_size,
+                       learning_rate_factor(config_.schedule, std::min(done_, total_steps() - 1),
+                                            total_steps(), sampler_.batches()));
     learning_rate_ = rates.front();
     const bool is_last = done_ + 1 == total_steps() || is_evaluated_after(done_ + 1);
     const double loss = model_->train_step(batch, rates, is_last);
-    if (local_) step_local_sgd();
+    if (local_ || outer_) step_locally();
+    if (dealt_) return loss;
     ++done_;
+    samples_ += config_.batch_size;
     return loss;
   }
 
-  void step_local_sgd() {
+  void step_locally() {
     const TraceScope scope(context_.trace, TraceKind::optimizer, "local steps");
-    local_->step();
+    outer_ ? outer_->step() : local_->step();
   }
 
   void resume() {
     const bool newest = config_.resume == "auto";
     if (newest && !any_checkpoint(group_, checkpoint_folder())) return;
     const auto path = newest ? checkpoint_folder() : std::filesystem::path(config_.resume);
-    const auto from = load_checkpoint(path, run_state());
+    const auto from = load_checkpoint(path, run_state(context_.group));
     const auto position = resumed_position(from.position, run_position());
     done_ = position.steps;
+    resumed_ = resumed_progress(from.position, run_position(), data_.size, config_.epochs);
     if (from.path.parent_path() == checkpoint_folder()) saved_step_ = done_;
-    if (context_.progress == nullptr) return;
-    context_.progress->print(from.summary);
-    if (!position.remark.empty()) context_.progress->print(position.remark);
+    if (progress() == nullptr) return;
+    progress()->print(from.summary);
+    if (!position.remark.empty()) progress()->print(position.remark);
   }
 
   /// Writes a checkpoint to resume from, if enabled.
@@ -284,22 +391,27 @@ class Trainer {
     if (config_.checkpoint_every == 0) return;
     const TraceScope scope(context_.trace, TraceKind::other, "checkpoint");
     const bootstrap::SavingNote note;  // The launcher must not end this rank meanwhile.
-    save_checkpoint(run_state(), done_,
+    save_checkpoint(run_state(together_), done_,
                     {.folder = checkpoint_folder(), .keep = config_.checkpoint_keep});
     saved_step_ = done_;
     const auto record = run_record(summarize({}));
-    if (context_.on_saved && group_.getRank() == 0) context_.on_saved(record);
+    if (context_.on_saved && group_.getRank() == first_) context_.on_saved(record);
   }
 
-  RunState run_state() {
-    return {.group = context_.group,
+  RunState run_state(const ProcessGroup& group) {
+    return {.group = group,
             .model = model_->state(),
             .feedback = model_->feedback(),
             .scaler = model_->scaler(),
             .local = local_.get(),
             .mesh = mesh_.describe() + (config_.uses_pipeline() ? ", in stages" : ""),
             .description = model_description(config_),
-            .position = position_text(run_position())};
+            .position = position_of_run()};
+  }
+
+  std::string position_of_run() const {
+    if (!dealt_) return position_text(run_position());
+    return position_text(run_position(), data_.size, served()->progress());
   }
 
   RunPosition run_position() const {
@@ -312,17 +424,17 @@ class Trainer {
   void update_progress(std::int64_t epoch, std::int64_t step, double loss) {
     constexpr double kMemory = 0.95;  // Decay of the displayed mean over about 20 steps.
     smooth_loss_ = meter_.steps() == 1 ? loss : kMemory * smooth_loss_ + (1 - kMemory) * loss;
-    if (context_.progress == nullptr) return;
-    context_.progress->update({.epoch = static_cast<int>(epoch + 1),
-                               .epochs = static_cast<int>(config_.epochs),
-                               .step = step,
-                               .steps = sampler_.batches(),
-                               .loss = smooth_loss_,
-                               .images_per_second = images_per_second(),
-                               .characters_per_sample = characters_per_sample(),
-                               .communication_share = meter_.communication_share(),
-                               .left = meter_.time_of(total_steps() - done_)},
-                              now());
+    if (progress() == nullptr) return;
+    progress()->update({.epoch = static_cast<int>(epoch + 1),
+                        .epochs = static_cast<int>(config_.epochs),
+                        .step = step,
+                        .steps = sampler_.batches(),
+                        .loss = smooth_loss_,
+                        .images_per_second = images_per_second(),
+                        .characters_per_sample = characters_per_sample(),
+                        .communication_share = meter_.communication_share(),
+                        .left = meter_.time_of(total_steps() - done_)},
+                       now());
   }
 
   std::int64_t characters_per_sample() const {
@@ -331,7 +443,7 @@ class Trainer {
 
   double images_per_second() const {
     const double seconds = std::chrono::duration<double>(meter_.total()).count();
-    return seconds > 0 ? static_cast<double>(meter_.steps() * config_.batch_size) / seconds : 0;
+    return seconds > 0 ? static_cast<double>(samples_) / seconds : 0;
   }
 
   /// Evaluates in batches of one rank's samples per training pass.
@@ -341,17 +453,19 @@ class Trainer {
     const auto batch =
         batch_size_per_replica(config_, group_.getSize()) / config_.accumulation_steps;
     return evaluate(model_->modules(), forward, test, batch,
-                    {group_, *mesh_.data(), mesh_.ranks_alike()}, config_.parameters);
+                    dealt_ ? EvaluationRanks{*together_, *together_}
+                           : EvaluationRanks{group_, *mesh_.data(), mesh_.ranks_alike()},
+                    config_.parameters);
   }
 
   report::TrainingSummary summarize(const Evaluation& test) {
-    const double ranks = group_.getSize();
+    const double ranks = together_->getSize();
     const auto sums = sum_over_ranks(
-        group_, {meter_.compute_seconds(), meter_.exposed_seconds(), meter_.sent_bytes(),
-                 images_per_second(), std::chrono::duration<double>(meter_.total()).count(),
-                 meter_.data_seconds()});
+        *together_, {meter_.compute_seconds(), meter_.exposed_seconds(), meter_.sent_bytes(),
+                     images_per_second(), std::chrono::duration<double>(meter_.total()).count(),
+                     meter_.data_seconds()});
     return {.ranks = group_.getSize(),
-            .steps = meter_.steps(),
+            .steps = updates_.value_or(meter_.steps()),
             .test_accuracy = test.accuracy,
             .test_loss = test.loss,
             .test_images = test.images,
@@ -382,10 +496,9 @@ class Trainer {
     auto record = recorder_.record(config_, summary);
     std::vector<double> losses;
     for (const auto& step : record.steps) losses.push_back(step.loss);
-    losses = sum_over_ranks(group_, std::move(losses));
-    for (std::size_t i = 0; i < losses.size(); ++i) {
-      record.steps[i].loss = losses[i] / (mesh_.data()->getSize() * mesh_.ranks_alike());
-    }
+    losses = sum_over_ranks(*together_, std::move(losses));
+    const int summed = config_.servers.deals() ? 1 : mesh_.data()->getSize() * mesh_.ranks_alike();
+    for (std::size_t i = 0; i < losses.size(); ++i) record.steps[i].loss = losses[i] / summed;
     record.peak_rank_bytes = summary.memory.bytes;
     constexpr std::size_t kSamples = 2000;
     record.memory = {.samples = thinned(memory_timeline_.samples, kSamples),
@@ -394,25 +507,28 @@ class Trainer {
   }
 
   void measure_staleness() {
-    const auto report = model_->server_report();
-    if (!report) return;
-    const servers::Staleness all = report->staleness();
+    if (served() == nullptr) return;
+    const auto report = served()->report();
+    const servers::Staleness all = report.staleness();
     const auto updates = static_cast<double>(all.count()),
-               late = static_cast<double>(report->late());
-    const double served = std::chrono::duration<double>(report->elapsed).count();
-    const double busy = std::chrono::duration<double>(report->busy).count();
+               late = static_cast<double>(report.late());
+    const double served = std::chrono::duration<double>(report.elapsed).count();
+    const double busy = std::chrono::duration<double>(report.busy).count();
+    if (dealt_) {
+      updates_ = all.count() / static_cast<std::int64_t>(report.by_unit.size()) / report.servers;
+    }
     staleness_ = {.mean = all.mean(),
                   .p50 = all.quantile(0.5),
                   .p99 = all.quantile(0.99),
                   .max = all.max(),
-                  .rate = report->mean_factor,
+                  .rate = report.mean_factor,
                   .late = updates + late > 0 ? late / (updates + late) : 0,
-                  .busy = served > 0 ? busy / served / report->servers : 0};
+                  .busy = served > 0 ? busy / served / report.servers : 0};
   }
 
   /// Measures the memory of training, without the last evaluation.
   void measure_memory() {
-    memory_ = max_peak(group_, context_.memory);
+    memory_ = max_peak(*together_, context_.memory);
     if (context_.memory != nullptr) {
       memory_timeline_ = context_.memory->ledger().timeline();
     }
@@ -429,6 +545,37 @@ class Trainer {
     return checkpoint_path().string();
   }
 
+  TrainingResult conclude_together(const DataSet& test) {
+    model_->synchronize_buffers();
+    TrainingResult result = conclude(test);
+    // No rank may leave while another is still in the last collective, or before the model is
+    // saved.
+    group_.barrier()->wait();
+    return result;
+  }
+
+  /// The first worker that is not lost concludes the run. The others wait, as it may be lost.
+  TrainingResult conclude_on_first(const DataSet& test) {
+    TrainingResult result;
+    for (Rank concluded = -1;; concluded = first_) {
+      dealt_->meet();
+      first_ = dealt_->first();
+      if (first_ == concluded) return result;
+      if (group_.getRank() == first_) result = conclude(test);
+    }
+  }
+
+  TrainingResult conclude(const DataSet& test) {
+    measure_staleness();
+    if (progress() != nullptr) progress()->end_line();
+    auto summary = summarize(evaluate_on(test));
+    record_test(summary);
+    if (dealt_ && samples_ > 0 && saved_step_ != done_) save();
+    summary.checkpoint = write_checkpoint();
+    return {whole_ ? whole_->module() : torch::nn::Sequential(nullptr), summary,
+            run_record(summary), group_.getRank() == first_};
+  }
+
   const TrainConfig& config_;
   const TrainerContext& context_;
   c10d::ProcessGroup& group_;
@@ -439,18 +586,26 @@ class Trainer {
   WholeModel* whole_ = nullptr;  ///< The model, unless it is a pipeline.
   std::unique_ptr<TrainedModel> model_;
   ParameterLabels labels_;
-  std::optional<NoSync> no_sync_;    ///< Present with local steps: gradients stay local.
-  std::unique_ptr<LocalSgd> local_;  ///< Present with local steps.
+  ProcessGroup together_;                    ///< Ranks whose figures make the summary.
+  std::optional<NoSync> no_sync_;            ///< Present with local steps: gradients stay local.
+  std::unique_ptr<LocalSgd> local_;          ///< Present with local steps without servers.
+  std::unique_ptr<ServedLocalSteps> outer_;  ///< Present with local steps and servers.
   std::optional<StopSignals> signals_;
   StopAgreement stop_;
   StepMeter meter_;
   RunRecorder recorder_;
   report::MemoryPeak memory_;
   std::optional<report::StalenessSummary> staleness_;  ///< With servers.
+  std::optional<std::int64_t> updates_;                ///< A unit's, if servers deal.
   MemoryTimeline memory_timeline_;
-  std::int64_t done_ = 0;         ///< Steps done, including those before a resumed run started.
-  std::int64_t saved_step_ = -1;  ///< Step after which the last checkpoint was written.
-  double learning_rate_ = 0;      ///< Rate of the last step, of the first parameter group.
+  Rank first_ = 0;                 ///< The first rank that is not lost, as far as known.
+  std::int64_t done_ = 0;          ///< Steps done, including those before a resumed run started.
+  std::int64_t samples_ = 0;       ///< Samples that all ranks have trained on in this run.
+  servers::DealProgress resumed_;  ///< The samples of the runs that this one resumes.
+  std::optional<DealtBatches> dealt_;  ///< Present if servers deal the samples.
+  std::int64_t saved_mark_ = 0;        ///< mark_of() the newest checkpoint.
+  std::int64_t saved_step_ = -1;       ///< Step after which the last checkpoint was written.
+  double learning_rate_ = 0;           ///< Rate of the last step, of the first parameter group.
   double smooth_loss_ = 0;
 };
 
@@ -461,7 +616,15 @@ TrainingResult train(const TrainConfig& config, const TrainerContext& context) {
 }
 
 void serve(const TrainConfig& config, const ProcessGroup& group) {
-  make_trained_model(config, seeded_model(config, 0), group, nullptr);
+  // Workers save a checkpoint on these signals, and then leave.
+  std::optional<StopSignals> ignored;
+  if (config.checkpoint_every > 0) ignored.emplace();
+  torch::nn::Sequential module = seeded_model(config, 0);
+  if (config.local_steps.enabled) {
+    make_served_local_steps(config, *module, group, nullptr);
+  } else {
+    make_trained_model(config, module, group, nullptr);
+  }
   throw Exception(ErrorKind::invalid_argument, "this rank was not started as a server");
 }
 

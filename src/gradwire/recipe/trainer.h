@@ -27,7 +27,7 @@ namespace gradwire::recipe {
 struct TrainerContext {
   ProcessGroup group;
   const Clock* clock = nullptr;
-  report::ProgressPrinter* progress = nullptr;  ///< Null: no progress display. Used on rank 0 only.
+  report::ProgressPrinter* progress = nullptr;  ///< Null: no progress display. One rank prints.
   std::filesystem::path output = ".";           ///< Folder for the checkpoint.
   TraceRecorder* trace = nullptr;   ///< Records how each step spends its time; may be null.
   MemoryTracker* memory = nullptr;  ///< Tracks memory by category; may be null.
@@ -46,10 +46,14 @@ struct TrainingResult {
   torch::nn::Sequential model;
   report::TrainingSummary summary;
   report::RunRecord record;  ///< For `gradwire report`, as seen by this rank.
+  /// This rank has written the checkpoint: rank 0, or the first worker that is not lost.
+  bool concludes = false;
 };
 
 /// Trains as configured, on all ranks of the group together. At the end rank 0 writes the
-/// checkpoint. Runs are bitwise reproducible: the result depends only on the configuration, the
+/// checkpoint. With servers that deal the samples (ServersConfig::deals()), the first worker that
+/// is not lost evaluates and writes alone, and only its result has a summary. Other runs are
+/// bitwise reproducible: the result depends only on the configuration, the
 /// number of ranks and the number of torch threads. Collective: every rank must pass the same
 /// configuration. The test accuracy is that of the final model on the test images, each counted
 /// once. The summary is the same on all ranks. Throws Exception; Stopped on all ranks if one got a

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include <vector>
 
 #include "gradwire/base/lent_span.h"
 #include "gradwire/base/types.h"
@@ -29,10 +30,18 @@ struct Request {
     load,   ///< The server's part of the unit's values follows (push_tag); they replace its own.
     push,   ///< Its part of a gradient of `clock` follows (push_tag), computed with version `base`.
             ///< If `value` is not 0, it is also a pull for `clock` + 1.
-    pull,   ///< Asks for its part of the unit's values, to compute `clock`.
-    take,   ///< Asks server 0 for a batch of at most `value` samples (kDealTag).
-    report,  ///< Asks for a ServerReport.
-    leave,   ///< The last one.
+    pull,   ///< Asks for its parts of the values of all units, as they are at one moment.
+    deal,   ///< Tells server 0 to deal `value` samples in each of `clock` epochs, of which it has
+            ///< dealt `base`. So many batches of these as `batches` says were not applied, and
+            ///< follow (kStateTag). Once.
+    take,   ///< Asks server 0 for a batch of at most `value` samples (kDealTag). If `base` is not
+            ///< 0, the worker has got the signal of that number.
+    meet,   ///< Asks to be told when all other living workers ask that, too.
+    progress,      ///< Asks server 0 for a DealProgress.
+    fetch_states,  ///< Asks for the `value` states of its optimizers (kStateTag).
+    load_states,   ///< `value` states follow (kStateTag), and replace its own.
+    report,        ///< Asks for a ServerReport.
+    leave,         ///< The last one.
   };
   Kind kind = Kind::hello;
   std::int64_t unit = 0;
@@ -44,17 +53,18 @@ struct Request {
 };
 
 /// A server's answer. To a pull (pull_tag): `value` is the version of the values that follow. To a
-/// report (kReplyTag): the number of integers that follow. To hello and load (kReplyTag): 0.
+/// report, to meet and to progress (kReplyTag): the number of integers that follow, which encode a
+/// ServerReport, a Meeting or a DealProgress. To others (kReplyTag): 0.
 struct Reply {
   std::int64_t value = 0;
 };
 
-constexpr int kRequestTag = 0, kReplyTag = 1, kDealTag = 2;
+constexpr int kRequestTag = 0, kReplyTag = 1, kDealTag = 2, kStateTag = 3;
 constexpr int push_tag(std::size_t unit) {
-  return static_cast<int>(3 + 2 * unit);
+  return static_cast<int>(4 + 2 * unit);
 }
 constexpr int pull_tag(std::size_t unit) {
-  return static_cast<int>(4 + 2 * unit);
+  return static_cast<int>(5 + 2 * unit);
 }
 
 /// Lends a request or a reply, which must outlive the operation.
@@ -62,6 +72,13 @@ template <class Message>
 LentSpan lend_message(Message& message) {
   static_assert(std::is_trivially_copyable_v<Message> && sizeof(Message) % 8 == 0);
   return {&message, sizeof(Message) / 8, DataType::int64, nullptr};
+}
+
+/// Lends all of a vector's messages.
+template <class Message>
+LentSpan lend_all(std::vector<Message>& messages) {
+  static_assert(std::is_trivially_copyable_v<Message> && sizeof(Message) % 8 == 0);
+  return {messages.data(), messages.size() * sizeof(Message) / 8, DataType::int64, nullptr};
 }
 
 /// Returns the part of a unit that server `server` of `servers` has.

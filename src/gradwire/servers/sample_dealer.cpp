@@ -1,6 +1,7 @@
 #include "gradwire/servers/sample_dealer.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -9,25 +10,86 @@
 
 namespace gradwire::servers {
 
-SampleDealer::SampleDealer(std::int64_t samples, std::int64_t epochs, int workers)
-    : samples_(samples),
-      epochs_(epochs),
-      fresh_{.epoch = 0, .begin = 0, .count = epochs > 0 ? samples : 0},
-      workers_(static_cast<std::size_t>(workers)) {
-  if (samples < 1) refuse("there are {} samples to deal; there must be at least 1", samples);
+std::int64_t DealProgress::applied() const {
+  std::int64_t applied = dealt;
+  for (const Deal& batch : unapplied) applied -= batch.count;
+  return applied;
 }
 
-void SampleDealer::on_take(Rank rank, std::int64_t count) {
-  if (count < 1 || worker(rank).wanted > 0) {
-    throw Exception(ErrorKind::corrupted,
-                    fmt::format("worker {} asks for {} samples, and waits for {}", rank, count,
-                                worker(rank).wanted));
+std::vector<std::int64_t> encode(const DealProgress& progress) {
+  std::vector<std::int64_t> integers{progress.dealt};
+  for (const Deal& batch : progress.unapplied) {
+    integers.insert(integers.end(), {batch.epoch, batch.begin, batch.count});
   }
-  worker(rank).wanted = count;
+  return integers;
+}
+
+DealProgress decode_progress(const std::vector<std::int64_t>& integers) {
+  if (integers.size() % 3 != 1) {
+    throw Exception(ErrorKind::corrupted, "the progress of a run in its samples is damaged");
+  }
+  DealProgress progress{.dealt = integers[0], .unapplied = {}};
+  for (std::size_t i = 1; i < integers.size(); i += 3) {
+    progress.unapplied.push_back(
+        {.epoch = integers[i], .begin = integers[i + 1], .count = integers[i + 2]});
+  }
+  return progress;
+}
+
+SampleDealer::SampleDealer(std::int64_t samples, std::int64_t epochs, int workers,
+                           const DealProgress& progress)
+    : samples_(samples),
+      epochs_(epochs),
+      returned_(progress.unapplied.begin(), progress.unapplied.end()),
+      has_(static_cast<std::size_t>(workers)),
+      taken_(static_cast<std::size_t>(workers)),
+      applied_(progress.applied()) {
+  if (samples < 1 || epochs < 1 || samples > INT64_MAX / epochs) {
+    refuse("there are {} samples to deal in {} epochs; there must be at least 1", samples, epochs);
+  }
+  if (progress.dealt < 0 || progress.dealt > samples * epochs || applied_ < 0) {
+    refuse("{} of {} samples cannot have been dealt, and {} applied", progress.dealt,
+           samples * epochs, applied_);
+  }
+  for (const Deal& batch : returned_) {
+    const bool fits = batch.epoch >= 0 && batch.epoch < epochs && batch.begin >= 0 &&
+                      batch.count > 0 && batch.begin <= samples - batch.count;
+    if (!fits) {
+      refuse("there are no samples {} to {} in epoch {}", batch.begin, batch.begin + batch.count,
+             batch.epoch);
+    }
+  }
+  fresh_ = {.epoch = progress.dealt / samples, .begin = progress.dealt % samples};
+  fresh_.count = fresh_.epoch < epochs ? samples - fresh_.begin : 0;
+}
+
+DealProgress SampleDealer::progress() const {
+  DealProgress progress{.dealt = fresh_.epoch * samples_ + fresh_.begin, .unapplied = {}};
+  progress.unapplied.assign(returned_.begin(), returned_.end());
+  for (const std::deque<Deal>& has : has_) {
+    progress.unapplied.insert(progress.unapplied.end(), has.begin(), has.end());
+  }
+  return progress;
+}
+
+Deal SampleDealer::on_take(Rank rank, std::int64_t count) {
+  if (count < 1) {
+    throw Exception(ErrorKind::corrupted,
+                    fmt::format("worker {} asks for {} samples", rank, count));
+  }
+  Deal dealt{.applied = applied_};
+  if (returned_.empty() && fresh_.count == 0) return dealt;
+  dealt = next(count);
+  dealt.applied = applied_;
+  batches_of(rank).push_back(dealt);
+  std::int64_t& taken = taken_[static_cast<std::size_t>(rank)];
+  dealt.taken = taken += dealt.count;
+  dealt.most = std::ranges::max(taken_);
+  return dealt;
 }
 
 std::vector<Deal> SampleDealer::on_push(Rank rank, std::int64_t batches) {
-  std::deque<Deal>& has = worker(rank).has;
+  std::deque<Deal>& has = batches_of(rank);
   if (batches < 0 || batches > static_cast<std::int64_t>(has.size())) {
     throw Exception(ErrorKind::corrupted, fmt::format("worker {} pushes a gradient of {} batches, "
                                                       "and has {}",
@@ -47,8 +109,8 @@ void SampleDealer::on_dropped(const std::vector<Deal>& batches) {
 }
 
 void SampleDealer::on_gone(Rank rank) {
-  Worker gone = std::exchange(worker(rank), {});
-  returned_.insert(returned_.end(), gone.has.begin(), gone.has.end());
+  const std::deque<Deal> has = std::exchange(batches_of(rank), {});
+  returned_.insert(returned_.end(), has.begin(), has.end());
 }
 
 Deal SampleDealer::next(std::int64_t count) {
@@ -63,29 +125,6 @@ Deal SampleDealer::next(std::int64_t count) {
     fresh_ = {.epoch = fresh_.epoch + 1, .begin = 0, .count = samples_};
   }
   return dealt;
-}
-
-std::vector<std::pair<Rank, Deal>> SampleDealer::take_answers() {
-  std::vector<std::pair<Rank, Deal>> answers;
-  for (std::size_t i = 0; i < workers_.size(); ++i) {
-    Worker& asking = workers_[i];
-    if (asking.wanted == 0) continue;
-    Deal dealt;
-    if (!returned_.empty() || fresh_.count > 0) {
-      dealt = next(asking.wanted);
-      asking.has.push_back(dealt);
-    } else if (asking.has.empty() && others_have_some()) {
-      continue;  // They may be lost.
-    }
-    asking.wanted = 0;
-    dealt.applied = applied_;
-    answers.emplace_back(static_cast<Rank>(i), dealt);
-  }
-  return answers;
-}
-
-bool SampleDealer::others_have_some() const {
-  return std::ranges::any_of(workers_, [](const Worker& each) { return !each.has.empty(); });
 }
 
 }  // namespace gradwire::servers

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <utility>
 #include <vector>
 
 #include "gradwire/base/types.h"
@@ -13,9 +12,32 @@ namespace gradwire::servers {
 struct Deal {
   std::int64_t epoch = 0;
   std::int64_t begin = 0;
-  std::int64_t count = 0;    ///< 0: there are no more now.
+  std::int64_t count = 0;    ///< 0: there are none now.
   std::int64_t applied = 0;  ///< Samples of the run that had been applied when it was dealt.
+  std::int64_t first = 0;    ///< The first worker that lived when it was dealt.
+  std::int64_t taken = 0;    ///< Samples that this worker has taken, with these.
+  std::int64_t most = 0;     ///< And that worker which has taken most.
+  std::int64_t stop = 0;     ///< The signal on which all workers are to stop; 0: none.
 };
+
+/// The end of a meeting of all living workers.
+struct Meeting {
+  std::int64_t clock = 0;    ///< With which they go on.
+  std::int64_t applied = 0;  ///< Samples that were applied; of server 0.
+  std::int64_t first = 0;    ///< The first of these workers.
+};
+
+/// The samples of a run that have been applied.
+struct DealProgress {
+  std::int64_t dealt = 0;       ///< Samples, from the begin of the first epoch.
+  std::vector<Deal> unapplied;  ///< Batches of these that were not applied.
+
+  std::int64_t applied() const;
+};
+
+std::vector<std::int64_t> encode(const DealProgress& progress);
+/// Throws Exception(corrupted).
+DealProgress decode_progress(const std::vector<std::int64_t>& integers);
 
 /// Deals the samples of a training run to workers on demand, each of them once: a slow worker gets
 /// fewer. Batches whose gradients came to nothing are dealt again. A state machine; not
@@ -25,10 +47,15 @@ struct Deal {
 /// the caller says what became of them.
 class SampleDealer {
  public:
-  SampleDealer(std::int64_t samples, std::int64_t epochs, int workers);
+  /// Goes on after `progress`. Throws Exception(invalid_argument) for numbers that are none of a
+  /// run of `epochs` epochs of `samples` samples.
+  SampleDealer(std::int64_t samples, std::int64_t epochs, int workers,
+               const DealProgress& progress = {});
 
-  /// The worker asks for at most `count` samples, and does nothing else until it gets them.
-  void on_take(Rank worker, std::int64_t count);
+  /// Returns a batch of at most `count` samples, which the worker has from now on. One of 0
+  /// samples says that others have all those that are not applied. Throws Exception(corrupted) if
+  /// `count` is not positive.
+  Deal on_take(Rank worker, std::int64_t count);
   /// Returns the `batches` oldest batches that the worker has. They are no longer its own. Throws
   /// Exception(corrupted) if it has fewer.
   std::vector<Deal> on_push(Rank worker, std::int64_t batches);
@@ -39,26 +66,18 @@ class SampleDealer {
   /// The worker ends, or is lost. The dealer deals its batches again.
   void on_gone(Rank worker);
 
-  /// Returns the batches for workers that have asked. One with `count` 0 tells a worker to push its
-  /// batches and to ask again, or to end if it has none, because all others have pushed theirs.
-  std::vector<std::pair<Rank, Deal>> take_answers();
-
   std::int64_t applied() const { return applied_; }  ///< Samples, of all epochs.
+  DealProgress progress() const;
 
  private:
-  struct Worker {
-    std::deque<Deal> has;
-    std::int64_t wanted = 0;  ///< 0: it waits for none.
-  };
-
-  Worker& worker(Rank rank) { return workers_[static_cast<std::size_t>(rank)]; }
+  std::deque<Deal>& batches_of(Rank rank) { return has_[static_cast<std::size_t>(rank)]; }
   Deal next(std::int64_t count);
-  bool others_have_some() const;
 
   std::int64_t samples_, epochs_;
-  Deal fresh_;                 ///< The samples of this epoch that were never dealt.
-  std::deque<Deal> returned_;  ///< To be dealt again.
-  std::vector<Worker> workers_;
+  Deal fresh_;                         ///< The samples of this epoch that were never dealt.
+  std::deque<Deal> returned_;          ///< To be dealt again.
+  std::vector<std::deque<Deal>> has_;  ///< By worker.
+  std::vector<std::int64_t> taken_;    ///< By worker: samples.
   std::int64_t applied_ = 0;
 };
 

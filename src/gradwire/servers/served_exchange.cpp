@@ -81,37 +81,95 @@ void ServedExchange::load(std::size_t unit, const LentSpan& values) {
   }
 }
 
-void ServedExchange::pull(std::size_t unit, const LentSpan& values) {
-  exchange::check_unit(layout_.units, unit, values);
-  Unit& pulled = units_[unit];
-  exchange::check_idle(unit, in_flight(pulled.push) || in_flight(pulled.pull));
-  require_pulled(pulled);
-  take_replies(pulled);
-  // A server answers a pull for clock 0 at once.
-  for (int server = 0; server < servers(); ++server) {
-    ask(server, {.kind = Request::Kind::pull, .unit = static_cast<std::int64_t>(unit)});
+/// An answer to a push would be taken for another one.
+void ServedExchange::check_idle() const {
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    const Unit& checked = units_[unit];
+    exchange::check_idle(unit, in_flight(checked.push) || in_flight(checked.pull));
+    require_pulled(checked);
   }
-  receive(pulled, unit, values, 0).wait();
-  pulled.answered = true;
 }
 
-Work ServedExchange::take(std::int64_t count, Deal& batch) {
-  ask(0, {.kind = Request::Kind::take, .value = count});
-  return pairs_->recv(lend_message(batch), rank_of(0), kDealTag, {.timeout = Duration::max()});
+void ServedExchange::pull(std::span<const LentSpan> values) {
+  GRADWIRE_CHECK(values.size() == units_.size());
+  check_idle();
+  for (int server = 0; server < servers(); ++server) ask(server, {.kind = Request::Kind::pull});
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    exchange::check_unit(layout_.units, unit, values[unit]);
+    receive(units_[unit], unit, values[unit], 0).wait();
+    units_[unit].answered = true;
+  }
+}
+
+Meeting ServedExchange::meet() {
+  check_idle();
+  for (int server = 0; server < servers(); ++server) ask(server, {.kind = Request::Kind::meet});
+  Meeting met;
+  for (int server = servers() - 1; server >= 0; --server) {
+    const std::vector<std::int64_t> said = receive_integers(server);
+    met = {.clock = said.at(0), .applied = said.at(1), .first = said.at(2)};
+    for (Unit& unit : units_) unit.parts[static_cast<std::size_t>(server)].clock = met.clock;
+  }
+  return met;
+}
+
+void ServedExchange::deal(std::int64_t samples, std::int64_t epochs, DealProgress progress) {
+  ask(0, {.kind = Request::Kind::deal,
+          .clock = epochs,
+          .base = progress.dealt,
+          .value = samples,
+          .batches = static_cast<std::int64_t>(progress.unapplied.size())});
+  if (!progress.unapplied.empty()) {
+    pairs_->send(lend_all(progress.unapplied), rank_of(0), kStateTag).wait();
+  }
+  Reply begun;
+  wait_for_reply(0, begun);
+}
+
+Deal ServedExchange::take(std::int64_t count, std::int64_t stop) {
+  ask(0, {.kind = Request::Kind::take, .base = stop, .value = count});
+  Deal batch;
+  pairs_->recv(lend_message(batch), rank_of(0), kDealTag).wait();
+  return batch;
+}
+
+DealProgress ServedExchange::progress() {
+  ask(0, {.kind = Request::Kind::progress});
+  return decode_progress(receive_integers(0));
+}
+
+void ServedExchange::fetch_states(int server, std::span<const LentSpan> states) {
+  ask(server,
+      {.kind = Request::Kind::fetch_states, .value = static_cast<std::int64_t>(states.size())});
+  for (const LentSpan& state : states) pairs_->recv(state, rank_of(server), kStateTag).wait();
+}
+
+void ServedExchange::load_states(int server, std::span<const LentSpan> states) {
+  ask(server,
+      {.kind = Request::Kind::load_states, .value = static_cast<std::int64_t>(states.size())});
+  for (const LentSpan& state : states) pairs_->send(state, rank_of(server), kStateTag).wait();
+  Reply loaded;
+  wait_for_reply(server, loaded);
+}
+
+std::vector<std::int64_t> ServedExchange::receive_integers(int server) {
+  // A meeting lasts until the last worker comes.
+  const OperationOptions patient{.timeout = Duration::max()};
+  Reply size;
+  pairs_->recv(lend_message(size), rank_of(server), kReplyTag, patient).wait();
+  std::vector<std::int64_t> integers(static_cast<std::size_t>(size.value));
+  pairs_
+      ->recv({integers.data(), integers.size(), DataType::int64, nullptr}, rank_of(server),
+             kReplyTag)
+      .wait();
+  return integers;
 }
 
 ServerReport ServedExchange::report() {
   ServerReport sum{.servers = 0};
   for (int server = 0; server < servers(); ++server) {
     ask(server, {.kind = Request::Kind::report});
-    Reply size;
-    wait_for_reply(server, size);
-    std::vector<std::int64_t> integers(static_cast<std::size_t>(size.value));
-    pairs_
-        ->recv({integers.data(), integers.size(), DataType::int64, nullptr}, rank_of(server),
-               kReplyTag)
-        .wait();
-    add(sum, decode_report(integers));
+    add(sum, decode_report(receive_integers(server)));
   }
   return sum;
 }

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -43,12 +44,27 @@ class ServedExchange final : public exchange::Exchange {
 
   /// Replaces the values on the servers. Before any worker pushes; then a barrier must follow.
   void load(std::size_t unit, const LentSpan& values);
-  /// Replaces `values` by the servers' present ones, whatever the mode. Call when no push and no
-  /// gather of the unit is in flight.
-  void pull(std::size_t unit, const LentSpan& values);
-  /// Starts to ask for the next batch of at most `count` samples, which server 0 deals
-  /// (ServerOptions::samples). One at a time; `batch` must outlive the operation.
-  Work take(std::int64_t count, Deal& batch);
+  /// Replaces the values of all units by those of the servers, whatever the mode: each server's as
+  /// they are at one moment. Call when no push and no gather is in flight.
+  void pull(std::span<const LentSpan> values);
+  /// Waits until all workers that are not lost have called this, and servers have applied what they
+  /// have pushed. While this worker waits, others do not wait for its gradients. Then all go on
+  /// with the same clock; in mode sync call pull() next. Calls as pull().
+  Meeting meet();
+  /// Makes server 0 deal `samples` samples in each of `epochs` epochs, but for those that were
+  /// applied before. On one worker, before any calls take().
+  void deal(std::int64_t samples, std::int64_t epochs, DealProgress progress = {});
+  /// Returns the next batch of at most `count` samples, which server 0 deals. If `stop` is not 0,
+  /// this and all following batches of all workers have it as Deal::stop.
+  Deal take(std::int64_t count, std::int64_t stop = 0);
+  /// Returns which samples have been applied.
+  DealProgress progress();
+  /// Copies the states of a server's optimizers, as they are at one moment, into `states`: as many
+  /// and as large ones as ServedShards::states().
+  void fetch_states(int server, std::span<const LentSpan> states);
+  /// Replaces the states of a server's optimizers. Before any worker pushes; then a barrier must
+  /// follow.
+  void load_states(int server, std::span<const LentSpan> states);
   /// Sets the number of dealt batches of which the following pushes are the gradients; at first 0.
   void set_batches(std::int64_t batches) { batches_ = batches; }
   /// Sets the factor on the learning rate of the following pushes.
@@ -81,11 +97,13 @@ class ServedExchange final : public exchange::Exchange {
 
   int servers() const { return layout_.placement.servers; }
   Rank rank_of(int server) const { return layout_.placement.rank_of_server(server); }
+  void check_idle() const;
   void require_pulled(const Unit& unit) const;
   void take_replies(Unit& unit) const;
   Work receive(Unit& pulled, std::size_t unit, const LentSpan& data, int priority);
   void ask(int server, Request request);
   void wait_for_reply(int server, Reply& reply);
+  std::vector<std::int64_t> receive_integers(int server);
 
   std::shared_ptr<Communicator> pairs_;
   ServedLayout layout_;

@@ -59,9 +59,6 @@ Server::Server(std::shared_ptr<Communicator> pairs, ServedShards& shards,
     worker.announced.resize(shards_.units());
     worker.gradients.resize(shards_.units());
   }
-  if (options_.samples > 0) {
-    dealer_.emplace(options_.samples, options_.epochs, options_.placement.workers);
-  }
 }
 
 void Server::run() {
@@ -70,6 +67,7 @@ void Server::run() {
     handle(events_->pop());
     send_answers();
   }
+  if (!left_) throw Exception(ErrorKind::disconnected, "all workers are lost: " + lost_last_);
 }
 
 void Server::await_request(Rank worker) {
@@ -134,7 +132,10 @@ void Server::on_request(Rank rank, const Request& request) {
       receive(rank, request);
       break;
     case Request::Kind::pull:
-      core_.on_pull(rank, check_unit(request), request.clock);
+      send_all_values(rank);
+      break;
+    case Request::Kind::deal:
+      begin_dealing(rank, request);
       break;
     case Request::Kind::take:
       if (!dealer_) {
@@ -142,7 +143,18 @@ void Server::on_request(Rank rank, const Request& request) {
             ErrorKind::corrupted,
             fmt::format("worker {} asks for samples, and this server deals none", rank));
       }
-      worker.wants = request.value;
+      if (stop_ == 0) stop_ = request.base;
+      send_batch(rank, request.value);
+      break;
+    case Request::Kind::progress:
+      reply(rank, encode(dealer_ ? dealer_->progress() : DealProgress()));
+      break;
+    case Request::Kind::fetch_states:
+    case Request::Kind::load_states:
+      exchange_states(rank, request);
+      break;
+    case Request::Kind::meet:
+      worker.meets = true;
       settle(rank);
       break;
     case Request::Kind::report:
@@ -157,6 +169,42 @@ void Server::on_request(Rank rank, const Request& request) {
                                   static_cast<std::int64_t>(request.kind)));
   }
   await_request(rank);
+}
+
+void Server::begin_dealing(Rank rank, const Request& request) {
+  constexpr std::int64_t kMany = 1'000'000;
+  if (dealer_ || request.batches < 0 || request.batches > kMany) {
+    throw Exception(ErrorKind::corrupted,
+                    fmt::format("worker {} asks to deal samples{} after {} batches", rank,
+                                dealer_ ? " again" : "", request.batches));
+  }
+  DealProgress progress{.dealt = request.base, .unapplied = {}};
+  progress.unapplied.resize(static_cast<std::size_t>(request.batches));
+  if (request.batches > 0) pairs_->recv(lend_all(progress.unapplied), rank, kStateTag).wait();
+  try {
+    dealer_.emplace(request.value, request.clock, options_.placement.workers, progress);
+  } catch (const Exception& e) {
+    throw Exception(ErrorKind::corrupted, fmt::format("worker {}: {}", rank, e.what()));
+  }
+  reply(rank, {});
+}
+
+/// Waits for the worker. The optimizers do not step meanwhile, so that the states are of one
+/// moment.
+void Server::exchange_states(Rank rank, const Request& request) {
+  const std::vector<LentSpan> states = shards_.states();
+  if (request.value != static_cast<std::int64_t>(states.size())) {
+    throw Exception(ErrorKind::corrupted,
+                    fmt::format("worker {} names {} states of optimizers, and there are {}", rank,
+                                request.value, states.size()));
+  }
+  const bool fetches = request.kind == Request::Kind::fetch_states;
+  for (const LentSpan& state : states) {
+    const Work moved =
+        fetches ? pairs_->send(state, rank, kStateTag) : pairs_->recv(state, rank, kStateTag);
+    moved.wait();
+  }
+  if (!fetches) reply(rank, {});
 }
 
 std::size_t Server::check_unit(const Request& request) const {
@@ -207,14 +255,32 @@ void Server::on_payload(Rank rank, std::size_t unit) {
   settle(rank);
 }
 
-/// The gradients of a worker may arrive after its request for more samples, or to leave.
+/// The gradients of a worker may arrive after its request to meet, or to leave.
 void Server::settle(Rank rank) {
   Worker& worker = workers_[static_cast<std::size_t>(rank)];
   if (std::ranges::find(worker.arrives, true) != worker.arrives.end()) return;
-  if (const std::int64_t wanted = std::exchange(worker.wants, 0); wanted != 0) {
-    dealer_->on_take(rank, wanted);
+  if (worker.meets) {
+    core_.on_pause(rank);
+    end_meeting();
   }
   if (worker.leaves) remove(rank, "");
+}
+
+/// If all workers meet, all go on.
+void Server::end_meeting() {
+  if (!std::ranges::all_of(workers_, [](const Worker& each) { return each.gone || each.meets; })) {
+    return;
+  }
+  const std::int64_t clock = core_.resume();
+  for (Rank worker = 0; worker < options_.placement.workers; ++worker) {
+    if (std::exchange(workers_[static_cast<std::size_t>(worker)].meets, false)) {
+      reply(worker, {clock, dealer_ ? dealer_->applied() : 0, first_worker()});
+    }
+  }
+}
+
+Rank Server::first_worker() const {
+  return static_cast<Rank>(std::ranges::find(workers_, false, &Worker::gone) - workers_.begin());
 }
 
 /// `why` is empty if the worker has left.
@@ -222,19 +288,32 @@ void Server::remove(Rank rank, const std::string& why) {
   Worker& worker = workers_[static_cast<std::size_t>(rank)];
   if (std::exchange(worker.gone, true)) return;
   --connected_;
+  worker.meets = false;
   core_.on_lost(rank);
   if (dealer_) dealer_->on_gone(rank);
-  if (!why.empty() && options_.warn) options_.warn(why);
+  end_meeting();
+  if (why.empty()) {
+    left_ = true;
+  } else {
+    lost_last_ = why;
+    if (options_.warn) options_.warn(why);
+  }
 }
 
 void Server::send_answers() {
   for (const Answer& answer : core_.take_answers()) send_values(answer);
-  if (!dealer_) return;
-  for (const auto& [worker, batch] : dealer_->take_answers()) send_batch(worker, batch);
 }
 
-void Server::send_batch(Rank worker, const Deal& batch) {
-  const auto message = std::make_shared<Deal>(batch);
+void Server::send_all_values(Rank worker) {
+  for (std::size_t unit = 0; unit < shards_.units(); ++unit) {
+    send_values({worker, unit, core_.version(unit)});
+  }
+}
+
+void Server::send_batch(Rank worker, std::int64_t wanted) {
+  const auto message = std::make_shared<Deal>(dealer_->on_take(worker, wanted));
+  message->first = first_worker();
+  message->stop = stop_;
   LentSpan lent = lend_message(*message);
   lent.keep_alive = message;
   pairs_->send(lent, worker, kDealTag).drive_in_background();

@@ -37,14 +37,15 @@ class ServedShards {
   virtual void step(std::size_t unit, const LentSpan& gradient, double rate) = 0;
   /// The values have been replaced.
   virtual void loaded(std::size_t /*unit*/) {}
+  /// The states of all optimizers, by reference, in the same order on all ranks. States that the
+  /// first step would make are there.
+  virtual std::vector<LentSpan> states() { return {}; }
 };
 
 struct ServerOptions {
   Placement placement;
   ServerPolicy policy;
-  std::uint64_t fingerprint = 0;  ///< fingerprint_of() the workers' layout.
-  /// Number of samples of an epoch, and of epochs, that server 0 deals; no samples: none.
-  std::int64_t samples = 0, epochs = 1;
+  std::uint64_t fingerprint = 0;                 ///< fingerprint_of() the workers' layout.
   std::function<void(const Applied&)> log;       ///< Passed on to ServerCore.
   std::function<void(const std::string&)> warn;  ///< Called once for each worker that is lost.
 };
@@ -62,7 +63,7 @@ class Server final : private ShardStore {
          const Clock& clock);
 
   /// Serves until all workers have left or are lost. Throws what ServedShards throws, and Exception
-  /// if the communicator as a whole fails.
+  /// if the communicator as a whole fails, or if no worker has left: all are lost.
   void run();
 
   /// After run().
@@ -82,8 +83,8 @@ class Server final : private ShardStore {
     std::vector<bool> arrives;          ///< By unit: its gradient or its values are being received.
     std::vector<Request> announced;     ///< By unit: the request that they belong to.
     std::vector<GradientId> gradients;  ///< By unit: where they are received.
-    std::int64_t wants = 0;  ///< Samples that it asked for while gradients were on their way.
     bool greeted = false;
+    bool meets = false;  ///< Waits for the others.
     bool leaves = false;
     bool gone = false;
   };
@@ -95,13 +96,18 @@ class Server final : private ShardStore {
   void on_request(Rank worker, const Request& request);
   void on_payload(Rank worker, std::size_t unit);
   void receive(Rank worker, const Request& request);
+  void begin_dealing(Rank worker, const Request& request);
+  void exchange_states(Rank worker, const Request& request);
   std::size_t check_unit(const Request& request) const;
   void remove(Rank worker, const std::string& why);
   void settle(Rank worker);
+  void end_meeting();
+  Rank first_worker() const;
 
   void send_answers();
+  void send_all_values(Rank worker);
   void send_values(const Answer& answer);
-  void send_batch(Rank worker, const Deal& batch);
+  void send_batch(Rank worker, std::int64_t wanted);
   void reply(Rank worker, std::vector<std::int64_t> integers);
   std::shared_ptr<const Buffer> snapshot(std::size_t unit);
 
@@ -116,9 +122,12 @@ class Server final : private ShardStore {
   const Clock& clock_;
   ServerCore core_;
   std::optional<SampleDealer> dealer_;
+  std::int64_t stop_ = 0;  ///< Deal::stop.
   std::shared_ptr<Events> events_;
   std::vector<Worker> workers_;
   int connected_;
+  bool left_ = false;      ///< A worker has left.
+  std::string lost_last_;  ///< Why the last lost worker was lost.
 
   /// Memory of a gradient that is being received, or waits for its step.
   struct Gradient {

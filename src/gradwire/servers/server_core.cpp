@@ -24,6 +24,7 @@ ServerCore::ServerCore(const ServerPolicy& policy, std::size_t units, ShardStore
   units_.resize(units);
   for (Unit& unit : units_) unit.clocks.resize(workers);
   living_.assign(workers, true);
+  paused_.resize(workers);
   by_worker_.resize(workers);
   dropped_.resize(workers);
 }
@@ -89,6 +90,22 @@ void ServerCore::on_lost(Rank worker) {
   std::erase_if(answers_, [&](const Answer& answer) { return answer.worker == worker; });
 }
 
+void ServerCore::on_pause(Rank worker) {
+  check_worker(worker, 0);
+  paused_[index(worker)] = true;
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) settle(unit);
+}
+
+std::int64_t ServerCore::resume() {
+  std::int64_t clock = 0;
+  for (const Unit& unit : units_) clock = std::max(clock, std::ranges::max(unit.clocks));
+  for (Unit& unit : units_) {
+    std::ranges::fill(unit.clocks, policy_.mode == Mode::sync ? unit.version : clock);
+  }
+  paused_.assign(paused_.size(), false);
+  return clock;
+}
+
 void ServerCore::on_join(Rank worker, std::int64_t clock) {
   check_worker(worker, 0);
   if (clock < join_clock()) {
@@ -98,6 +115,7 @@ void ServerCore::on_join(Rank worker, std::int64_t clock) {
     corrupted(fmt::format("worker {} joins, and no other lives whose steps it could join", worker));
   }
   living_[index(worker)] = true;
+  paused_[index(worker)] = false;
   for (Unit& unit : units_) unit.clocks[index(worker)] = clock;
 }
 
@@ -154,17 +172,18 @@ bool ServerCore::completes_step(const Unit& unit) const {
     const bool joined = unit.clocks[index(worker)] <= unit.version;
     const bool contributed =
         std::ranges::any_of(unit.open, [&](const Contribution& c) { return c.worker == worker; });
-    if (contributed || (is_living(worker) && joined)) ++workers;
+    if (contributed || (is_awaited(worker) && joined)) ++workers;
   }
   return static_cast<int>(unit.open.size()) >= gradients_per_step(policy_.use, workers);
 }
 
-/// Returns the smallest clock of a living worker; 0 if none lives.
+/// Returns the smallest clock of a worker that others wait for; 0 if there is none.
 std::int64_t ServerCore::slowest(const Unit& unit) const {
   std::int64_t clock = -1;
-  for (std::size_t worker = 0; worker < living_.size(); ++worker) {
-    if (!living_[worker]) continue;
-    if (clock < 0 || unit.clocks[worker] < clock) clock = unit.clocks[worker];
+  for (Rank worker = 0; worker < policy_.workers; ++worker) {
+    if (!is_awaited(worker)) continue;
+    const std::int64_t own = unit.clocks[index(worker)];
+    if (clock < 0 || own < clock) clock = own;
   }
   return std::max<std::int64_t>(clock, 0);
 }

@@ -74,6 +74,11 @@ class ServerCore {
   void on_pull(Rank worker, std::size_t unit, std::int64_t clock);
   /// The worker is lost: no other worker waits for it. The gradients that it has pushed count.
   void on_lost(Rank worker);
+  /// The worker has no samples: no other worker waits for it, until resume().
+  void on_pause(Rank worker);
+  /// All living workers go on with the clock that this returns, in mode sync with the version of
+  /// each unit. Call when all of them have paused.
+  std::int64_t resume();
   /// A worker comes, again or for the first time, and begins with `clock`. In mode sync another one
   /// must live, whose steps it joins. Throws as on_push().
   void on_join(Rank worker, std::int64_t clock);
@@ -121,6 +126,7 @@ class ServerCore {
   void apply(std::size_t unit, std::vector<Contribution> gradients);
   bool completes_step(const Unit& unit) const;
   bool may_read(const Unit& unit, std::int64_t clock) const;
+  bool is_awaited(Rank worker) const { return is_living(worker) && !paused_[index(worker)]; }
   std::int64_t slowest(const Unit& unit) const;
   void begin_where_others_left(Unit& unit);
   void settle(std::size_t unit);
@@ -129,7 +135,7 @@ class ServerCore {
   ShardStore& store_;
   std::function<void(const Applied&)> log_;
   std::vector<Unit> units_;
-  std::vector<bool> living_;  ///< By worker.
+  std::vector<bool> living_, paused_;  ///< By worker.
   std::vector<Staleness> by_worker_;
   std::vector<Dropped> dropped_;  ///< By worker.
   std::vector<Answer> answers_;

@@ -42,6 +42,9 @@ struct ServerPolicy {
   /// that no worker is more than `staleness` + 1 pushes ahead of another.
   std::int64_t staleness = 0;
   RateRule rate;
+
+  /// All workers take the same steps: each needs a gradient of every one.
+  bool has_common_steps() const { return mode == Mode::sync && use >= 1; }
 };
 
 /// Sets the mode and its staleness to those of a text: "sync", "ssp:3" or "async". Throws

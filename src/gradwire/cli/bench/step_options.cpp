@@ -1,14 +1,12 @@
 #include "gradwire/cli/bench/step_options.h"
 
 #include <algorithm>
-#include <charconv>
-#include <map>
-#include <optional>
 #include <string_view>
 
 #include "gradwire/base/refuse.h"
 #include "gradwire/base/suggest.h"
 #include "gradwire/cli/bench/bench_options.h"
+#include "gradwire/cli/worker_speeds.h"
 #include "gradwire/codec/catalogue.h"
 #include "gradwire/workload/profiles.h"
 
@@ -90,10 +88,7 @@ void declare_servers(CLI::App& app, StepOptions& options) {
                  "workers; the others are dropped")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
-  app.add_option(
-         "--slow", options.slow,
-         "with --servers: RANK:FACTOR multiplies the compute time of a worker; a comma list")
-      ->delimiter(',');
+  declare_slow(app, options.slow);
   app.add_option("--spread", options.spread,
                  "with --servers: distribution of the compute of a pass: none or exponential")
       ->check(CLI::IsMember({"none", "exponential"}))
@@ -218,31 +213,6 @@ void check_servers(const emulation::StepCase& what) {
   }
 }
 
-template <class Number>
-std::optional<Number> number_in(std::string_view text) {
-  Number number{};
-  const char* const end = text.data() + text.size();
-  const auto read = std::from_chars(text.data(), end, number);
-  if (read.ec != std::errc() || read.ptr != end) return std::nullopt;
-  return number;
-}
-
-/// Returns the factors of --slow.
-std::map<Rank, double> slow_workers(const std::vector<std::string>& given) {
-  std::map<Rank, double> slow;
-  for (const std::string& text : given) {
-    const std::size_t colon = std::min(text.find(':'), text.size());
-    const auto rank = number_in<Rank>(std::string_view(text).substr(0, colon));
-    const auto factor =
-        number_in<double>(std::string_view(text).substr(std::min(colon + 1, text.size())));
-    if (!rank || *rank < 0 || !factor || !(*factor > 0)) {
-      refuse("--slow {}: expected RANK:FACTOR, such as 3:4", text);
-    }
-    slow[*rank] = *factor;
-  }
-  return slow;
-}
-
 std::size_t bytes_of(const char* option, const std::string& text) {
   const auto bytes = parse_bytes(text);
   if (!bytes) refuse("{}: {}", option, bytes.error().message);
@@ -330,8 +300,7 @@ emulation::StepMeasurementOptions measurement_options(const StepOptions& options
                      .last_bytes = bytes_of("--last-bucket", options.last_bucket)};
   how.plan.partition_bytes = bytes_of("--partition", options.partition);
   how.plan.codec_min_elements = options.codec_min_elements;
-  how.slow = slow_workers(options.slow);
-  how.exponential = options.spread == "exponential";
+  how.times = {slow_workers(options.slow), options.spread == "exponential"};
   how.exchange.piece_elements = bytes_of("--piece", options.piece) / sizeof(float);
   if (how.exchange.piece_elements == 0) refuse("--piece: expected at least 4 bytes");
   return how;

@@ -8,6 +8,7 @@
 #include "gradwire/base/file.h"
 #include "gradwire/base/refuse.h"
 #include "gradwire/base/suggest.h"
+#include "gradwire/cli/worker_speeds.h"
 #include "gradwire/plan/model.h"
 #include "gradwire/plan/network.h"
 #include "gradwire/servers/server_policy.h"
@@ -139,7 +140,8 @@ SimulatedLinks links_of(const SimulateOptions& options) {
 
 workload::LayerProfile profile_of(const SimulateOptions& options) {
   const auto built_in = workload::profile_names();
-  const bool known = std::ranges::find(built_in, options.profile) != built_in.end();
+  const bool known = std::ranges::find(built_in, options.profile) != built_in.end() ||
+                     options.profile.starts_with("uniform:");
   if (known || std::filesystem::exists(options.profile))
     return workload::profile_named(options.profile);
   workload::LayerProfile profile = profile_of(plan::model_named(options.profile));
@@ -237,15 +239,27 @@ void declare(CLI::App& app, RoundOptions& options) {
       ->check(CLI::Range(0.0, 1.0));
   app.add_option("--up", options.up, "median uplink rate of a client")->capture_default_str();
   app.add_option("--down", options.down, "median downlink rate of a client")->capture_default_str();
-  app.add_option("--spread", options.spread,
-                 "standard deviation of the logarithms of workers' or clients' times and rates")
-      ->check(CLI::Range(0.0, 5.0))
+  declare_slow(app, options.slow);
+  app.add_option(
+         "--spread", options.spread,
+         "standard deviation of the logarithms of workers' or clients' times and rates; or, "
+         "of workers' times, none or exponential, as in gradwire bench step")
+      ->check(CLI::Range(0.0, 5.0) | CLI::IsMember({"none", "exponential"}))
       ->capture_default_str();
   app.add_option("--rounds", options.steps, "number of rounds to simulate")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
   app.add_option("--seed", options.seed)->capture_default_str();
 }
+
+namespace {
+
+double log_spread_of(const RoundOptions& options) {
+  const bool is_named = options.spread == "none" || options.spread == "exponential";
+  return is_named ? 0 : std::stod(options.spread);
+}
+
+}  // namespace
 
 RoundResult simulate_server_rounds(const SimulateOptions& step, const RoundOptions& options) {
   const workload::LayerProfile profile = profile_of(step);
@@ -257,7 +271,8 @@ RoundResult simulate_server_rounds(const SimulateOptions& step, const RoundOptio
   model.worker_rate = fabric.port.bytes_per_second / fabric.ranks_per_host;
   model.server_rate = fabric.port.bytes_per_second;
   model.latency = std::chrono::duration<double>(fabric.port.latency).count();
-  model.compute = {step_model_of(step, profile).compute, options.spread};
+  model.compute = {step_model_of(step, profile).compute, log_spread_of(options)};
+  model.times = {slow_workers(options.slow), options.spread == "exponential"};
   const plan::ServerTraining found = plan::simulate_servers(model, options.steps, options.seed);
   const std::string mode = servers::mode_text(model.policy);
   return {{{"workers", model.policy.workers},
@@ -287,9 +302,11 @@ RoundResult simulate_federated_rounds(const SimulateOptions& step, const RoundOp
                              .asked = options.asked,
                              .used = options.used,
                              .window = options.window_s};
-  model.compute = {step_model_of(step, profile).compute, options.spread};
-  model.up = {value_or_throw(parse_rate(options.up)), options.spread};
-  model.down = {value_or_throw(parse_rate(options.down)), options.spread};
+  if (options.spread == "exponential") refuse("--spread exponential requires --servers");
+  const double spread = log_spread_of(options);
+  model.compute = {step_model_of(step, profile).compute, spread};
+  model.up = {value_or_throw(parse_rate(options.up)), spread};
+  model.down = {value_or_throw(parse_rate(options.down)), spread};
   model.model_bytes = static_cast<double>(profile.parameters() * sizeof(float));
   model.update_bytes = model.model_bytes;
   model.server_rate = fabric_of(step).port.bytes_per_second;

@@ -81,7 +81,8 @@ struct RoundOptions {
   int clients = 0;  ///< 0: not federated.
   int asked = 300, used = 256;
   double window_s = 60;
-  double spread = 0.3;
+  std::string spread = "0.3";
+  std::vector<std::string> slow;
   double dropout = 0;
   std::string up = "5Mb/s", down = "20Mb/s";
   int steps = 100;

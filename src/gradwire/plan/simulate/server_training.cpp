@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "gradwire/base/refuse.h"
 #include "gradwire/servers/server_core.h"
 
 namespace gradwire::plan {
@@ -57,7 +58,11 @@ class Run final : private servers::ShardStore {
 
   /// The worker has the parameters of this version, and begins to compute.
   void begin(Rank worker, double at, std::int64_t version) {
-    events_.push({at + model_.compute.draw(random_), worker, false, version});
+    events_.push({at + pass_of(worker), worker, false, version});
+  }
+
+  double pass_of(Rank worker) {
+    return model_.times.draw(worker, random_) * model_.compute.draw(random_);
   }
 
   void send(Event event) {
@@ -120,6 +125,10 @@ class Run final : private servers::ShardStore {
 
 ServerTraining simulate_servers(const ServerModel& model, int steps, std::uint64_t seed) {
   servers::check(model.policy);
+  for (const auto& [worker, slow] : model.times.slow) {
+    if (worker >= 0 && worker < model.policy.workers) continue;
+    refuse("worker {} is slow, and there are {} workers", worker, model.policy.workers);
+  }
   return Run(model, seed).run(steps);
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "gradwire/emulation/pass_times.h"
 #include "gradwire/plan/simulate/log_normal.h"
 #include "gradwire/servers/server_policy.h"
 
@@ -16,6 +17,7 @@ struct ServerModel {
   double worker_rate = 0, server_rate = 0;  ///< Bytes per second of a port, each direction.
   double latency = 0;                       ///< Seconds, one way.
   LogNormal compute;                        ///< Seconds of a worker's pass, drawn for each pass.
+  emulation::PassTimes times;               ///< Factors on these.
 };
 
 struct ServerTraining {

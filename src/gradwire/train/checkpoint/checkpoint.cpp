@@ -143,10 +143,14 @@ std::string summary_of(const RunState& run, const CheckpointLoader& loader, std:
   auto text = fmt::format("resumed from {}, after {} steps", loader.path().string(), manifest.step);
   std::vector<std::string> anew;
   const std::string mesh = other_mesh(run, loader);
+  // With servers, one rank may have saved for all.
+  const bool same_ranks = loader.same_ranks() || manifest.ranks() == 1;
+  if (!mesh.empty() && same_ranks) {
+    text += fmt::format(" of {}, on {}", mesh, run.mesh);
+  } else if (!same_ranks) {
+    text += fmt::format(" of {} ranks, on {}", manifest.ranks(), run.group->getSize());
+  }
   if (!loader.same_ranks() || !mesh.empty()) {
-    text += loader.same_ranks()
-                ? fmt::format(" of {}, on {}", mesh, run.mesh)
-                : fmt::format(" of {} ranks, on {}", manifest.ranks(), run.group->getSize());
     text += ": the model and its optimizer are resharded";
     anew.emplace_back("random numbers");
     if (!run.feedback.empty()) anew.emplace_back("error feedback");

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "gradwire/base/error.h"
+#include "gradwire/train/optim/delayed_nesterov.h"
 #include "gradwire/train/optim/layerwise.h"
 
 namespace gradwire {
@@ -59,6 +60,12 @@ std::unique_ptr<optim::OptimizerParamState> new_lamb(const torch::Tensor& parame
   return state;
 }
 
+std::unique_ptr<optim::OptimizerParamState> new_delayed(const torch::Tensor& parameter) {
+  auto state = std::make_unique<DelayedNesterovParamState>();
+  state->momentum_buffer(zeros(parameter)).difference_sum(zeros(parameter));
+  return state;
+}
+
 /// Returns null without momentum, which needs no state.
 template <class State, class Options>
 std::unique_ptr<optim::OptimizerParamState> new_momentum(const torch::Tensor& parameter,
@@ -106,6 +113,7 @@ std::unique_ptr<optim::OptimizerParamState> new_state(const torch::Tensor& param
     return new_momentum<LarsParamState, LarsOptions>(parameter, options);
   }
   if (are<LambOptions>(options)) return new_lamb(parameter);
+  if (are<DelayedNesterovOptions>(options)) return new_delayed(parameter);
   if (are<optim::RMSpropOptions>(options)) return new_rms(parameter, options);
   if (are<optim::AdagradOptions>(options)) return new_sum(parameter, options);
   refuse_kind();
@@ -130,6 +138,13 @@ std::vector<NamedState> states_of(optim::Optimizer& optimizer, const torch::Tens
         .count(lamb->step())
         .tensor("exp_avg", lamb->exp_avg())
         .tensor("exp_avg_sq", lamb->exp_avg_sq())
+        .list;
+  }
+  if (auto* delayed = dynamic_cast<DelayedNesterovParamState*>(state)) {
+    return States()
+        .count(delayed->step())
+        .tensor("momentum_buffer", delayed->momentum_buffer())
+        .tensor("difference_sum", delayed->difference_sum())
         .list;
   }
   if (auto* rms = dynamic_cast<optim::RMSpropParamState*>(state)) {

@@ -22,9 +22,12 @@ class LocalServer {
         clock_(std::move(clock)),
         server_(pairs_, shards_, options, *clock_) {}
 
-  /// If an exception is unwinding the stack, the worker will not leave: ends the server.
+  /// If an exception is unwinding the stack, and its worker has not left, it will not: ends the
+  /// server.
   ~LocalServer() {
-    if (thread_ && std::uncaught_exceptions() > 0) pairs_->abort("its worker has failed");
+    if (thread_ && !left_ && std::uncaught_exceptions() > 0) {
+      pairs_->abort("its worker has failed");
+    }
   }
   LocalServer(const LocalServer&) = delete;
   LocalServer& operator=(const LocalServer&) = delete;
@@ -33,6 +36,8 @@ class LocalServer {
   void run() { server_.run(); }
   /// Serves on a thread of its own, beside a worker.
   void start() { thread_.emplace(*pairs_, server_); }
+  /// Call when the worker beside it has left.
+  void worker_left() { left_ = true; }
 
  private:
   std::shared_ptr<Communicator> pairs_;
@@ -40,6 +45,7 @@ class LocalServer {
   std::shared_ptr<const Clock> clock_;
   servers::Server server_;
   std::optional<servers::ServerThread> thread_;
+  bool left_ = false;
 };
 
 }  // namespace gradwire

@@ -52,15 +52,31 @@ class Served : public DistributedModel<Module, ServedModule> {
 
   /// Asks for the next batch of at most `count` samples (ServedOptions::samples): positions in the
   /// order of the samples of an epoch. The next backward that is not under no_sync() is of all
-  /// batches since the last step. A batch of 0 samples says that there are no more now: a worker
-  /// that accumulates steps with what it has and asks again, another one is done. Waits while other
-  /// workers have batches that would come back if they were lost.
+  /// batches since the last step. Waits while other workers have the last batches, which come back
+  /// if they are lost. A batch of 0 samples is the end: all samples are applied, and the parameters
+  /// are those of synchronize(). Only a worker that accumulates, and has batches since the last
+  /// step, must step and ask again.
   servers::Deal take(std::int64_t count) { return core().take(count); }
 
   /// Gives all workers the same parameters: those of the servers after all gradients that workers
-  /// have pushed before. Collective over the workers; call it before evaluation, and before the
-  /// parameters are saved. Mode sync needs it no more than DataParallel does.
+  /// have pushed before. Collective over the workers that are not lost; call it before evaluation,
+  /// and before the parameters are saved. Mode sync needs it no more than DataParallel does.
   void synchronize() { core().synchronize(); }
+
+  /// Replaces this worker's parameters by those of the servers, each server's as they are at one
+  /// moment. Waits for no other worker.
+  void pull() { core().pull(); }
+
+  /// The parameters and buffers, and the states of the optimizers of some servers, for
+  /// save_checkpoint() and load_checkpoint(): of the servers whose number has this worker's as the
+  /// remainder of a division by the number of workers, or, without common steps and if
+  /// `make_states` is false, of all servers, so that one worker can save alone, after
+  /// synchronize().
+  std::vector<TensorPiece> pieces(bool make_states = false) {
+    return core().state().pieces(make_states);
+  }
+  /// Gives the servers what was loaded into pieces(true). Collective; before any gradient.
+  void loaded() { core().state().loaded(); }
 
   /// Returns what the servers have done so far: staleness by unit and by worker, dropped gradients.
   /// Waits for this worker's own gradients only.

@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "gradwire/base/refuse.h"
+#include "gradwire/bootstrap/failure_report.h"
+#include "gradwire/bootstrap/job.h"
 #include "gradwire/exchange/traced_exchange.h"
 #include "gradwire/host/training_host.h"
 #include "gradwire/servers/served_exchange.h"
@@ -13,6 +15,7 @@
 #include "gradwire/torch/tensor_span.h"
 #include "gradwire/train/servers/connect_servers.h"
 #include "gradwire/train/servers/local_server.h"
+#include "gradwire/train/servers/served_state.h"
 #include "gradwire/train/zero/shards.h"
 #include "gradwire/train/zero/unit_plan.h"
 
@@ -41,11 +44,6 @@ servers::ServerPolicy policy_of(const ServersOptions& options, int workers) {
   return policy;
 }
 
-/// No worker waits for another one.
-bool is_loose(const servers::ServerPolicy& policy) {
-  return policy.mode != servers::Mode::sync || policy.use < 1;
-}
-
 /// The units as workers and servers have them: the number of servers divides their elements.
 std::vector<exchange::UnitShape> shapes_of(const std::vector<NamedTensor>& parameters,
                                            const UnitPlan& plan, int servers) {
@@ -63,6 +61,12 @@ std::vector<exchange::UnitShape> shapes_of(const std::vector<NamedTensor>& param
     shapes.push_back(std::move(shape));
   }
   return shapes;
+}
+
+std::vector<NamedTensor> frozen_parameters(const torch::nn::Module& module) {
+  std::vector<NamedTensor> frozen = all_parameters(module);
+  std::erase_if(frozen, [](const NamedTensor& each) { return each.tensor.requires_grad(); });
+  return frozen;
 }
 
 void require_cpu(const std::vector<NamedTensor>& parameters) {
@@ -103,7 +107,7 @@ ServedModule::ServedModule(torch::nn::Module& module, const ServedOptions& optio
                                      policy_of(options.servers, place.placement.workers),
                                      shapes_of(parameters, plan, place.placement.servers)};
   if (place.server >= 0) {
-    make_server(options, place.server, layout,
+    make_server(options, layout,
                 {parameters, plan, place.server, layout.placement.servers, options.optimizer});
     if (!place.works()) serve_and_exit(*server_, options.process_group, pairs_);
     server_->start();
@@ -111,16 +115,21 @@ ServedModule::ServedModule(torch::nn::Module& module, const ServedOptions& optio
   broadcast_model("Served", options.process_group, all_parameters(module), all_buffers(module));
   make_units(options, layout.placement.servers, plan, parameters);
   make_host(options, layout, all_buffers(module), sequential);
-  load();
+  auto state = std::make_unique<ServedState>(
+      ServedTensors{parameters, frozen_parameters(module), plan, options.optimizer,
+                    layout.placement, layout.policy.has_common_steps()},
+      *shards_, *own_host_, *exchange_);
+  state->load_values();
+  state_ = std::move(state);
+  if (options.samples > 0) deal(options.samples, options.epochs, {});
+  note_optional_workers(layout);
 }
 
-void ServedModule::make_server(const ServedOptions& options, int server,
-                               const servers::ServedLayout& layout, TorchShards shards) {
+void ServedModule::make_server(const ServedOptions& options, const servers::ServedLayout& layout,
+                               TorchShards shards) {
   const servers::ServerOptions serving{.placement = layout.placement,
                                        .policy = layout.policy,
-                                       .fingerprint = servers::fingerprint_of(layout),
-                                       .samples = server == 0 ? options.samples : 0,
-                                       .epochs = options.epochs};
+                                       .fingerprint = servers::fingerprint_of(layout)};
   server_ = std::make_unique<LocalServer>(pairs_, std::move(shards), serving, options.clock);
 }
 
@@ -154,28 +163,24 @@ void ServedModule::make_host(const ServedOptions& options, const servers::Served
           .policy = {.stage = 1, .ranks = 2, .overlap = options.overlap},
           .make_exchange = make_exchange,
           .forward_awaits = options.forward_awaits || sequential,
-          .broadcast_buffers = options.broadcast_buffers && !is_loose(layout.policy),
+          .broadcast_buffers = options.broadcast_buffers && layout.policy.has_common_steps(),
           .clock = options.clock,
           .trace = options.trace});
   set_host(*own_host_);
 }
 
-/// Before it returns, no worker can push a gradient of other values.
-void ServedModule::load() {
-  if (rank() == 0) {
-    for (std::size_t unit = 0; unit < shards_->units().size(); ++unit) {
-      exchange_->load(
-          unit, lend_on_device(shards_->units()[unit].flat(), host().errors().name("parameters")));
-    }
-  }
-  sum_over_ranks(*group(), {1});
+/// If no worker waits for another one, the job needs none that does not serve.
+void ServedModule::note_optional_workers(const servers::ServedLayout& layout) {
+  const servers::Placement& placement = layout.placement;
+  const bool is_whole_job = group()->getSize() == bootstrap::Job::from_environment().world_size;
+  if (layout.policy.has_common_steps() || !is_whole_job) return;
+  bootstrap::note_optional({placement.beside_workers ? placement.servers : 0, placement.workers});
+  has_optional_workers_ = true;
 }
 
 ServedModule::~ServedModule() {
   try {
-    if (std::uncaught_exceptions() > 0) return;
-    own_host_->finish();
-    exchange_->leave();
+    if (std::uncaught_exceptions() == 0) leave();
   } catch (const std::exception& e) {
     // Its next user gets the reason. A server beside this worker would wait for it.
     pairs_->abort(e.what());
@@ -197,21 +202,53 @@ void ServedModule::step_in_backward() {
   host().step_in_backward();
 }
 
-servers::Deal ServedModule::take(std::int64_t count) {
-  servers::Deal batch;
-  exchange_->take(count, batch).wait();
-  if (batch.count > 0) exchange_->set_batches(++taken_);
-  return batch;
+void ServedModule::leave() {
+  if (std::exchange(left_, true)) return;
+  own_host_->finish();
+  exchange_->leave();
+  if (server_) server_->worker_left();
+  if (has_optional_workers_) bootstrap::note_optional({});
+}
+
+void ServedModule::deal(std::int64_t samples, std::int64_t epochs,
+                        const servers::DealProgress& progress) {
+  samples_ = samples * epochs;
+  if (rank() == 0) exchange_->deal(samples, epochs, progress);
+  sum_over_ranks(*group(), {1});
+}
+
+servers::Deal ServedModule::take(std::int64_t count, std::int64_t stop) {
+  for (bool synchronized = false;; synchronized = true) {
+    const servers::Deal batch = exchange_->take(count, stop);
+    if (batch.count > 0) exchange_->set_batches(++taken_);
+    const bool ended = synchronized && batch.applied == samples_;
+    if (batch.count > 0 || taken_ > 0 || batch.stop != 0 || ended) return batch;
+    synchronize();
+  }
+}
+
+servers::DealProgress ServedModule::progress() {
+  return exchange_->progress();
 }
 
 void ServedModule::synchronize() {
+  meet();  // All gradients are applied.
+  pull();
+  meet();  // Nobody pushes while another one pulls.
+}
+
+servers::Meeting ServedModule::meet() {
   host().finish();
-  sum_over_ranks(*group(), {1});  // All gradients are applied.
-  for (std::size_t unit = 0; unit < shards_->units().size(); ++unit) {
-    exchange_->pull(
-        unit, lend_on_device(shards_->units()[unit].flat(), host().errors().name("parameters")));
+  return exchange_->meet();
+}
+
+void ServedModule::pull() {
+  host().finish();
+  std::vector<LentSpan> values;
+  for (const FlatUnit& unit : shards_->units()) {
+    values.push_back(lend_on_device(unit.flat(), host().errors().name("parameters")));
   }
-  sum_over_ranks(*group(), {1});  // Nobody pushes while another one pulls.
+  exchange_->pull(values);
 }
 
 std::size_t ServedModule::payload_bytes_sent() const {

@@ -14,6 +14,7 @@
 #include "gradwire/step/bucket_plan.h"
 #include "gradwire/step/overlap.h"
 #include "gradwire/trace/trace.h"
+#include "gradwire/train/checkpoint/tensor_piece.h"
 #include "gradwire/train/distributed_module.h"
 #include "gradwire/train/optim/optimizer_factory.h"
 
@@ -48,7 +49,8 @@ struct ServersOptions {
   std::string rate = "none";
 };
 
-/// Options of Served. All must be the same on workers and servers.
+/// Options of Served. All must be the same on workers and servers, but for `samples` and `epochs`,
+/// which only workers need.
 struct ServedOptions {
   ProcessGroup process_group;  ///< gradwire::init(): of the workers, or of the servers. Required.
   ServersOptions servers;
@@ -77,20 +79,30 @@ class ServedModule final : public DistributedModule {
   void set_rate(double rate);
   void step();
   void step_in_backward();
-  servers::Deal take(std::int64_t count);
+  /// ServedOptions::samples and epochs, of which `progress` has been applied. Collective.
+  void deal(std::int64_t samples, std::int64_t epochs, const servers::DealProgress& progress);
+  servers::DealProgress progress();
+  /// Also returns if Deal::stop is set: then maybe without samples before the end.
+  servers::Deal take(std::int64_t count, std::int64_t stop = 0);
   void synchronize();
+  void pull();
+  /// Waits for all living workers, and for their gradients.
+  servers::Meeting meet();
+  /// Tells the servers that this worker ends. Nothing else may follow.
+  void leave();
+  Checkpointable& state() { return *state_; }
   std::size_t payload_bytes_sent() const;
   servers::ServerReport report();
   servers::ServedExchange& exchange() { return *exchange_; }
 
  private:
-  void make_server(const ServedOptions& options, int server, const servers::ServedLayout& layout,
+  void make_server(const ServedOptions& options, const servers::ServedLayout& layout,
                    TorchShards shards);
   void make_units(const ServedOptions& options, int servers, const UnitPlan& plan,
                   const std::vector<NamedTensor>& parameters);
   void make_host(const ServedOptions& options, const servers::ServedLayout& layout,
                  std::vector<NamedTensor> buffers, bool sequential);
-  void load();
+  void note_optional_workers(const servers::ServedLayout& layout);
 
   class PushedUnits;
 
@@ -98,9 +110,13 @@ class ServedModule final : public DistributedModule {
   std::unique_ptr<LocalServer> server_;  ///< Beside this worker; may be null.
   std::unique_ptr<Shards> shards_;
   std::unique_ptr<PushedUnits> pushed_;
+  std::unique_ptr<Checkpointable> state_;
   std::unique_ptr<TrainingHost> own_host_;
   servers::ServedExchange* exchange_ = nullptr;  ///< The host's.
-  std::int64_t taken_ = 0;                       ///< Batches since the last step.
+  bool left_ = false;
+  bool has_optional_workers_ = false;  ///< The launcher knows.
+  std::int64_t taken_ = 0;             ///< Batches since the last step.
+  std::int64_t samples_ = 0;           ///< The dealt ones, of all epochs.
 };
 
 }  // namespace gradwire

@@ -1,6 +1,7 @@
 #include "gradwire/train/servers/torch_shards.h"
 
 #include <string>
+#include <utility>
 
 #include "gradwire/base/refuse.h"
 #include "gradwire/torch/tensor_span.h"
@@ -70,6 +71,22 @@ TorchShards::TorchShards(const std::vector<NamedTensor>& parameters, const UnitP
 
 LentSpan TorchShards::values(std::size_t unit) {
   return lend(units_[unit].shard(), {"Served", "parameters", 0});
+}
+
+std::vector<TensorPiece> TorchShards::pieces() {
+  std::vector<TensorPiece> all;
+  for (ShardOptimizer& optimizer : optimizers_) {
+    for (TensorPiece& piece : optimizer.states(/*make=*/true)) all.push_back(std::move(piece));
+  }
+  return all;
+}
+
+std::vector<LentSpan> TorchShards::states() {
+  std::vector<LentSpan> spans;
+  for (const TensorPiece& piece : pieces()) {
+    spans.push_back(lend(piece.data, {"Served", "optimizer states", 0}));
+  }
+  return spans;
 }
 
 void TorchShards::step(std::size_t unit, const LentSpan& gradient, double rate) {

@@ -7,6 +7,7 @@
 
 #include "gradwire/host/named_tensor.h"
 #include "gradwire/servers/server.h"
+#include "gradwire/train/checkpoint/tensor_piece.h"
 #include "gradwire/train/optim/optimizer_factory.h"
 #include "gradwire/train/zero/flat_unit.h"
 #include "gradwire/train/zero/shard_optimizer.h"
@@ -26,6 +27,10 @@ class TorchShards final : public servers::ServedShards {
   std::size_t units() const override { return units_.size(); }
   LentSpan values(std::size_t unit) override;
   void step(std::size_t unit, const LentSpan& gradient, double rate) override;
+  std::vector<LentSpan> states() override;
+
+  /// The states as pieces of a checkpoint.
+  std::vector<TensorPiece> pieces();
 
  private:
   std::vector<FlatUnit> units_;  ///< Never moves: optimizers refer to units.

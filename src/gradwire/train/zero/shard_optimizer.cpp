@@ -10,6 +10,7 @@
 #include "gradwire/memory/memory_tracker.h"
 #include "gradwire/train/checkpoint/optimizer_state.h"
 #include "gradwire/train/data_parallel/distributed_norms.h"
+#include "gradwire/train/optim/delayed_nesterov.h"
 #include "gradwire/train/optim/layerwise.h"
 
 namespace gradwire {
@@ -23,7 +24,8 @@ bool is_one_of(const optim::Optimizer& optimizer) {
 }
 
 void require_per_element(const optim::Optimizer& optimizer) {
-  if (is_one_of<optim::SGD, optim::Adam, optim::AdamW, optim::RMSprop, optim::Adagrad>(optimizer)) {
+  if (is_one_of<optim::SGD, optim::Adam, optim::AdamW, optim::RMSprop, optim::Adagrad,
+                DelayedNesterov>(optimizer)) {
     return;
   }
   refuse(
