@@ -68,9 +68,13 @@ TEST_F(ReceiveWindowTest, IsAShareOfTheSwitchQueue) {
 TEST_F(ReceiveWindowTest, LimitsTheSenderThoughTheKernelForgetsIt) {
   set(0.25, Time{});
   exchange(ends_.first, ends_.second, 4 << 20);  // In larger packets than any before.
-  set(0.25, Time{seconds(1)});
-  EXPECT_EQ(clamp(ends_.second), 96 * 1024);
-  exchange(ends_.first, ends_.second, 4 << 20);
+  // Under load the second time, too, may have larger packets than any before.
+  int second = 1;
+  do {
+    set(0.25, Time{seconds(second)});
+    EXPECT_EQ(clamp(ends_.second), 96 * 1024);
+    exchange(ends_.first, ends_.second, 4 << 20);
+  } while (window_of_sender() > 96u * 1024 && ++second < 10);
   EXPECT_LE(window_of_sender(), 96u * 1024);
 }
 
