@@ -155,7 +155,7 @@ class Training(unittest.TestCase):
                 job.wait_for(r"step [1-9]")
                 for host in lost:
                     hosts.kill(host, TRAINER)
-                self.assertNotEqual(job.wait(60), 0, "nobody is left who could go on")
+                self.assertNotEqual(job.wait(60), 0, "the job cannot go on")
                 self.assertIn(why, job.output())
 
     def wait_for_checkpoint(self, job, seconds=60):

@@ -22,8 +22,8 @@ class Quadratic final : private ShardStore {
       : learning_rate_(learning_rate),
         core_({.mode = Mode::async, .workers = 1, .rate = rule}, 1, *this) {}
 
-  /// Returns the last value's magnitude, of the first one's 1, after so many updates whose
-  /// gradients are `delay` updates old.
+  /// Begins with the value 1, and applies `updates` gradients, each of which is `delay` updates
+  /// old. Returns the magnitude of the last value.
   double run(std::int64_t updates, std::int64_t delay) {
     for (std::int64_t clock = 0; clock < updates; ++clock) {
       const std::int64_t base = std::max<std::int64_t>(0, clock - delay);

@@ -161,7 +161,7 @@ TEST(ServedJob, AnAtomicPushAndPullHasAMeanStalenessOfTheOtherWorkers) {
   }));
   const Staleness staleness = job.reports().front().staleness();
   EXPECT_EQ(staleness.count(), 3 * kUpdates);
-  // Updates before a worker's first, and after its last, are in nobody's interval.
+  // No interval has the updates before a worker's first one and after its last one.
   EXPECT_NEAR(staleness.mean(), kWorkers - 1, 0.1);
 }
 
@@ -220,7 +220,7 @@ TEST(ServedJob, APushThatIsNotPulledMustNotBeFollowedByAnother) {
 
 TEST(ServedJob, AStepOfTheFirstGradientsDropsTheLateOnes) {
   ServedJob job(layout_of({4, 2, false}, {.use = 0.75}));
-  constexpr int kRounds = 5, kAhead = 4;  // In each round the others are so many steps ahead.
+  constexpr int kRounds = 5, kAhead = 4;  // The others are kAhead steps ahead in each round.
   constexpr Rank kLate = 1;
   std::atomic<int> done = 0, late = 0;
   const auto wait_for = [](const std::atomic<int>& count, int value) {
@@ -470,6 +470,22 @@ TEST(ServedJob, OthersGoOnWithoutALostWorker) {
     EXPECT_EQ(steps, 46);
     EXPECT_THAT(job.warnings()[0], HasSubstr("left the job after a test"));
   }
+}
+
+TEST(ServedJob, AWorkerLostWhileItSendsStatesEndsItselfAlone) {
+  ServedJob job(layout_of({3, 1, false}, {.mode = Mode::async}));
+  const auto errors = job.run([&](Rank worker, ServedExchange& exchange) {
+    if (worker == 1) {
+      Request request{.kind = Request::Kind::load_states, .value = 3};
+      job.job().on(1).send(lend_message(request), 3, kRequestTag).wait();
+      job.job().on(1).leave_at_once("after a test");
+      throw Exception(ErrorKind::aborted, "left");
+    }
+    Model model = zeros(three_units());
+    for (int number = 0; number < 20; ++number) step(exchange, model, worker, number);
+  });
+  EXPECT_EQ(errors[0] + errors[2] + errors[3], "");
+  EXPECT_THAT(job.warnings()[0], HasSubstr("left the job after a test"));
 }
 
 TEST(ServerReport, SurvivesAMessageAndRefusesDamage) {

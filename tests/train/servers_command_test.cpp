@@ -75,6 +75,25 @@ TEST_F(ServersCommand, HaveTheModelOfDataParallelismInModeSync) {
   }
 }
 
+TEST_F(ServersCommand, HaveThatModelWithOtherSettings) {
+  const std::map<std::string, std::string> exchange{{"GRADWIRE_ALGORITHM", "all_reduce=exchange"},
+                                                    {"OMP_NUM_THREADS", "1"}};
+  const std::string groups =
+      R"(optimizer.groups=[{"match": ["*.bias"], "learning_rate": 0.02, "weight_decay": 0}])";
+  for (const Settings& settings :
+       {Settings{"model={\"name\": \"resnet\", \"channels\": 8}",
+                 "activation_checkpointing.number_checkpoints=2", groups, "epochs=1"},
+        Settings{"precision=bf16", "accumulation_steps=2", "parallel.overlap=none"}}) {
+    const auto plain = train(2, settings, "plain", exchange);
+    ASSERT_EQ(plain.status, 0) << plain.output;
+    Settings with = settings;
+    with.push_back("servers.count=2");
+    const auto served = train(4, with, "served", exchange);
+    ASSERT_EQ(served.status, 0) << served.output;
+    EXPECT_EQ(model("served"), model("plain")) << settings.front();
+  }
+}
+
 TEST_F(ServersCommand, ReportStaleness) {
   const auto served = train(4,
                             {"servers.place=workers", "servers.mode=async", "servers.rate=inverse",

@@ -215,7 +215,7 @@ int train_as_rank(const recipe::TrainConfig& config, const TrainOptions& options
     return 0;
   } catch (const recipe::Stopped& stopped) {
     // Caught while the group exists: destroyed by an exception, it would abort the other ranks.
-    if (job.rank == 0) fmt::print(stderr, "gradwire train: {}\n", stopped.what());
+    if (stopped.first()) fmt::print(stderr, "gradwire train: {}\n", stopped.what());
     end_trace();
     return 128 + stopped.signal();
   }

@@ -67,8 +67,9 @@ std::int64_t StopAgreement::steps_until_next(Time now) {
   return static_cast<std::int64_t>(std::clamp(steps, 1.0, 2.0 * static_cast<double>(until_)));
 }
 
-Stopped::Stopped(int signal, std::int64_t steps, std::filesystem::path checkpoint)
+Stopped::Stopped(int signal, std::int64_t steps, std::filesystem::path checkpoint, bool first)
     : signal_(signal),
+      first_(first),
       text_(
           fmt::format("stopped by SIG{} after step {}: the checkpoint is in {}; --set resume=auto "
                       "goes on from there",

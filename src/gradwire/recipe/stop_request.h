@@ -50,13 +50,16 @@ class StopAgreement {
 /// Thrown by train() on all ranks when the run has stopped on a signal.
 class Stopped : public std::exception {
  public:
-  Stopped(int signal, std::int64_t steps, std::filesystem::path checkpoint);
+  /// `first`: this rank is the first that is not lost, and tells the user.
+  Stopped(int signal, std::int64_t steps, std::filesystem::path checkpoint, bool first);
 
   int signal() const { return signal_; }
+  bool first() const { return first_; }
   const char* what() const noexcept override { return text_.c_str(); }
 
  private:
   int signal_;
+  bool first_;
   std::string text_;
 };
 

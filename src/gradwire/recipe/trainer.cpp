@@ -218,7 +218,7 @@ class Trainer {
     recorder_.end_epoch(now(), first == 0);
   }
 
-  /// The number of checkpoints that are due when so many samples have been applied.
+  /// Returns the number of checkpoints that are due after `samples` applied samples.
   std::int64_t mark_of(std::int64_t samples) const {
     if (config_.checkpoint_every == 0) return 0;
     return samples / config_.batch_size / config_.checkpoint_every;
@@ -292,7 +292,7 @@ class Trainer {
     save_dealt();
     if (progress() != nullptr) progress()->end_line();
     served()->leave();
-    throw Stopped(signal, done_, checkpoint_folder());
+    throw Stopped(signal, done_, checkpoint_folder(), group_.getRank() == first_);
   }
 
   /// On the first worker, while the others go on.
@@ -342,7 +342,7 @@ class Trainer {
     if (progress() != nullptr) progress()->end_line();
     group_.barrier()->wait();
     if (served() != nullptr) served()->leave();
-    throw Stopped(signal, done_, checkpoint_folder());
+    throw Stopped(signal, done_, checkpoint_folder(), group_.getRank() == first_);
   }
 
   Batch next_batch(BatchStream& batches) {

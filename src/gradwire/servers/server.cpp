@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
 #include <utility>
 
 #include <fmt/format.h>
@@ -17,6 +18,11 @@ std::size_t bytes_of(const LentSpan& span) {
 }
 
 }  // namespace
+
+/// A worker is lost while the server waits for it.
+class Server::WorkerLost : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
 
 /// Ends of operations, which threads of the communicator report. Outlives the server if need be.
 class Server::Events {
@@ -74,16 +80,17 @@ void Server::await_request(Rank worker) {
   // A worker may compute, or evaluate, for as long as it likes.
   const OperationOptions patient{.timeout = Duration::max()};
   Request& request = workers_[static_cast<std::size_t>(worker)].request;
-  const Work work = pairs_->recv(lend_message(request), worker, kRequestTag, patient);
-  work.drive_in_background();
-  work.on_done([events = events_, worker](const Work& done) {
-    events->push({worker, Event::kRequest, done});
-  });
+  report_end(pairs_->recv(lend_message(request), worker, kRequestTag, patient), worker,
+             Event::kRequest);
 }
 
 void Server::await_payload(Rank worker, std::size_t unit, const LentSpan& memory) {
   workers_[static_cast<std::size_t>(worker)].arrives[unit] = true;
-  const Work work = pairs_->recv(memory, worker, push_tag(unit));
+  report_end(pairs_->recv(memory, worker, push_tag(unit)), worker, unit);
+}
+
+/// Makes the end of the operation an event.
+void Server::report_end(const Work& work, Rank worker, std::size_t unit) {
   work.drive_in_background();
   work.on_done([events = events_, worker, unit](const Work& done) {
     events->push({worker, unit, done});
@@ -101,6 +108,8 @@ void Server::handle(const Event& event) {
   }
   try {
     is_payload ? on_payload(event.worker, event.unit) : on_request(event.worker, worker.request);
+  } catch (const WorkerLost& lost) {
+    remove(event.worker, lost.what());
   } catch (const Exception& e) {
     // Only a program that is not this one does that.
     const bool by_worker = e.kind() == ErrorKind::corrupted || e.kind() == ErrorKind::mismatch;
@@ -180,7 +189,7 @@ void Server::begin_dealing(Rank rank, const Request& request) {
   }
   DealProgress progress{.dealt = request.base, .unapplied = {}};
   progress.unapplied.resize(static_cast<std::size_t>(request.batches));
-  if (request.batches > 0) pairs_->recv(lend_all(progress.unapplied), rank, kStateTag).wait();
+  if (request.batches > 0) wait_for(pairs_->recv(lend_all(progress.unapplied), rank, kStateTag));
   try {
     dealer_.emplace(request.value, request.clock, options_.placement.workers, progress);
   } catch (const Exception& e) {
@@ -202,9 +211,18 @@ void Server::exchange_states(Rank rank, const Request& request) {
   for (const LentSpan& state : states) {
     const Work moved =
         fetches ? pairs_->send(state, rank, kStateTag) : pairs_->recv(state, rank, kStateTag);
-    moved.wait();
+    wait_for(moved);
   }
   if (!fetches) reply(rank, {});
+}
+
+/// Waits for a message from or to a worker.
+void Server::wait_for(const Work& message) {
+  try {
+    message.wait();
+  } catch (const Exception& e) {
+    throw WorkerLost(e.what());
+  }
 }
 
 std::size_t Server::check_unit(const Request& request) const {

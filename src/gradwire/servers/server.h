@@ -89,9 +89,12 @@ class Server final : private ShardStore {
     bool gone = false;
   };
   class Events;
+  class WorkerLost;
 
   void await_request(Rank worker);
   void await_payload(Rank worker, std::size_t unit, const LentSpan& memory);
+  void report_end(const Work& work, Rank worker, std::size_t unit);
+  static void wait_for(const Work& message);
   void handle(const Event& event);
   void on_request(Rank worker, const Request& request);
   void on_payload(Rank worker, std::size_t unit);

@@ -75,7 +75,8 @@ class Served : public DistributedModel<Module, ServedModule> {
   std::vector<TensorPiece> pieces(bool make_states = false) {
     return core().state().pieces(make_states);
   }
-  /// Gives the servers what was loaded into pieces(true). Collective; before any gradient.
+  /// Sends the servers the values and states that were loaded into pieces(true). Collective; call
+  /// it before any backward.
   void loaded() { core().state().loaded(); }
 
   /// Returns what the servers have done so far: staleness by unit and by worker, dropped gradients.

@@ -44,7 +44,7 @@ class ServedLocalSteps {
   /// Sets the share of H that this worker takes before it pushes, at least one step; at first 1. A
   /// slower worker with a smaller share pushes differences that are no older than those of others.
   void set_share(double share) { share_ = share; }
-  /// Pushes what was changed since the last push, if anything.
+  /// Pushes the difference since the last push, if this worker has taken a step since.
   void flush();
   /// flush(), and then gives all workers the same parameters, as Served::synchronize().
   void synchronize();

@@ -21,8 +21,8 @@ struct ShardsOptions {
   int stage = 3;  ///< ZeroOptions::stage.
   std::optional<torch::ScalarType> parameters;
   std::size_t codec_min_elements = 0;
-  /// Not 0: the units have so many parts, which are all on servers (stage 1). This rank has the
-  /// whole units and the gradients, and no part of its own.
+  /// Number of servers that have the shards (stage 1): this rank has the whole units and the
+  /// gradients, and no shard. 0: the ranks of the group have the shards.
   int servers = 0;
 };
 
