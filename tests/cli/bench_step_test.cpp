@@ -241,6 +241,15 @@ TEST(BenchStep, RefusesServersThatCannotBe) {
   EXPECT_THAT(error({"--servers", "1", "--codec", "int8"}), HasSubstr("requires --codec none"));
   EXPECT_THAT(error({"--servers", "1", "--mode", "bsp"}), HasSubstr("unknown mode"));
   EXPECT_THAT(error({"--servers", "1", "--slow", "1"}), HasSubstr("expected RANK:FACTOR"));
+  EXPECT_THAT(error({"--servers", "1", "--slow", "1:2"}),
+              HasSubstr("--slow 1: there are 1 workers beside --servers 1"));
+  for (const std::vector<std::string>& alone : {std::vector<std::string>{"--slow", "1:2"},
+                                                {"--use", "0.5"},
+                                                {"--mode", "async"},
+                                                {"--spread", "exponential"},
+                                                {"--place", "workers"}}) {
+    EXPECT_THAT(error(alone), HasSubstr(alone.front() + " requires --servers"));
+  }
   EXPECT_THAT(error({"--servers", "2", "--place", "workers", "--use", "0.9"}),
               HasSubstr("it takes at least 10 workers"));
 }

@@ -169,6 +169,8 @@ TEST(Plan, RefusesInvalidInput) {
       {{"simulate", "--servers", "1", "--nodes", "2", "--compute-ms", "9", "--slow", "2:4"},
        "there are 2 workers"},
       {{"simulate", "--servers", "1", "--compute-ms", "9", "--slow", "1:4:2"}, "such as 3:5:0.1"},
+      {{"simulate", "--slow", "1:2"}, "--slow requires --servers"},
+      {{"simulate", "--mode", "async"}, "--mode requires --servers"},
       {{"simulate", "--update-ms", "-1"}, "--update-ms"},
       {{"simulate", "--failures-per-day", "3", "--restart-s", "-1"}, "--restart-s"},
       {{"--model", "resnet5O"}, "did you mean \"resnet50\""},

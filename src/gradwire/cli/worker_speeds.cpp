@@ -28,7 +28,8 @@ void declare_slow(CLI::App& app, std::vector<std::string>& given) {
   app.add_option("--slow", given,
                  "with --servers: RANK:FACTOR multiplies the compute times of a worker, and "
                  "RANK:FACTOR:SHARE this share of them, at random; a comma list")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->needs(app.get_option("--servers"));
 }
 
 std::map<Rank, emulation::SlowWorker> slow_workers(const std::vector<std::string>& given) {

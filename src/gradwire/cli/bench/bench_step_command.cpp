@@ -17,6 +17,7 @@
 #include "gradwire/cli/command_line.h"
 #include "gradwire/cli/commands.h"
 #include "gradwire/cli/launch/launch_arguments.h"
+#include "gradwire/cli/worker_speeds.h"
 #include "gradwire/comm/communicator.h"
 #include "gradwire/trace/trace_session.h"
 #include "gradwire/workload/profiles.h"
@@ -50,6 +51,13 @@ void check_ranks(const StepBench& bench, int ranks) {
     refuse("--servers {} of {} ranks: at most {} can serve{}; give more ranks with -n or --hosts",
            what.servers, ranks, most,
            what.beside_workers ? "" : ", as others must work (--place workers lets ranks do both)");
+  }
+  for (const emulation::StepCase& what : bench.cases) {
+    const int workers = what.beside_workers ? ranks : ranks - what.servers;
+    for (const auto& [worker, slow] : slow_workers(bench.options.slow)) {
+      if (worker < workers) continue;
+      refuse("--slow {}: there are {} workers beside --servers {}", worker, workers, what.servers);
+    }
   }
 }
 

@@ -68,30 +68,35 @@ void declare_cases(CLI::App& app, StepOptions& options) {
 }
 
 void declare_servers(CLI::App& app, StepOptions& options) {
-  app.add_option("--servers", options.servers,
-                 "parameter servers, to which workers push gradients and from which they pull "
-                 "parameters; 0: the ranks exchange gradients; a comma list")
-      ->delimiter(',')
-      ->check(CLI::Range(0, kMaxRanks))
-      ->capture_default_str();
+  CLI::Option* const servers =
+      app.add_option("--servers", options.servers,
+                     "parameter servers, to which workers push gradients and from which they pull "
+                     "parameters; 0: the ranks exchange gradients; a comma list")
+          ->delimiter(',')
+          ->check(CLI::Range(0, kMaxRanks))
+          ->capture_default_str();
   app.add_option("--mode", options.modes,
                  "with --servers: sync (a step waits for all workers), ssp:S (no worker begins a "
                  "step before all have finished the one S + 1 before) or async; a comma list")
       ->delimiter(',')
+      ->needs(servers)
       ->capture_default_str();
   app.add_option("--place", options.place,
                  "with --servers: own (the last ranks serve) or workers (the first workers do)")
       ->check(CLI::IsMember({"own", "workers"}))
+      ->needs(servers)
       ->capture_default_str();
   app.add_option("--use", options.use,
                  "with --mode sync: a step is made of the first gradients, this share of the "
                  "workers; the others are dropped")
       ->check(CLI::Range(0.0, 1.0))
+      ->needs(servers)
       ->capture_default_str();
   declare_slow(app, options.slow);
   app.add_option("--spread", options.spread,
                  "with --servers: distribution of the compute of a pass: none or exponential")
       ->check(CLI::IsMember({"none", "exponential"}))
+      ->needs(servers)
       ->capture_default_str();
 }
 

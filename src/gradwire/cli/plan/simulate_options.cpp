@@ -210,19 +210,24 @@ plan::ExchangeModel exchange_of(const SimulateOptions& options, const SimulatedL
 }
 
 void declare(CLI::App& app, RoundOptions& options) {
-  app.add_option("--servers", options.servers, "parameter servers, in place of all-reduces")
-      ->check(CLI::Range(0, 16384));
+  CLI::Option* const servers =
+      app.add_option("--servers", options.servers, "parameter servers, in place of all-reduces")
+          ->check(CLI::Range(0, 16384));
   auto* mode =
       app.add_option(
              "--mode", options.mode,
              "with --servers: sync, ssp:S (no worker begins a step before all have finished "
              "the one S + 1 before it), or async (no worker waits)")
+          ->needs(servers)
           ->capture_default_str();
-  app.add_flag("--asynchronous", options.asynchronous, "the same as --mode async")->excludes(mode);
+  app.add_flag("--asynchronous", options.asynchronous, "the same as --mode async")
+      ->excludes(mode)
+      ->needs(servers);
   app.add_option("--use", options.use,
                  "with --mode sync: share of the workers whose gradients make a step, the first to "
                  "arrive; the others are dropped")
       ->check(CLI::Range(0.0, 1.0))
+      ->needs(servers)
       ->capture_default_str();
   app.add_option("--clients", options.clients, "federated learning: clients that could participate")
       ->check(CLI::Range(0, 1'000'000));
