@@ -121,6 +121,12 @@ TEST(TraceSummary, SaysWhereAStepGoes) {
   }
 }
 
+TEST(TraceSummary, RanksThatDoNotWaitForEachOtherHaveNoBottleneck) {
+  const auto text = format_trace_summary(
+      {.file = "t", .ranks = ranks({step(0, 20, 40, 0), step(0, 80, 160, 0)}), .in_step = false});
+  EXPECT_THAT(text, AllOf(HasSubstr("slowest rank"), Not(HasSubstr("bottleneck"))));
+}
+
 TEST(TraceSummary, OneRankHasNoCommunication) {
   EXPECT_THAT(format_trace_summary({.file = "t", .ranks = ranks({step(0, 20, 40, 0)})}),
               AllOf(Not(HasSubstr("slowest")), Not(HasSubstr("hidden")),

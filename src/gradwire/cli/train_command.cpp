@@ -189,8 +189,10 @@ int train_as_rank(const recipe::TrainConfig& config, const TrainOptions& options
   const auto end_trace = [&] {
     if (memory) session.add_memory(memory->ledger().timeline(), memory->ledger().begin());
     try {
-      if (const auto trace = session.finish())
+      if (auto trace = session.finish()) {
+        trace->in_step = !config.servers.deals();
         std::cout << format_trace_summary(*trace) << std::flush;
+      }
     } catch (const Exception& e) {
       // The run goes on without lost workers, but the traces of all ranks are gathered.
       if (!config.servers.deals()) throw;

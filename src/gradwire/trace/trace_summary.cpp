@@ -194,7 +194,7 @@ std::string format_trace_summary(const TraceSummary& summary) {
     text += line("communication", communication(step));
     text += line("slowest rank", slowest(summary.ranks));
   }
-  text += line("bottleneck", bottleneck(summary.ranks).text);
+  if (summary.in_step) text += line("bottleneck", bottleneck(summary.ranks).text);
   return text + line("trace", file_line(summary));
 }
 

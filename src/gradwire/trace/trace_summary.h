@@ -59,10 +59,11 @@ struct TraceSummary {
   std::uint64_t spans = 0;         ///< In the file.
   std::uint64_t dropped = 0;       ///< Older spans, overwritten in the ring buffer.
   Duration clock_error{};          ///< Maximum error of the ranks' aligned clocks.
+  bool in_step = true;             ///< Ranks wait for each other in each step.
 };
 
-/// Formats the parts of a step (median over ranks of each rank's median), the slowest rank and the
-/// bottleneck.
+/// Formats the parts of a step (median over ranks of each rank's median), the slowest rank, and the
+/// bottleneck of ranks in step.
 std::string format_trace_summary(const TraceSummary& summary);
 
 }  // namespace gradwire

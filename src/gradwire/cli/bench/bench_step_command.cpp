@@ -100,7 +100,12 @@ int measure_all(const std::shared_ptr<Communicator>& communicator,
     fmt::print("{}", table.line(rows.back()));
     std::fflush(stdout);
   }
-  const auto summary = session.finish();
+  auto summary = session.finish();
+  if (summary) {
+    summary->in_step = std::ranges::all_of(bench.cases, [](const emulation::StepCase& what) {
+      return what.servers == 0 || what.policy.has_common_steps();
+    });
+  }
   if (prints && summary) fmt::print("{}", format_trace_summary(*summary));
   if (reports) write_reports(bench, rows);
   return 0;
