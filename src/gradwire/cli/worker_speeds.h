@@ -13,8 +13,8 @@ class App;
 
 namespace gradwire::cli {
 
-/// Declares --slow, a comma list of RANK:FACTOR or RANK:FACTOR:SHARE, for slow_workers(). `app` must have
-/// --servers.
+/// Declares --slow, a comma list of RANK:FACTOR or RANK:FACTOR:SHARE, for slow_workers(). `app`
+/// must have --servers.
 void declare_slow(CLI::App& app, std::vector<std::string>& given);
 
 /// Returns the workers of --slow. Throws Exception(invalid_argument).
