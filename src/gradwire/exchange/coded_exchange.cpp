@@ -116,14 +116,14 @@ void CodedExchange::begin_coded(std::size_t unit) {
     const auto lane = static_cast<std::uint64_t>(slot.lane);
     const auto step_now = static_cast<std::uint64_t>(step());
     slot.piece.begin(*codecs_, mixed_seed({options().seed, step_now, lane}));
-    add_task(unit, kFirst, [this, unit, &slot] { encode(unit, slot); });
+    stages().add(unit, kFirst, [this, unit, &slot] { encode(unit, slot); });
   }
 }
 
 void CodedExchange::encode(std::size_t unit, Slot& slot) {
   slot.piece.encode(coded(unit).data, residual(unit));
   const Work work = slot.piece.exchange(communicator(), operation(unit, slot.lane));
-  add_task_after(work, unit, kSecond, [this, unit, &slot] {
+  stages().add_after(work, unit, kSecond, [this, unit, &slot] {
     options().sharded ? store_mean(unit, slot) : reduce(unit, slot);
   });
 }
@@ -131,17 +131,17 @@ void CodedExchange::encode(std::size_t unit, Slot& slot) {
 void CodedExchange::reduce(std::size_t unit, Slot& slot) {
   value_or_throw(slot.piece.reduce(mean_residual(unit, slot), scratch_));
   const Work work = slot.piece.gather(communicator(), operation(unit, slot.lane));
-  add_task_after(work, unit, kThird, [this, unit, &slot] { decode(unit, slot); });
+  stages().add_after(work, unit, kThird, [this, unit, &slot] { decode(unit, slot); });
 }
 
 void CodedExchange::decode(std::size_t unit, Slot& slot) {
   value_or_throw(slot.piece.decode(coded(unit).data));
-  piece_done(unit);
+  stages().piece_done(unit);
 }
 
 void CodedExchange::store_mean(std::size_t unit, Slot& slot) {
   value_or_throw(slot.piece.store_mean(coded(unit).data));
-  piece_done(unit);
+  stages().piece_done(unit);
 }
 
 std::span<float> CodedExchange::residual(std::size_t unit) {

@@ -1,46 +1,11 @@
 #include "gradwire/exchange/compressed_exchange.h"
 
 #include <cstring>
-#include <exception>
-#include <optional>
 #include <utility>
 
 #include "gradwire/base/refuse.h"
 
 namespace gradwire::exchange {
-
-/// A unit that passes through the codec's stages.
-class CompressedExchange::CodedWork final : public WorkState {
- public:
-  CodedWork(CompressedExchange& exchange, std::size_t unit, LentSpan shard)
-      : exchange_(exchange), tracker_(exchange.tracker_), unit_(unit), shard_(std::move(shard)) {}
-
-  bool done() override { return tracker_->done(unit_); }
-  void wait() override {
-    tracker_->wait(unit_);
-    if (shard_.data != nullptr) copy_shard();
-    exchange_.in_flight_[unit_] = {};
-  }
-  void on_done(std::function<void(const Work&)> callback) override {
-    // The tracker may outlive the handles.
-    tracker_->on_done(unit_, [self = weak_from_this(), callback = std::move(callback)] {
-      callback(Work(self.lock()));
-    });
-  }
-
- private:
-  /// Takes this rank's part of the mean from its place in the unit.
-  void copy_shard() const {
-    const auto rank = static_cast<std::size_t>(exchange_.communicator_->rank());
-    const float* own = exchange_.in_flight_[unit_].data.data() + rank * shard_.count;
-    if (own != shard_.data) std::memcpy(shard_.data, own, shard_.count * sizeof(float));
-  }
-
-  CompressedExchange& exchange_;
-  std::shared_ptr<UnitTracker> tracker_;
-  std::size_t unit_;
-  LentSpan shard_;  ///< Shard of a reduce-scatter; else empty.
-};
 
 CompressedExchange::CompressedExchange(std::unique_ptr<Exchange> plain,
                                        std::shared_ptr<Communicator> communicator,
@@ -50,9 +15,8 @@ CompressedExchange::CompressedExchange(std::unique_ptr<Exchange> plain,
       units_(std::move(units)),
       options_(options),
       in_flight_(units_.size()),
-      tracker_(std::make_shared<UnitTracker>(units_.size())),
-      worker_(std::make_unique<CodecWorker>()),
-      queue_(worker_->queue()) {
+      stages_(std::make_unique<UnitStages>(
+          units_.size(), [this](const std::string& why) { communicator_->abort(why); })) {
   check_codable(units_, options_.codec);
 }
 
@@ -127,11 +91,21 @@ Work CompressedExchange::all_gather(std::size_t unit, LentConstSpan shard, LentS
 
 Work CompressedExchange::start_coded(std::size_t unit, LentSpan data, LentSpan shard,
                                      int priority) {
-  tracker_->begin(unit, pieces_of(unit));
   const std::span<float> values(static_cast<float*>(data.data), data.count);
+  Work work = stages_->begin(unit, pieces_of(unit), priority, [this, unit, shard] {
+    if (shard.data != nullptr) copy_shard(unit, shard);
+    in_flight_[unit] = {};
+  });
   in_flight_[unit] = {values, priority, std::move(data.keep_alive)};
   begin_coded(unit);
-  return Work(std::make_shared<CodedWork>(*this, unit, std::move(shard)));
+  return work;
+}
+
+/// Takes this rank's part of the mean from its place in the unit.
+void CompressedExchange::copy_shard(std::size_t unit, const LentSpan& shard) const {
+  const auto rank = static_cast<std::size_t>(communicator_->rank());
+  const float* own = in_flight_[unit].data.data() + rank * shard.count;
+  if (own != shard.data) std::memcpy(shard.data, own, shard.count * sizeof(float));
 }
 
 void CompressedExchange::reserve_lanes(std::size_t count) {
@@ -142,38 +116,6 @@ OperationOptions CompressedExchange::operation(std::size_t unit, int lane) const
   return {.priority = in_flight_[unit].priority,
           .lane = first_lane_ + lane,
           .timeout = options_.timeout};
-}
-
-void CompressedExchange::add_task(std::size_t unit, Stage stage, std::function<void()> task) {
-  queue_->add(in_flight_[unit].priority, stage, [this, task = std::move(task)] { run(task); });
-}
-
-void CompressedExchange::add_task_after(const Work& work, std::size_t unit, Stage stage,
-                                        std::function<void()> task) {
-  work.on_done([this, tracker = tracker_, queue = queue_, stage,
-                priority = in_flight_[unit].priority,
-                task = std::move(task)](const Work& done) mutable {
-    if (const auto error = done.error()) return tracker->fail(*error);
-    queue->add(priority, stage, [this, task = std::move(task)] { run(task); });
-  });
-  work.drive_in_background();
-}
-
-void CompressedExchange::run(const std::function<void()>& task) {
-  if (!tracker_->begin_access()) return;
-  std::optional<Error> error;
-  try {
-    task();
-  } catch (const Exception& e) {
-    error = {e.kind(), e.what()};
-  } catch (const std::exception& e) {
-    error = {ErrorKind::system, e.what()};
-  }
-  if (error) {
-    tracker_->fail(*error);
-    communicator_->abort(error->message);  // Tells the other ranks.
-  }
-  tracker_->end_access();
 }
 
 }  // namespace gradwire::exchange

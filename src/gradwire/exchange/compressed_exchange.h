@@ -9,18 +9,16 @@
 #include <vector>
 
 #include "gradwire/comm/communicator.h"
-#include "gradwire/exchange/codec_worker.h"
 #include "gradwire/exchange/exchange.h"
 #include "gradwire/exchange/exchange_state.h"
 #include "gradwire/exchange/make_exchange.h"
-#include "gradwire/exchange/unit_tracker.h"
+#include "gradwire/exchange/unit_stages.h"
 
 namespace gradwire::exchange {
 
 /// Decorator that compresses reductions: the common base of all codecs. Gathers, units with
 /// skip_compression, and all reductions while the codec is off go through the wrapped exchange.
-/// Other units pass through stages. Each stage is a task of the worker that ends by posting an
-/// operation, whose completion queues the next stage.
+/// Other units pass through stages (UnitStages).
 class CompressedExchange : public Exchange {
  public:
   ~CompressedExchange() override;
@@ -61,12 +59,8 @@ class CompressedExchange : public Exchange {
   /// load_state(), without the copy of the last committed step.
   virtual void restore(const std::vector<SavedState>& saved) = 0;
 
-  /// Queues `task` for the worker; it is skipped after a failure. An exception from it fails the
-  /// exchange and aborts the communicator.
-  void add_task(std::size_t unit, Stage stage, std::function<void()> task);
-  /// Queues `task` when `work` is complete.
-  void add_task_after(const Work& work, std::size_t unit, Stage stage, std::function<void()> task);
-  void piece_done(std::size_t unit) { tracker_->piece_done(unit); }
+  /// A task's exception fails the exchange and aborts the communicator.
+  UnitStages& stages() { return *stages_; }
 
   /// Reserves lanes 0 to count - 1 for this exchange. Called once, before any unit is started.
   void reserve_lanes(std::size_t count);
@@ -79,18 +73,16 @@ class CompressedExchange : public Exchange {
   const std::vector<UnitShape>& units() const { return units_; }
   const ExchangeOptions& options() const { return options_; }
 
-  /// Stops the worker. Called first by the destructor of every derived class whose tasks it runs.
-  void stop() { worker_.reset(); }
+  /// Called first by the destructor of every derived class that adds tasks.
+  void stop() { stages_->stop(); }
 
  private:
-  class CodedWork;
-
   bool is_coded(std::size_t unit) const;
   void require_kind(bool sharded, std::size_t unit) const;
   void keep_state();
   void add_residuals(std::size_t unit, const LentSpan& data);
   Work start_coded(std::size_t unit, LentSpan data, LentSpan shard, int priority);
-  void run(const std::function<void()>& task);
+  void copy_shard(std::size_t unit, const LentSpan& shard) const;
 
   std::unique_ptr<Exchange> plain_;
   std::shared_ptr<Communicator> communicator_;
@@ -102,9 +94,7 @@ class CompressedExchange : public Exchange {
   /// The state after the last committed step; kept if steps may be abandoned.
   std::optional<ExchangeStateCopy> committed_;
   std::vector<Coded> in_flight_;
-  std::shared_ptr<UnitTracker> tracker_;  ///< Shared with operations, which may end later.
-  std::unique_ptr<CodecWorker> worker_;
-  std::shared_ptr<TaskQueue> queue_;  ///< The worker's; tasks add to it while it shuts down.
+  std::unique_ptr<UnitStages> stages_;
 };
 
 }  // namespace gradwire::exchange

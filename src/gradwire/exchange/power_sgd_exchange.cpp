@@ -57,10 +57,10 @@ class PowerSgdExchange final : public CompressedExchange {
   void begin_coded(std::size_t unit) override {
     const std::uint64_t seed =
         mixed_seed({options().seed, static_cast<std::uint64_t>(step()), unit});
-    add_task(unit, kFirst, [this, unit, seed] {
+    stages().add(unit, kFirst, [this, unit, seed] {
       low_rank_[unit].compute_p(coded(unit).data, seed);
-      add_task_after(average(unit, low_rank_[unit].p()), unit, kSecond,
-                     [this, unit] { reduce_q(unit); });
+      stages().add_after(average(unit, low_rank_[unit].p()), unit, kSecond,
+                         [this, unit] { reduce_q(unit); });
     });
   }
 
@@ -72,9 +72,9 @@ class PowerSgdExchange final : public CompressedExchange {
 
   void reduce_q(std::size_t unit) {
     low_rank_[unit].compute_q();
-    add_task_after(average(unit, low_rank_[unit].q()), unit, kThird, [this, unit] {
+    stages().add_after(average(unit, low_rank_[unit].q()), unit, kThird, [this, unit] {
       low_rank_[unit].decompress(coded(unit).data);
-      piece_done(unit);
+      stages().piece_done(unit);
     });
   }
 
