@@ -1,13 +1,53 @@
 #include "gradwire/recipe/run_recorder.h"
 
+#include <algorithm>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "gradwire/recipe/slow_steps.h"
 
 namespace gradwire {
 namespace {
 
 using std::chrono::milliseconds;
 using ::testing::ElementsAre;
+
+class AlarmOfTest final : public emulation::Alarm {
+ public:
+  Time now() const override { return now_; }
+  void await(Time time) override { now_ = std::max(now_, time); }
+
+ private:
+  Time now_{};
+};
+
+TEST(SlowSteps, TakeAMultipleOfTheirOwnCompute) {
+  AlarmOfTest alarm;
+  recipe::SlowSteps slow({.factor = 4, .share = 1}, 1, alarm);
+  slow.wait();  // Before the first step its compute is not known.
+  EXPECT_EQ(alarm.now(), Time(milliseconds(0)));
+  slow.end(0.25);
+  slow.wait();
+  EXPECT_EQ(alarm.now(), Time(milliseconds(750)));
+  slow.end(0.75 + 0.125);  // It has waited 0.75 s of these.
+  slow.wait();
+  EXPECT_EQ(alarm.now(), Time(milliseconds(750 + 375)));
+}
+
+TEST(SlowSteps, WaitInAShareOfThem) {
+  AlarmOfTest alarm;
+  recipe::SlowSteps slow({.factor = 2, .share = 0.25}, 1, alarm);
+  int slow_ones = 0;
+  for (int step = 0; step < 1000; ++step) {
+    const Time before = alarm.now();
+    slow.wait();
+    const double waited = std::chrono::duration<double>(alarm.now() - before).count();
+    if (waited > 0) ++slow_ones;
+    slow.end(0.5 + waited);
+  }
+  EXPECT_NEAR(slow_ones, 250, 50);
+}
 
 TEST(RunRecorder, KeepsStepsAndTheTimesOfWholeEpochs) {
   recipe::RunRecorder recorder;

@@ -243,6 +243,8 @@ TEST_F(TrainCommand, AMeshThatDoesNotFitIsRefusedBeforeRanksStart) {
     return finished.output;
   };
   EXPECT_THAT(refusal({"--set", "mesh.pipeline=3"}), HasSubstr("needs a multiple of 3 ranks"));
+  EXPECT_THAT(refusal({"--slow", "4:2"}), HasSubstr("--slow 4: ranks 0 to 3 train"));
+  EXPECT_THAT(refusal({"--slow", "0:0.5"}), HasSubstr("a rank that waits is not faster"));
   EXPECT_THAT(refusal({"--set", "mesh.pipelines=2"}), HasSubstr("pipeline"));
   EXPECT_THAT(refusal({"--set", "pipeline.micro_batches=2"}), HasSubstr("mesh.pipeline is 1"));
   EXPECT_THAT(refusal({"--set", "mesh.pipeline=2", "--set", "pipeline.schedule=1f2b"}),

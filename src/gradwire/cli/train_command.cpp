@@ -23,6 +23,7 @@
 #include "gradwire/cli/launch/hosts.h"
 #include "gradwire/cli/launch/launch.h"
 #include "gradwire/cli/launch/launch_arguments.h"
+#include "gradwire/cli/worker_speeds.h"
 #include "gradwire/host/group.h"
 #include "gradwire/memory/memory_ledger.h"
 #include "gradwire/memory/memory_tracker.h"
@@ -46,6 +47,7 @@ struct TrainOptions {
   std::string record_profile;
   std::string trace;
   std::string json;
+  std::vector<std::string> slow;
   bool dry_run = false;
 };
 
@@ -64,6 +66,8 @@ void declare_options(CLI::App& app, TrainOptions& options) {
   app.add_option("--trace", options.trace,
                  "file for a trace of all ranks, for Perfetto; a summary is printed at the end");
   app.add_option("--json", options.json, "file for the summary as JSON");
+  declare_slow(app, options.slow,
+               "for experiments, emulates slow machines by ranks that wait in each step");
   app.add_flag("--dry-run", options.dry_run,
                "prints the mesh, and the stages and the schedule of a pipeline, without training");
 }
@@ -206,6 +210,7 @@ int train_as_rank(const recipe::TrainConfig& config, const TrainOptions& options
                                                .output = options.output,
                                                .trace = session.recorder(),
                                                .memory = memory ? &*memory : nullptr,
+                                               .slow = slow_workers(options.slow),
                                                .on_saved = [&](auto saved) { record.write(saved); },
                                                .stops_on_signals = true});
     if (result.concludes) {
@@ -249,12 +254,24 @@ void check_servers(const recipe::TrainConfig& config, const TrainOptions& option
       wanted, started, wanted);
 }
 
+void check_slow(const TrainOptions& options, int ranks) {
+  for (const auto& [rank, slow] : slow_workers(options.slow)) {
+    if (rank >= ranks) refuse("--slow {}: ranks 0 to {} train", rank, ranks - 1);
+    if (slow.factor < 1) {
+      refuse("--slow {}:{:g}: a rank that waits is not faster; the factor must be at least 1", rank,
+             slow.factor);
+    }
+  }
+}
+
 /// Loads the configuration and checks it before ranks start.
 recipe::TrainConfig checked(const TrainOptions& options, const bootstrap::Job& job) {
   check_fits(options.launch, job);
   recipe::TrainConfig config = load(options);
   check_servers(config, options, job);
-  recipe::batch_size_per_replica(config, ranks_of(options, job, config.servers.own_ranks()));
+  const int ranks = ranks_of(options, job, config.servers.own_ranks());
+  recipe::batch_size_per_replica(config, ranks);
+  check_slow(options, ranks);
   return config;
 }
 

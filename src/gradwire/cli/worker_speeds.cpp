@@ -24,12 +24,12 @@ std::optional<Number> number_in(std::string_view text) {
 
 }  // namespace
 
-void declare_slow(CLI::App& app, std::vector<std::string>& given) {
-  app.add_option("--slow", given,
-                 "with --servers: RANK:FACTOR multiplies the compute times of a worker, and "
-                 "RANK:FACTOR:SHARE this share of them, at random; a comma list")
-      ->delimiter(',')
-      ->needs(app.get_option("--servers"));
+CLI::Option& declare_slow(CLI::App& app, std::vector<std::string>& given, const std::string& help) {
+  return *app.add_option("--slow", given,
+                         help +
+                             ": RANK:FACTOR multiplies the compute times of a worker, and "
+                             "RANK:FACTOR:SHARE this share of them, at random; a comma list")
+              ->delimiter(',');
 }
 
 std::map<Rank, emulation::SlowWorker> slow_workers(const std::vector<std::string>& given) {

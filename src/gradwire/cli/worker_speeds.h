@@ -9,13 +9,14 @@
 
 namespace CLI {
 class App;
+class Option;
 }
 
 namespace gradwire::cli {
 
-/// Declares --slow, a comma list of RANK:FACTOR or RANK:FACTOR:SHARE, for slow_workers(). `app`
-/// must have --servers.
-void declare_slow(CLI::App& app, std::vector<std::string>& given);
+/// Declares --slow, a comma list of RANK:FACTOR or RANK:FACTOR:SHARE, for slow_workers(). `help`
+/// ends with a sentence on these.
+CLI::Option& declare_slow(CLI::App& app, std::vector<std::string>& given, const std::string& help);
 
 /// Returns the workers of --slow. Throws Exception(invalid_argument).
 std::map<Rank, emulation::SlowWorker> slow_workers(const std::vector<std::string>& given);

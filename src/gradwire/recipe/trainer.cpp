@@ -22,6 +22,7 @@
 #include "gradwire/recipe/run_memory.h"
 #include "gradwire/recipe/run_recorder.h"
 #include "gradwire/recipe/servers_advice.h"
+#include "gradwire/recipe/slow_steps.h"
 #include "gradwire/recipe/stop_request.h"
 #include "gradwire/topology/machine.h"
 #include "gradwire/torch/process_group.h"
@@ -116,6 +117,10 @@ class Trainer {
     if (config.servers.deals()) {
       dealt_.emplace(*served(), data_, sampler_, config.epochs, resumed_);
     }
+    if (const auto slow = context.slow.find(group_.getRank()); slow != context.slow.end()) {
+      slow_.emplace(slow->second,
+                    mixed_seed({config.seed, static_cast<std::uint64_t>(slow->first)}), alarm_);
+    }
     if (context.stops_on_signals && config.checkpoint_every > 0) signals_.emplace();
   }
 
@@ -207,8 +212,7 @@ class Trainer {
       const double sent_before = sent();
       meter_.begin(now(), stats(), sent_before);
       const auto batch = next_batch(batches);
-      const double loss = run_step(batch);
-      meter_.end(now(), stats(), sent());
+      const double loss = run_metered_step(batch);
       recorder_.step(done_ - 1, loss, learning_rate_, meter_.last());
       if (communicator_) scope.set_bytes(static_cast<std::uint64_t>(sent() - sent_before));
       update_progress(epoch, ++step, model_->recent_loss());
@@ -237,8 +241,7 @@ class Trainer {
       meter_.begin(now(), stats(), sent_before);
       const auto batch = take_batch();
       if (!batch) break;
-      const double loss = run_step(*batch);
-      meter_.end(now(), stats(), sent());
+      const double loss = run_metered_step(*batch);
       recorder_.step(meter_.steps() - 1, loss, learning_rate_, meter_.last());
       if (communicator_) scope.set_bytes(static_cast<std::uint64_t>(sent() - sent_before));
       update_progress(epoch, done_ % sampler_.batches() + 1, loss);
@@ -297,8 +300,10 @@ class Trainer {
 
   /// On the first worker, while the others go on.
   void evaluate_dealt(std::int64_t epoch, const DataSet& test) {
-    if (group_.getRank() != first_ || epoch + 1 == config_.epochs) return;
+    if (epoch + 1 == config_.epochs) return;
     if (config_.evaluate_every == 0 || (epoch + 1) % config_.evaluate_every != 0) return;
+    served()->finish();  // The members of its group complete the step together.
+    if (group_.getRank() != first_) return;
     served()->pull();
     evaluate_after(epoch, test);
   }
@@ -350,6 +355,15 @@ class Trainer {
     auto batch = batches.next();
     meter_.on_data(now());
     return std::move(*batch);
+  }
+
+  /// Ends the step that the meter has begun.
+  double run_metered_step(const Batch& batch) {
+    if (slow_) slow_->wait();
+    const double loss = run_step(batch);
+    meter_.end(now(), stats(), sent());
+    if (slow_) slow_->end(meter_.last().compute);
+    return loss;
   }
 
   double run_step(const Batch& batch) {
@@ -592,6 +606,8 @@ class Trainer {
   std::unique_ptr<ServedLocalSteps> outer_;  ///< Present with local steps and servers.
   std::optional<StopSignals> signals_;
   StopAgreement stop_;
+  emulation::SteadyAlarm alarm_;
+  std::optional<SlowSteps> slow_;  ///< Present if this rank is to be slow.
   StepMeter meter_;
   RunRecorder recorder_;
   report::MemoryPeak memory_;

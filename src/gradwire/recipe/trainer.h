@@ -3,12 +3,14 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 
 #include <torch/torch.h>
 
 #include "gradwire/base/clock.h"
 #include "gradwire/data/data_set.h"
+#include "gradwire/emulation/pass_times.h"
 #include "gradwire/host/group.h"
 #include "gradwire/memory/memory_tracker.h"
 #include "gradwire/recipe/models.h"
@@ -31,6 +33,8 @@ struct TrainerContext {
   std::filesystem::path output = ".";           ///< Folder for the checkpoint.
   TraceRecorder* trace = nullptr;   ///< Records how each step spends its time; may be null.
   MemoryTracker* memory = nullptr;  ///< Tracks memory by category; may be null.
+  /// Ranks that wait in each step, as if their machines were slower.
+  std::map<Rank, emulation::SlowWorker> slow = {};
   /// Called on rank 0 after each checkpoint of the run, with the record so far: it is not tested.
   /// May be null.
   std::function<void(report::RunRecord)> on_saved = nullptr;

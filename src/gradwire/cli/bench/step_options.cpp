@@ -92,7 +92,7 @@ void declare_servers(CLI::App& app, StepOptions& options) {
       ->check(CLI::Range(0.0, 1.0))
       ->needs(servers)
       ->capture_default_str();
-  declare_slow(app, options.slow);
+  declare_slow(app, options.slow, "with --servers").needs(app.get_option("--servers"));
   app.add_option("--spread", options.spread,
                  "with --servers: distribution of the compute of a pass: none or exponential")
       ->check(CLI::IsMember({"none", "exponential"}))

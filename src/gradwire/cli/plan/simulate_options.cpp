@@ -244,7 +244,7 @@ void declare(CLI::App& app, RoundOptions& options) {
       ->check(CLI::Range(0.0, 1.0));
   app.add_option("--up", options.up, "median uplink rate of a client")->capture_default_str();
   app.add_option("--down", options.down, "median downlink rate of a client")->capture_default_str();
-  declare_slow(app, options.slow);
+  declare_slow(app, options.slow, "with --servers").needs(app.get_option("--servers"));
   app.add_option(
          "--spread", options.spread,
          "standard deviation of the logarithms of workers' or clients' times and rates; or, "
