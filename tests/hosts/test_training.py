@@ -147,6 +147,18 @@ class Training(unittest.TestCase):
             self.assertRegex(job.output(), "Trained on 3 ranks: (768|769|770) steps")
         self.assertTrue((self.folder / "model.safetensors").exists())
 
+    def test_a_group_that_loses_a_member_ends_alone(self):
+        with Hosts(5) as hosts:
+            job = hosts.launch(GRADWIRE, ["--servers", "1"],
+                               self.serving("servers.mode=async", "servers.groups=2", "epochs=20"))
+            job.wait_for(r"step [1-9]")
+            hosts.kill(3, TRAINER)
+            self.assertEqual(job.wait(120), 0, job.output())
+            for host in (2, 3):
+                self.assertRegex(job.output(), rf"rank {host} on host {hosts.names[host]} .*"
+                                               "; the others go on without it")
+            self.assertIn("Trained on 4 ranks", job.output())
+
     def test_a_server_or_all_workers_that_die_end_the_job(self):
         with Hosts(3) as hosts:
             for lost, why in (([2], "rank 2 on host"), ([0, 1], "all workers are lost")):

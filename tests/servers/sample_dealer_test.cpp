@@ -165,5 +165,28 @@ TEST(SampleDealer, RefusesWhatNoWorkerDoes) {
   EXPECT_THROW(SampleDealer(0, 1, 1), Exception);
 }
 
+TEST(DealShare, CountsEachSampleTheSame) {
+  for (int members = 1; members <= 5; ++members) {
+    for (std::int64_t samples = 1; samples <= 12; ++samples) {
+      std::vector<double> weights(static_cast<std::size_t>(samples));
+      double sum = 0;
+      for (int member = 0; member < members; ++member) {
+        const auto [batch, weight] = share_of({.begin = 7, .count = samples}, member, members);
+        ASSERT_GE(batch.count, 1);
+        sum += weight;
+        for (std::int64_t i = 0; i < batch.count; ++i) {
+          weights.at(static_cast<std::size_t>(batch.begin - 7 + i)) +=
+              weight / static_cast<double>(batch.count);
+        }
+      }
+      EXPECT_NEAR(sum, members, 1e-12);
+      for (const double weight : weights) {
+        EXPECT_NEAR(weight, static_cast<double>(members) / static_cast<double>(samples), 1e-12);
+      }
+    }
+  }
+  EXPECT_EQ(share_of({.applied = 3}, 1, 4).batch.applied, 3);
+}
+
 }  // namespace
 }  // namespace gradwire::servers::test

@@ -210,6 +210,10 @@ TEST(Served, RefusesWhatServersCannotDo) {
               HasSubstr("it takes at least 2 workers"));
   EXPECT_THAT(error_with({.servers = {.count = 2}, .optimizer = make_sgd}),
               HasSubstr("2 servers beside 1 workers"));
+  EXPECT_THAT(error_with({.servers = {.groups = 1}, .optimizer = make_sgd}),
+              HasSubstr("in mode sync all workers are one group"));
+  EXPECT_THAT(error_with({.servers = {.mode = "async", .groups = 2}, .optimizer = make_sgd}),
+              HasSubstr("groups: 2 of 1 workers"));
   EXPECT_THAT(error_with({.servers = {.pull_every = 2}, .optimizer = make_sgd}),
               HasSubstr("pull_every 2"));
   EXPECT_THAT(error_with({.servers = {.mode = "async", .rate = "halved"}, .optimizer = make_sgd}),

@@ -94,6 +94,41 @@ TEST_F(ServersCommand, HaveThatModelWithOtherSettings) {
   }
 }
 
+/// 128 samples in batches of 16, in the order of data parallelism.
+TEST_F(ServersCommand, AGroupOfAllWorkersHasTheModelOfDataParallelism) {
+  const std::map<std::string, std::string> alike{
+      {"GRADWIRE_ALGORITHM", "all_reduce=halving_doubling,reduce_scatter=recursive_halving"},
+      {"OMP_NUM_THREADS", "1"}};
+  const Settings settings{"data.limit=128", "schedule.decay=constant", "schedule.warmup_epochs=0"};
+  const auto plain = train(4, settings, "plain", alike);
+  ASSERT_EQ(plain.status, 0) << plain.output;
+  for (const std::string place : {"own", "workers"}) {
+    Settings with = settings;
+    with.insert(with.end(), {"servers.count=2", "servers.place=" + place, "servers.mode=async",
+                             "servers.groups=1"});
+    const auto served = train(place == "own" ? 6 : 4, with, "served", alike);
+    ASSERT_EQ(served.status, 0) << served.output;
+    EXPECT_EQ(model("served"), model("plain")) << place;
+    EXPECT_EQ(summary("served")["staleness"]["max"], 0);
+  }
+}
+
+/// 130 samples in batches of 8 are 17 an epoch, of which the last has 2 samples for 2 workers.
+TEST_F(ServersCommand, OfTwoGroupsHaveAMeanStalenessOfOne) {
+  const auto served = train(
+      5,
+      {"servers.mode=async", "servers.groups=2", "epochs=40", "evaluate_every=10", "batch_size=16"},
+      "groups");
+  ASSERT_EQ(served.status, 0) << served.output;
+  const auto run = summary("groups");
+  EXPECT_EQ(run["steps"], 40 * 17);
+  EXPECT_NEAR(run["staleness"]["mean"].get<double>(), 1, 0.01);
+  EXPECT_THAT(served.output, HasSubstr("epoch 30/40  test accuracy"));
+  const auto local =
+      train(5, {"servers.mode=ssp:1", "servers.groups=2", "local_steps.steps=4"}, "local");
+  EXPECT_EQ(local.status, 0) << local.output;
+}
+
 TEST_F(ServersCommand, ReportStaleness) {
   const auto served = train(4,
                             {"servers.place=workers", "servers.mode=async", "servers.rate=inverse",

@@ -100,9 +100,14 @@ std::string servers_text(const TrainConfig& config, int workers) {
       "servers: {} {}, mode {}, each with 1/{} of the parameters and of the optimizer\n", count,
       servers.beside_workers ? "beside the first workers" : "on ranks of their own", servers.mode,
       count);
-  text += servers.deals() ? fmt::format("server 0 deals batches of {} samples\n",
-                                        batch_size_per_replica(config, workers))
-                          : "";
+  if (servers.deals()) {
+    text += fmt::format("server 0 deals batches of {} samples\n",
+                        config.batch_size / servers.asynchronous(workers));
+  }
+  if (servers.groups > 0) {
+    text += fmt::format("{} groups of {} workers, synchronous within\n", servers.groups,
+                        workers / servers.groups);
+  }
   for (const std::string& advice : advice_on_servers(config, workers)) text += advice + "\n";
   return text;
 }

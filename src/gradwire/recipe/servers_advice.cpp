@@ -17,8 +17,9 @@ double momentum_of(const OptimizerConfig& optimizer) {
 
 }  // namespace
 
-std::vector<std::string> advice_on_servers(const TrainConfig& config, int workers) {
+std::vector<std::string> advice_on_servers(const TrainConfig& config, int ranks) {
   const ServersConfig& servers = config.servers;
+  const int workers = servers.asynchronous(ranks);  // To servers, a group is one.
   std::vector<std::string> lines;
   if (!servers.enabled || servers.mode == "sync" || workers == 1) return lines;
   // The outer optimizer takes each difference for a part of a step, and delays its momentum.

@@ -166,6 +166,8 @@ ServersConfig read_servers(JsonFields json) {
                                          : json.integer_or("count", 1, 1, kMaxRanks - 1);
   servers.mode = mode_of(json);
   servers.use = json.number_or("use", 1, 0, 1);
+  servers.groups = json.integer_or("groups", 0, 1, kMaxRanks);
+  servers.groups_beyond_8 = json.flag_or("groups_beyond_8", false);
   servers.pull_every = json.integer_or("pull_every", 1, 1, 1'000'000);
   servers.rate = json.text_or("rate", servers.rate);
   servers::parse_rate_rule(servers.rate);
@@ -642,6 +644,13 @@ int replicas_of(const TrainConfig& config, int ranks) {
 
 std::int64_t batch_size_per_replica(const TrainConfig& config, int ranks) {
   const int replicas = replicas_of(config, ranks);
+  if (config.servers.groups > 0) {
+    servers::ServerPolicy policy;
+    servers::set_mode(policy, config.servers.mode);
+    const servers::Groups groups{static_cast<int>(config.servers.groups),
+                                 config.servers.groups_beyond_8};
+    servers::workers_per_group(groups, ranks, policy.mode);
+  }
   if (config.batch_size % (replicas * config.accumulation_steps) != 0) {
     refuse(
         "batch_size {} is not divisible by {} {} times {} "

@@ -67,12 +67,16 @@ struct ServersConfig {
   bool beside_workers = false;  ///< Otherwise on the last ranks of the job.
   std::string mode = "sync";    ///< ServersOptions::mode.
   double use = 1;
+  std::int64_t groups = 0;  ///< ServersOptions::groups.
+  bool groups_beyond_8 = false;
   std::int64_t pull_every = 1;
   std::string rate = "none";
   double scale = 1;  ///< Factor on all learning rates.
 
   /// Whether servers deal the samples to workers, which take different numbers of steps.
   bool deals() const { return enabled && (mode != "sync" || use < 1); }
+  /// Number of workers, or groups of them, that do not wait for each other.
+  int asynchronous(int workers) const { return groups > 0 ? static_cast<int>(groups) : workers; }
   /// Number of ranks that only serve.
   int own_ranks() const { return enabled && !beside_workers ? static_cast<int>(count) : 0; }
 };
@@ -224,7 +228,7 @@ std::int64_t blocks_of(const ModelConfig& model);
 int replicas_of(const TrainConfig& config, int ranks);
 
 /// Samples of a batch per replica of the model. Throws Exception(invalid_argument) if the batch is
-/// not divisible by replicas times accumulation steps.
+/// not divisible by replicas times accumulation steps, or the ranks by servers.groups.
 std::int64_t batch_size_per_replica(const TrainConfig& config, int ranks);
 
 }  // namespace gradwire::recipe

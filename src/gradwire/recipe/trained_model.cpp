@@ -174,6 +174,8 @@ ServedOptions served_options(const TrainConfig& config, ProcessGroup group, Trac
           .servers = {.count = static_cast<int>(servers.count),
                       .mode = servers.mode,
                       .use = servers.use,
+                      .groups = static_cast<int>(servers.groups),
+                      .groups_beyond_8 = servers.groups_beyond_8,
                       .pull_every = static_cast<int>(servers.pull_every),
                       .rate = servers.rate},
           .optimizer = factory_of(config),

@@ -13,14 +13,27 @@
 /// reply that announces them; those of each unit are a sequence of their own.
 namespace gradwire::servers {
 
-/// The ranks of a communicator that work and that serve: workers come first.
+/// The ranks of a communicator that work and that serve: workers come first. Consecutive workers
+/// are a group: it computes one gradient, of which each of its members pushes a slice. To servers a
+/// group is one worker, and each slice a unit: slice s of unit u has the number u * members + s.
 struct Placement {
   int workers = 1;
   int servers = 1;
   bool beside_workers = false;  ///< Server i is on worker i. Otherwise on a rank of its own.
+  int members = 1;              ///< Workers of a group.
 
   Rank rank_of_server(int server) const { return beside_workers ? server : workers + server; }
   int ranks() const { return beside_workers ? workers : workers + servers; }
+
+  int groups() const { return workers / members; }
+  int group_of(Rank worker) const { return worker / members; }
+  int member_of(Rank worker) const { return worker % members; }
+  /// The worker that pushes this slice for the group.
+  Rank worker_of(int group, std::size_t slice) const {
+    return group * members + static_cast<Rank>(slice % static_cast<std::size_t>(members));
+  }
+  /// A server has one part of each slice.
+  int parts_of_unit() const { return members * servers; }
 };
 
 /// A worker's message to one server.
@@ -44,7 +57,7 @@ struct Request {
     leave,         ///< The last one.
   };
   Kind kind = Kind::hello;
-  std::int64_t unit = 0;
+  std::int64_t unit = 0;  ///< As servers number them.
   std::int64_t clock = 0;
   std::int64_t base = 0;
   std::int64_t value = 0;
@@ -81,11 +94,11 @@ LentSpan lend_all(std::vector<Message>& messages) {
   return {messages.data(), messages.size() * sizeof(Message) / 8, DataType::int64, nullptr};
 }
 
-/// Returns the part of a unit that server `server` of `servers` has.
-inline LentSpan part_of(const LentSpan& whole, int server, int servers) {
-  const std::size_t count = whole.count / static_cast<std::size_t>(servers);
+/// Returns one of equal parts: the slice of a unit, or a server's part of a slice.
+inline LentSpan part_of(const LentSpan& whole, int part, int parts) {
+  const std::size_t count = whole.count / static_cast<std::size_t>(parts);
   auto* const begin = static_cast<std::byte*>(whole.data);
-  const std::size_t offset = static_cast<std::size_t>(server) * count * size_of(whole.type);
+  const std::size_t offset = static_cast<std::size_t>(part) * count * size_of(whole.type);
   return {begin + offset, count, whole.type, whole.keep_alive};
 }
 

@@ -36,6 +36,26 @@ DealProgress decode_progress(const std::vector<std::int64_t>& integers) {
   return progress;
 }
 
+DealShare share_of(const Deal& batch, int member, int members) {
+  DealShare share{.batch = batch};
+  const std::int64_t samples = batch.count;
+  if (samples == 0) return share;
+  const auto mean_share = static_cast<double>(samples) / members;
+  if (samples >= members) {
+    const std::int64_t begin = samples * member / members;
+    share.batch.begin += begin;
+    share.batch.count = samples * (member + 1) / members - begin;
+    share.weight = static_cast<double>(share.batch.count) / mean_share;
+  } else {
+    const std::int64_t sample = member % samples;
+    const std::int64_t alike = (members - sample + samples - 1) / samples;
+    share.batch.begin += sample;
+    share.batch.count = 1;
+    share.weight = 1 / (mean_share * static_cast<double>(alike));
+  }
+  return share;
+}
+
 SampleDealer::SampleDealer(std::int64_t samples, std::int64_t epochs, int workers,
                            const DealProgress& progress)
     : samples_(samples),

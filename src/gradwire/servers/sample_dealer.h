@@ -20,6 +20,15 @@ struct Deal {
   std::int64_t stop = 0;     ///< The signal on which all workers are to stop; 0: none.
 };
 
+/// The part of a group's batch that one of its members computes.
+struct DealShare {
+  Deal batch;
+  double weight = 1;  ///< Of its mean gradient in the mean of the group's.
+};
+/// Cuts a batch evenly. Where it has fewer samples than the group members, several compute the same
+/// one, so that each pushes a gradient. The weights are such that all samples count the same.
+DealShare share_of(const Deal& batch, int member, int members);
+
 /// The end of a meeting of all living workers.
 struct Meeting {
   std::int64_t clock = 0;    ///< With which they go on.

@@ -22,9 +22,9 @@ std::uint64_t fingerprint_of(const ServedLayout& layout) {
   const Placement& placement = layout.placement;
   const ServerPolicy& policy = layout.policy;
   std::string text =
-      fmt::format("{} {} {} {} {} {} {} {};", placement.workers, placement.servers,
-                  placement.beside_workers, mode_text(policy), policy.workers, policy.use,
-                  static_cast<int>(policy.rate.kind), policy.rate.exponent);
+      fmt::format("{} {} {} {} {} {} {} {} {};", placement.workers, placement.servers,
+                  placement.beside_workers, placement.members, mode_text(policy), policy.workers,
+                  policy.use, static_cast<int>(policy.rate.kind), policy.rate.exponent);
   for (const exchange::UnitShape& unit : layout.units) {
     text += fmt::format("{} {}", unit.count, name_of(unit.type));
     for (const exchange::UnitTensor& tensor : unit.tensors) {
@@ -45,12 +45,15 @@ ServedExchange::ServedExchange(std::shared_ptr<Communicator> pairs, ServedLayout
            pull_every);
   }
   GRADWIRE_CHECK(pairs_->size() == layout_.placement.ranks());
-  GRADWIRE_CHECK(pairs_->rank() < layout_.placement.workers);
+  const Placement& placement = layout_.placement;
+  GRADWIRE_CHECK(pairs_->rank() < placement.workers);
+  GRADWIRE_CHECK(placement.workers % placement.members == 0);
+  GRADWIRE_CHECK(layout_.policy.workers == placement.groups());
   units_.resize(layout_.units.size());
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    const auto parts = static_cast<std::size_t>(placement.parts_of_unit());
     exchange::check_shards("push", unit, layout_.units[unit].count,
-                           layout_.units[unit].count / static_cast<std::size_t>(servers()),
-                           servers());
+                           layout_.units[unit].count / parts, placement.parts_of_unit());
     units_[unit].parts.resize(static_cast<std::size_t>(servers()));
   }
   const auto fingerprint = static_cast<std::int64_t>(fingerprint_of(layout_));
@@ -73,12 +76,33 @@ void ServedExchange::wait_for_reply(int server, Reply& reply) {
 
 void ServedExchange::load(std::size_t unit, const LentSpan& values) {
   exchange::check_unit(layout_.units, unit, values);
-  for (int server = 0; server < servers(); ++server) {
-    ask(server, {.kind = Request::Kind::load, .unit = static_cast<std::int64_t>(unit)});
-    pairs_->send(part_of(values, server, servers()), rank_of(server), push_tag(unit)).wait();
-    Reply loaded;
-    wait_for_reply(server, loaded);
+  const int members = layout_.placement.members;
+  for (int member = 0; member < members; ++member) {
+    const LentSpan slice = part_of(values, member, members);
+    const std::size_t number = number_of(unit, member);
+    for (int server = 0; server < servers(); ++server) {
+      ask(server, {.kind = Request::Kind::load, .unit = static_cast<std::int64_t>(number)});
+      pairs_->send(part_of(slice, server, servers()), rank_of(server), push_tag(number)).wait();
+      Reply loaded;
+      wait_for_reply(server, loaded);
+    }
   }
+}
+
+/// The number by which servers know a member's slice of the unit.
+std::size_t ServedExchange::number_of(std::size_t unit, int member) const {
+  return unit * static_cast<std::size_t>(layout_.placement.members) +
+         static_cast<std::size_t>(member);
+}
+
+std::size_t ServedExchange::own_number(std::size_t unit) const {
+  return number_of(unit, layout_.placement.member_of(pairs_->rank()));
+}
+
+void ServedExchange::check_slice(std::size_t unit, const LentSpan& data) const {
+  LentSpan whole = data;
+  whole.count *= static_cast<std::size_t>(layout_.placement.members);
+  exchange::check_unit(layout_.units, unit, whole);
 }
 
 /// An answer to a push would be taken for another one.
@@ -96,8 +120,28 @@ void ServedExchange::pull(std::span<const LentSpan> values) {
   for (int server = 0; server < servers(); ++server) ask(server, {.kind = Request::Kind::pull});
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     exchange::check_unit(layout_.units, unit, values[unit]);
-    receive(units_[unit], unit, values[unit], 0).wait();
+    receive_all(unit, values[unit]);
     units_[unit].answered = true;
+  }
+}
+
+/// Receives the slices of all members.
+void ServedExchange::receive_all(std::size_t unit, const LentSpan& whole) {
+  const int parts = layout_.placement.parts_of_unit();
+  std::vector<Reply> replies(static_cast<std::size_t>(parts));
+  const Work received = pairs_->coalesced([&](Communicator& together) {
+    for (int part = 0; part < parts; ++part) {
+      const int tag = pull_tag(number_of(unit, part / servers()));
+      const Rank server = rank_of(part % servers());
+      together.recv(lend_message(replies[static_cast<std::size_t>(part)]), server, tag);
+      together.recv(part_of(whole, part, parts), server, tag);
+    }
+  });
+  received.wait();
+  const int own = layout_.placement.member_of(pairs_->rank()) * servers();
+  for (int server = 0; server < servers(); ++server) {
+    units_[unit].parts[static_cast<std::size_t>(server)].reply =
+        replies[static_cast<std::size_t>(own + server)];
   }
 }
 
@@ -185,25 +229,27 @@ Work ServedExchange::all_reduce(std::size_t, LentSpan, int) {
 
 Work ServedExchange::reduce_scatter(std::size_t unit, LentSpan data, LentSpan /*shard*/,
                                     int priority) {
-  exchange::check_unit(layout_.units, unit, data);
+  check_slice(unit, data);
   Unit& pushed = units_[unit];
   exchange::check_idle(unit, in_flight(pushed.push) || in_flight(pushed.pull));
   require_pulled(pushed);
   take_replies(pushed);
   const bool pull = pushed.owed = ++pushed.pushes % pull_every_ == 0;
+  const Gradient gradient = std::exchange(pushed.announced, std::nullopt).value_or(now_);
   pushed.push = pairs_->coalesced([&](Communicator& together) {
     for (int server = 0; server < servers(); ++server) {
       Part& part = pushed.parts[static_cast<std::size_t>(server)];
       part.request = {Request::Kind::push,
-                      static_cast<std::int64_t>(unit),
+                      static_cast<std::int64_t>(own_number(unit)),
                       part.clock++,
                       part.reply.value,
                       pull,
-                      batches_,
-                      rate_};
+                      gradient.batches,
+                      gradient.rate};
       const OperationOptions options{.priority = priority};
       together.send(lend_message(part.request), rank_of(server), kRequestTag, options);
-      together.send(part_of(data, server, servers()), rank_of(server), push_tag(unit), options);
+      together.send(part_of(data, server, servers()), rank_of(server), push_tag(own_number(unit)),
+                    options);
     }
   });
   return pushed.push;
@@ -211,7 +257,7 @@ Work ServedExchange::reduce_scatter(std::size_t unit, LentSpan data, LentSpan /*
 
 Work ServedExchange::all_gather(std::size_t unit, LentConstSpan /*shard*/, LentSpan data,
                                 int priority) {
-  exchange::check_unit(layout_.units, unit, data);
+  check_slice(unit, data);
   Unit& pulled = units_[unit];
   exchange::check_idle(unit, in_flight(pulled.pull));
   if (!std::exchange(pulled.owed, false)) return completed_work();
@@ -225,8 +271,9 @@ Work ServedExchange::receive(Unit& pulled, std::size_t unit, const LentSpan& dat
     for (int server = 0; server < servers(); ++server) {
       Part& part = pulled.parts[static_cast<std::size_t>(server)];
       const OperationOptions options{.priority = priority};
-      together.recv(lend_message(part.reply), rank_of(server), pull_tag(unit), options);
-      together.recv(part_of(data, server, servers()), rank_of(server), pull_tag(unit), options);
+      const int tag = pull_tag(own_number(unit));
+      together.recv(lend_message(part.reply), rank_of(server), tag, options);
+      together.recv(part_of(data, server, servers()), rank_of(server), tag, options);
     }
   });
 }

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,7 +21,7 @@ namespace gradwire::servers {
 struct ServedLayout {
   Placement placement;
   ServerPolicy policy;
-  /// Each unit has as many elements as a multiple of the number of servers.
+  /// Each unit has as many elements as a multiple of Placement::parts_of_unit().
   std::vector<exchange::UnitShape> units;
 };
 /// A number that differs between layouts.
@@ -29,7 +30,8 @@ std::uint64_t fingerprint_of(const ServedLayout& layout);
 /// A worker's side: the exchange of sharded training (step::StepPolicy::stage 1) whose shards are
 /// on servers. reduce_scatter() pushes a gradient, each server's part to it, and all_gather() pulls
 /// the values that the servers' optimizers have made of it. Both ignore `shard`. In mode sync, a
-/// pull returns when all workers have pushed.
+/// pull returns when all workers have pushed. With groups of workers (Placement), both are of this
+/// worker's slice of the unit only, which is their `data` (GroupedExchange).
 ///
 /// A pushed unit must be gathered before it is pushed again: otherwise reduce_scatter() throws
 /// Exception(invalid_argument). Errors name the server. Destroy it before the communicator; leave()
@@ -66,13 +68,18 @@ class ServedExchange final : public exchange::Exchange {
   /// follow.
   void load_states(int server, std::span<const LentSpan> states);
   /// Sets the number of dealt batches of which the following pushes are the gradients; at first 0.
-  void set_batches(std::int64_t batches) { batches_ = batches; }
+  void set_batches(std::int64_t batches) { now_.batches = batches; }
   /// Sets the factor on the learning rate of the following pushes.
-  void set_rate(double rate) { rate_ = rate; }
+  void set_rate(double rate) { now_.rate = rate; }
   /// Returns what all servers have done so far.
   ServerReport report();
   /// Tells the servers that this worker ends. Waits for nothing but earlier pushes.
   void leave();
+  /// For a decorator that pushes a unit later than it is asked to: gives that push the batches and
+  /// the rate of this moment.
+  void announce(std::size_t unit) { units_[unit].announced = now_; }
+  /// True if the next all_gather() of the unit pulls.
+  bool pulls(std::size_t unit) const { return units_[unit].owed; }
 
   Work all_reduce(std::size_t unit, LentSpan data, int priority) override;
   Work reduce_scatter(std::size_t unit, LentSpan data, LentSpan shard, int priority) override;
@@ -81,14 +88,20 @@ class ServedExchange final : public exchange::Exchange {
   std::string describe() const override;
 
  private:
-  /// A unit's part on one server.
+  /// A server's part of this worker's slice of a unit.
   struct Part {
     Request request;
     Reply reply;  ///< With the version of the values that this worker has.
     std::int64_t clock = 0;
   };
+  /// What servers must know of a gradient.
+  struct Gradient {
+    std::int64_t batches = 0;
+    double rate = 1;
+  };
   struct Unit {
     std::vector<Part> parts;  ///< By server.
+    std::optional<Gradient> announced;
     std::int64_t pushes = 0;
     Work push, pull;
     bool owed = false;      ///< The servers answer the last push, and nothing receives that yet.
@@ -100,7 +113,11 @@ class ServedExchange final : public exchange::Exchange {
   void check_idle() const;
   void require_pulled(const Unit& unit) const;
   void take_replies(Unit& unit) const;
+  void check_slice(std::size_t unit, const LentSpan& data) const;
+  std::size_t number_of(std::size_t unit, int member) const;
+  std::size_t own_number(std::size_t unit) const;
   Work receive(Unit& pulled, std::size_t unit, const LentSpan& data, int priority);
+  void receive_all(std::size_t unit, const LentSpan& whole);
   void ask(int server, Request request);
   void wait_for_reply(int server, Reply& reply);
   std::vector<std::int64_t> receive_integers(int server);
@@ -109,8 +126,7 @@ class ServedExchange final : public exchange::Exchange {
   ServedLayout layout_;
   int pull_every_;
   std::vector<Unit> units_;
-  std::int64_t batches_ = 0;
-  double rate_ = 1;
+  Gradient now_;  ///< Of the following pushes.
 };
 
 }  // namespace gradwire::servers

@@ -225,17 +225,25 @@ void Server::wait_for(const Work& message) {
   }
 }
 
-std::size_t Server::check_unit(const Request& request) const {
+std::size_t Server::check_unit(Rank worker, const Request& request) const {
   if (request.unit < 0 || request.unit >= static_cast<std::int64_t>(shards_.units())) {
-    throw Exception(ErrorKind::corrupted,
-                    fmt::format("a worker names unit {} of {}", request.unit, shards_.units()));
+    throw Exception(ErrorKind::corrupted, fmt::format("worker {} names unit {} of {}", worker,
+                                                      request.unit, shards_.units()));
   }
-  return static_cast<std::size_t>(request.unit);
+  const auto unit = static_cast<std::size_t>(request.unit);
+  const Placement& placement = options_.placement;
+  if (request.kind == Request::Kind::push &&
+      placement.worker_of(placement.group_of(worker), unit) != worker) {
+    throw Exception(
+        ErrorKind::corrupted,
+        fmt::format("worker {} pushes slice {} of another member of its group", worker, unit));
+  }
+  return unit;
 }
 
 void Server::receive(Rank rank, const Request& request) {
   Worker& worker = workers_[static_cast<std::size_t>(rank)];
-  const std::size_t unit = check_unit(request);
+  const std::size_t unit = check_unit(rank, request);
   if (worker.arrives[unit]) {
     throw Exception(ErrorKind::corrupted,
                     fmt::format("worker {} sends unit {} again before it has arrived", rank, unit));
@@ -259,18 +267,28 @@ void Server::on_payload(Rank rank, std::size_t unit) {
     return reply(rank, {});
   }
   if (first_ == Time{}) first_ = begin;
+  const Rank group = options_.placement.group_of(rank);
   try {
     // A worker that is lost before it has pushed the last unit has not pushed its samples.
-    const bool is_last = unit + 1 == shards_.units();
+    const bool is_last =
+        unit + static_cast<std::size_t>(options_.placement.members) >= shards_.units();
     if (dealer_ && is_last) gradients_[id].batches = dealer_->on_push(rank, request.batches);
-    core_.on_push({rank, unit, request.clock, request.base, id, request.rate});
+    core_.on_push({group, unit, request.clock, request.base, id, request.rate});
   } catch (const Exception&) {
     drop(id);  // The core has not taken it.
     throw;
   }
-  if (request.value != 0) core_.on_pull(rank, unit, request.clock + 1);
+  if (request.value != 0) core_.on_pull(group, unit, request.clock + 1);
   busy_ += clock_.now() - begin;
   settle(rank);
+}
+
+/// Whether the condition holds for all members of the worker's group.
+template <class Condition>
+bool Server::all_members(Rank worker, Condition condition) const {
+  const int members = options_.placement.members;
+  const auto first = workers_.begin() + options_.placement.group_of(worker) * members;
+  return std::ranges::all_of(first, first + members, condition);
 }
 
 /// The gradients of a worker may arrive after its request to meet, or to leave.
@@ -278,7 +296,7 @@ void Server::settle(Rank rank) {
   Worker& worker = workers_[static_cast<std::size_t>(rank)];
   if (std::ranges::find(worker.arrives, true) != worker.arrives.end()) return;
   if (worker.meets) {
-    core_.on_pause(rank);
+    if (all_members(rank, &Worker::meets)) core_.on_pause(options_.placement.group_of(rank));
     end_meeting();
   }
   if (worker.leaves) remove(rank, "");
@@ -307,7 +325,7 @@ void Server::remove(Rank rank, const std::string& why) {
   if (std::exchange(worker.gone, true)) return;
   --connected_;
   worker.meets = false;
-  core_.on_lost(rank);
+  if (all_members(rank, &Worker::gone)) core_.on_lost(options_.placement.group_of(rank));
   if (dealer_) dealer_->on_gone(rank);
   end_meeting();
   if (why.empty()) {
@@ -315,16 +333,31 @@ void Server::remove(Rank rank, const std::string& why) {
   } else {
     lost_last_ = why;
     if (options_.warn) options_.warn(why);
+    remove_group(rank, why);
+  }
+}
+
+/// The other members of a lost worker's group have no complete gradient any more.
+void Server::remove_group(Rank lost, const std::string& why) {
+  const Placement& placement = options_.placement;
+  for (int member = 0; member < placement.members; ++member) {
+    const Rank rank = placement.group_of(lost) * placement.members + member;
+    if (workers_[static_cast<std::size_t>(rank)].gone) continue;
+    const std::string reason = fmt::format("worker {} of its group is lost: {}", lost, why);
+    if (rank != pairs_->rank()) pairs_->abort_with(rank, reason);
+    remove(rank, reason);
   }
 }
 
 void Server::send_answers() {
-  for (const Answer& answer : core_.take_answers()) send_values(answer);
+  for (const Answer& answer : core_.take_answers()) {
+    send_values(options_.placement.worker_of(answer.worker, answer.unit), answer);
+  }
 }
 
 void Server::send_all_values(Rank worker) {
   for (std::size_t unit = 0; unit < shards_.units(); ++unit) {
-    send_values({worker, unit, core_.version(unit)});
+    send_values(worker, {0, unit, core_.version(unit)});
   }
 }
 
@@ -337,7 +370,7 @@ void Server::send_batch(Rank worker, std::int64_t wanted) {
   pairs_->send(lent, worker, kDealTag).drive_in_background();
 }
 
-void Server::send_values(const Answer& answer) {
+void Server::send_values(Rank worker, const Answer& answer) {
   struct Message {
     Reply reply;
     std::shared_ptr<const Buffer> values;
@@ -349,8 +382,8 @@ void Server::send_values(const Answer& answer) {
   const Work sent = pairs_->coalesced([&](Communicator& together) {
     LentSpan head = lend_message(message->reply);
     head.keep_alive = message;
-    together.send(head, answer.worker, pull_tag(answer.unit));
-    together.send({message->values->data(), values.count, values.type, message}, answer.worker,
+    together.send(head, worker, pull_tag(answer.unit));
+    together.send({message->values->data(), values.count, values.type, message}, worker,
                   pull_tag(answer.unit));
   });
   sent.drive_in_background();
@@ -433,7 +466,7 @@ ServerReport Server::report() const {
   for (std::size_t unit = 0; unit < shards_.units(); ++unit) {
     report.by_unit.push_back(core_.staleness_of_unit(unit));
   }
-  for (Rank worker = 0; worker < options_.placement.workers; ++worker) {
+  for (Rank worker = 0; worker < options_.placement.groups(); ++worker) {
     report.by_worker.push_back(core_.staleness_of_worker(worker));
     report.dropped.push_back(core_.dropped(worker));
   }

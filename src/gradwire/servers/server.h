@@ -24,7 +24,8 @@
 
 namespace gradwire::servers {
 
-/// One server's part of each unit: the values, and the optimizer that steps them.
+/// One server's part of each unit: the values, and the optimizer that steps them. With groups of
+/// workers, units are slices (Placement).
 class ServedShards {
  public:
   virtual ~ServedShards() = default;
@@ -101,7 +102,10 @@ class Server final : private ShardStore {
   void receive(Rank worker, const Request& request);
   void begin_dealing(Rank worker, const Request& request);
   void exchange_states(Rank worker, const Request& request);
-  std::size_t check_unit(const Request& request) const;
+  std::size_t check_unit(Rank worker, const Request& request) const;
+  template <class Condition>
+  bool all_members(Rank worker, Condition condition) const;
+  void remove_group(Rank worker, const std::string& why);
   void remove(Rank worker, const std::string& why);
   void settle(Rank worker);
   void end_meeting();
@@ -109,7 +113,7 @@ class Server final : private ShardStore {
 
   void send_answers();
   void send_all_values(Rank worker);
-  void send_values(const Answer& answer);
+  void send_values(Rank worker, const Answer& answer);
   void send_batch(Rank worker, std::int64_t wanted);
   void reply(Rank worker, std::vector<std::int64_t> integers);
   std::shared_ptr<const Buffer> snapshot(std::size_t unit);

@@ -86,6 +86,25 @@ RateRule parse_rate_rule(std::string_view text) {
   return rule;
 }
 
+int workers_per_group(const Groups& groups, int workers, Mode mode) {
+  constexpr int kMostGroups = 8;
+  if (groups.count == 0) return 1;
+  if (mode == Mode::sync) {
+    refuse("groups: in mode sync all workers are one group; leave it out, or choose ssp or async");
+  }
+  if (groups.count < 0 || workers % groups.count != 0) {
+    refuse("groups: {} of {} workers; their number must divide that of the workers", groups.count,
+           workers);
+  }
+  if (groups.count > kMostGroups && !groups.beyond_8) {
+    refuse(
+        "groups: {} are asynchronous to each other, and beyond {} accuracy suffers; make fewer and "
+        "larger ones, or set groups_beyond_8",
+        groups.count, kMostGroups);
+  }
+  return workers / groups.count;
+}
+
 int gradients_per_step(double use, int workers) {
   return std::max(1, static_cast<int>(std::ceil(use * workers - kRounding)));
 }

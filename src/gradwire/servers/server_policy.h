@@ -60,6 +60,16 @@ RateRule parse_rate_rule(std::string_view text);
 /// no gradient; the message names the smallest number of workers of which it drops one.
 void check(const ServerPolicy& policy);
 
+/// Groups of workers, which are synchronous within.
+struct Groups {
+  int count = 0;  ///< 0: each worker is one.
+  bool beyond_8 = false;
+};
+/// Returns the number of workers of a group. Throws Exception(invalid_argument) in mode sync, in
+/// which all workers are one group, for a number that does not divide the workers, and for more
+/// than 8 groups without `beyond_8`.
+int workers_per_group(const Groups& groups, int workers, Mode mode);
+
 /// Returns ceil(use * workers), at least 1.
 int gradients_per_step(double use, int workers);
 

@@ -15,17 +15,24 @@ std::shared_ptr<Communicator> connect_pairs(const bootstrap::Job& job) {
   return Communicator::connect(job, {.scope = "servers", .failure_domain = FailureDomain::pair});
 }
 
-/// Address, port and secret of the second start of the group, chosen by rank 0.
+/// Address, port and secret of a second start of `members` consecutive ranks, chosen by the first.
 struct Meeting {
   std::string address;
   std::uint16_t port = 0;
   std::string secret;
 };
 
-Meeting meeting_of(const bootstrap::Job& job, const ProcessGroup& group) {
+/// The address of this host that other hosts of the job can reach.
+std::string address_towards_master(const bootstrap::Job& job) {
+  const auto master = value_or_throw(net::resolve(job.master_address, job.master_port));
+  return value_or_throw(net::route_source(master.front())).host();
+}
+
+Meeting meeting_of(const bootstrap::Job& job, const ProcessGroup& group, int members) {
+  const int member = group->getRank() % members;
   std::string said;
-  if (group->getRank() == 0) {
-    const std::string address = job.rank == 0 ? job.master_address : net::host_name();
+  if (member == 0) {
+    const std::string address = job.rank == 0 ? job.master_address : address_towards_master(job);
     const std::uint16_t port =
         job.port != 0
             ? job.port
@@ -33,14 +40,30 @@ Meeting meeting_of(const bootstrap::Job& job, const ProcessGroup& group) {
     said = address + " " + std::to_string(port) + " " +
            (job.secret.empty() ? random_hex(32) : job.secret);
   }
-  said = gather_texts(*group, said).front();
+  said = gather_texts(*group, said)[static_cast<std::size_t>(group->getRank() - member)];
   const std::size_t first = said.find(' '), second = said.find(' ', first + 1);
   return {said.substr(0, first),
           static_cast<std::uint16_t>(std::stoi(said.substr(first + 1, second - first - 1))),
           said.substr(second + 1)};
 }
 
-ServersPlace beside_workers(bootstrap::Job job, const ProcessGroup& group, int servers) {
+/// The job of `members` consecutive ranks of the group, to which this one belongs.
+bootstrap::Job job_of(bootstrap::Job job, const ProcessGroup& group, int members,
+                      const std::string& name) {
+  if (members > 1) {
+    const Meeting meeting = meeting_of(job, group, members);
+    job.master_address = meeting.address;
+    job.master_port = meeting.port;
+    job.secret = meeting.secret;
+  }
+  job.rank = group->getRank() % members;
+  job.world_size = members;
+  job.job_id += "/" + name;
+  job.launcher_store = false;
+  return job;
+}
+
+ServersPlace beside_workers(const bootstrap::Job& job, const ProcessGroup& group, int servers) {
   const int ranks = group->getSize();
   if (servers > ranks) {
     refuse("Served: {} servers beside {} workers: there can be at most one on each", servers,
@@ -48,18 +71,8 @@ ServersPlace beside_workers(bootstrap::Job job, const ProcessGroup& group, int s
   }
   servers::Placement placement{
       .workers = ranks, .servers = servers == 0 ? ranks : servers, .beside_workers = true};
-  if (ranks > 1) {
-    const Meeting meeting = meeting_of(job, group);
-    job.master_address = meeting.address;
-    job.master_port = meeting.port;
-    job.secret = meeting.secret;
-  }
-  job.rank = group->getRank();
-  job.world_size = ranks;
-  job.job_id += "/servers";
-  job.launcher_store = false;
-  const int number = job.rank < placement.servers ? job.rank : -1;
-  return {placement, connect_pairs(job), number};
+  const int number = group->getRank() < placement.servers ? group->getRank() : -1;
+  return {placement, connect_pairs(job_of(job, group, ranks, "servers")), number};
 }
 
 }  // namespace
@@ -77,6 +90,12 @@ ServersPlace connect_servers(const ProcessGroup& group, int beside) {
   return {{.workers = servers->workers, .servers = servers->servers, .beside_workers = false},
           connect_pairs(servers->all),
           servers->serves ? job.rank : -1};
+}
+
+std::shared_ptr<Communicator> connect_members(const ProcessGroup& workers, int members) {
+  const std::string name = "members-" + std::to_string(workers->getRank() / members);
+  return Communicator::connect(job_of(bootstrap::Job::from_environment(), workers, members, name),
+                               {.scope = "members"});
 }
 
 }  // namespace gradwire

@@ -23,4 +23,8 @@ struct ServersPlace {
 /// Throws Exception as Communicator::connect(), and invalid_argument.
 ServersPlace connect_servers(const ProcessGroup& group, int beside);
 
+/// Connects the members of this worker's group, in the order of their ranks among `workers`. The
+/// others go on if it fails. Collective over `workers`. Throws as Communicator::connect().
+std::shared_ptr<Communicator> connect_members(const ProcessGroup& workers, int members);
+
 }  // namespace gradwire

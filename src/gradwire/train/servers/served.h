@@ -28,6 +28,9 @@ namespace gradwire {
 /// `use` below 1, workers may take different numbers of steps, and the others go on without a lost
 /// worker. Collectives of the group need all workers.
 ///
+/// With groups (ServersOptions::groups), the members of one take the same steps, and take() divides
+/// a batch among them. pull() and report() complete the step first, which all members must do.
+///
 /// Errors: throws Exception. Not thread-safe.
 template <class Module>
 class Served : public DistributedModel<Module, ServedModule> {

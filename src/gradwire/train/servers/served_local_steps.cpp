@@ -24,9 +24,10 @@ void check(const step::LocalStepsConfig& steps) {
 }
 
 /// A step of mode sync has the mean of the workers' differences. Otherwise each is a step, for
-/// which servers count the workers: their own group has servers only.
+/// which servers count the workers, or their groups: their own process group has servers only.
 std::int64_t differences_of_a_step(const ServedOptions& options) {
   if (options.servers.mode == "sync") return 1;
+  if (options.servers.groups > 0) return options.servers.groups;
   const auto divided = bootstrap::servers_job(bootstrap::Job::from_environment());
   return divided ? divided->workers : options.process_group->getSize();
 }

@@ -9,6 +9,7 @@
 #include "gradwire/bootstrap/job.h"
 #include "gradwire/exchange/traced_exchange.h"
 #include "gradwire/host/training_host.h"
+#include "gradwire/servers/grouped_exchange.h"
 #include "gradwire/servers/served_exchange.h"
 #include "gradwire/torch/init.h"
 #include "gradwire/torch/process_group.h"
@@ -36,6 +37,13 @@ void check_options(const ServedOptions& options) {
   }
 }
 
+int members_of(const ServersOptions& options, int workers) {
+  servers::ServerPolicy policy;
+  servers::set_mode(policy, options.mode);
+  const servers::Groups groups{options.groups, options.groups_beyond_8};
+  return servers::workers_per_group(groups, workers, policy.mode);
+}
+
 servers::ServerPolicy policy_of(const ServersOptions& options, int workers) {
   servers::ServerPolicy policy{.workers = workers, .use = options.use};
   servers::set_mode(policy, options.mode);
@@ -44,9 +52,9 @@ servers::ServerPolicy policy_of(const ServersOptions& options, int workers) {
   return policy;
 }
 
-/// The units as workers and servers have them: the number of servers divides their elements.
+/// The units as workers and servers have them: `parts` divides their elements.
 std::vector<exchange::UnitShape> shapes_of(const std::vector<NamedTensor>& parameters,
-                                           const UnitPlan& plan, int servers) {
+                                           const UnitPlan& plan, std::size_t parts) {
   std::vector<exchange::UnitShape> shapes;
   for (const UnitPlan::Unit& unit : plan.units) {
     exchange::UnitShape shape;
@@ -56,7 +64,6 @@ std::vector<exchange::UnitShape> shapes_of(const std::vector<NamedTensor>& param
       shape.tensors.push_back({name, shape.count});
       shape.count += static_cast<std::size_t>(tensor.numel());
     }
-    const auto parts = static_cast<std::size_t>(servers);
     shape.count = (shape.count + parts - 1) / parts * parts;
     shapes.push_back(std::move(shape));
   }
@@ -101,19 +108,23 @@ ServedModule::ServedModule(torch::nn::Module& module, const ServedOptions& optio
   const auto parameters = trainable_parameters(module);
   require_cpu(parameters);
   const UnitPlan plan = plan_whole_units(parameters, step::limits_capped_at(options.bucket_cap_mb));
-  const ServersPlace place = connect_servers(options.process_group, options.servers.count);
+  ServersPlace place = connect_servers(options.process_group, options.servers.count);
   pairs_ = place.pairs;
-  const servers::ServedLayout layout{place.placement,
-                                     policy_of(options.servers, place.placement.workers),
-                                     shapes_of(parameters, plan, place.placement.servers)};
+  place.placement.members = members_of(options.servers, place.placement.workers);
+  const servers::ServedLayout layout{
+      place.placement, policy_of(options.servers, place.placement.groups()),
+      shapes_of(parameters, plan, static_cast<std::size_t>(place.placement.parts_of_unit()))};
   if (place.server >= 0) {
     make_server(options, layout,
-                {parameters, plan, place.server, layout.placement.servers, options.optimizer});
+                {parameters, plan, place.server, layout.placement, options.optimizer});
     if (!place.works()) serve_and_exit(*server_, options.process_group, pairs_);
     server_->start();
   }
   broadcast_model("Served", options.process_group, all_parameters(module), all_buffers(module));
-  make_units(options, layout.placement.servers, plan, parameters);
+  make_units(options, layout.placement.parts_of_unit(), plan, parameters);
+  if (layout.placement.members > 1) {
+    members_ = connect_members(options.process_group, layout.placement.members);
+  }
   make_host(options, layout, all_buffers(module), sequential);
   auto state = std::make_unique<ServedState>(
       ServedTensors{parameters, frozen_parameters(module), plan, options.optimizer,
@@ -133,11 +144,11 @@ void ServedModule::make_server(const ServedOptions& options, const servers::Serv
   server_ = std::make_unique<LocalServer>(pairs_, std::move(shards), serving, options.clock);
 }
 
-void ServedModule::make_units(const ServedOptions& options, int servers, const UnitPlan& plan,
+void ServedModule::make_units(const ServedOptions& options, int parts, const UnitPlan& plan,
                               const std::vector<NamedTensor>& parameters) {
-  shards_ = std::make_unique<Shards>(
-      options.process_group, "Served",
-      ShardsOptions{.stage = 1, .parameters = {}, .servers = servers}, plan.units.size());
+  shards_ = std::make_unique<Shards>(options.process_group, "Served",
+                                     ShardsOptions{.stage = 1, .parameters = {}, .servers = parts},
+                                     plan.units.size());
   for (const auto& unit : plan.units) {
     std::vector<NamedTensor> members;
     for (const auto index : unit.members) members.push_back(parameters[index]);
@@ -146,13 +157,22 @@ void ServedModule::make_units(const ServedOptions& options, int servers, const U
   shards_->allocate_gradients();
 }
 
+std::unique_ptr<exchange::Exchange> ServedModule::make_exchange(
+    const ServedOptions& options, const servers::ServedLayout& layout) {
+  auto served =
+      std::make_unique<servers::ServedExchange>(pairs_, layout, options.servers.pull_every);
+  exchange_ = served.get();
+  if (!members_) return served;
+  auto grouped = std::make_unique<servers::GroupedExchange>(std::move(served), *exchange_, members_,
+                                                            layout.units);
+  grouped_ = grouped.get();
+  return grouped;
+}
+
 void ServedModule::make_host(const ServedOptions& options, const servers::ServedLayout& layout,
                              std::vector<NamedTensor> buffers, bool sequential) {
   const auto make_exchange = [&](const std::vector<exchange::UnitShape>&) {
-    auto made =
-        std::make_unique<servers::ServedExchange>(pairs_, layout, options.servers.pull_every);
-    exchange_ = made.get();
-    return exchange::traced_exchange(std::move(made), options.trace);
+    return exchange::traced_exchange(this->make_exchange(options, layout), options.trace);
   };
   pushed_ = std::make_unique<PushedUnits>();
   own_host_ = std::make_unique<TrainingHost>(
@@ -217,10 +237,25 @@ void ServedModule::deal(std::int64_t samples, std::int64_t epochs,
   sum_over_ranks(*group(), {1});
 }
 
+/// The members of a group have its batch from the first one, and each computes a part of it.
+servers::Deal ServedModule::take_share(std::int64_t count, std::int64_t stop) {
+  if (!members_) return exchange_->take(count, stop);
+  members_->all_reduce({&stop, 1, DataType::int64, nullptr}, ReduceOp::max).wait();
+  servers::Deal batch;
+  if (members_->rank() == 0) batch = exchange_->take(count * members_->size(), stop);
+  members_->broadcast(servers::lend_message(batch), 0).wait();
+  const servers::DealShare share = servers::share_of(batch, members_->rank(), members_->size());
+  grouped_->set_weight(share.weight);
+  return share.batch;
+}
+
 servers::Deal ServedModule::take(std::int64_t count, std::int64_t stop) {
   for (bool synchronized = false;; synchronized = true) {
-    const servers::Deal batch = exchange_->take(count, stop);
-    if (batch.count > 0) exchange_->set_batches(++taken_);
+    const servers::Deal batch = take_share(count, stop);
+    if (batch.count > 0) {
+      ++taken_;
+      if (!members_ || members_->rank() == 0) exchange_->set_batches(taken_);
+    }
     const bool ended = synchronized && batch.applied == samples_;
     if (batch.count > 0 || taken_ > 0 || batch.stop != 0 || ended) return batch;
     synchronize();
@@ -252,7 +287,7 @@ void ServedModule::pull() {
 }
 
 std::size_t ServedModule::payload_bytes_sent() const {
-  return pairs_->payload_bytes_sent();
+  return pairs_->payload_bytes_sent() + (members_ ? members_->payload_bytes_sent() : 0);
 }
 
 servers::ServerReport ServedModule::report() {

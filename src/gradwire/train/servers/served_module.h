@@ -22,7 +22,11 @@ namespace gradwire {
 
 using step::Overlap;
 
+namespace exchange {
+class Exchange;
+}
 namespace servers {
+class GroupedExchange;
 class ServedExchange;
 struct ServedLayout;
 }  // namespace servers
@@ -43,6 +47,10 @@ struct ServersOptions {
   std::string mode = "sync";
   /// Mode sync: a step is made of the first ceil(use * workers) gradients; late ones are dropped.
   double use = 1;
+  /// Modes ssp and async: number of groups of workers, of the same size, which are synchronous
+  /// within; 0: each worker is one. More than 8 only with `groups_beyond_8`.
+  int groups = 0;
+  bool groups_beyond_8 = false;
   int pull_every = 1;  ///< Modes ssp and async: steps from one pull of the parameters to the next.
   /// Factor on the learning rate by staleness: "none", "inverse" (1 / max(1, staleness)) or
   /// "power:0.5" ((1 + staleness) ^ -0.5).
@@ -98,21 +106,26 @@ class ServedModule final : public DistributedModule {
  private:
   void make_server(const ServedOptions& options, const servers::ServedLayout& layout,
                    TorchShards shards);
-  void make_units(const ServedOptions& options, int servers, const UnitPlan& plan,
+  void make_units(const ServedOptions& options, int parts, const UnitPlan& plan,
                   const std::vector<NamedTensor>& parameters);
   void make_host(const ServedOptions& options, const servers::ServedLayout& layout,
                  std::vector<NamedTensor> buffers, bool sequential);
+  std::unique_ptr<exchange::Exchange> make_exchange(const ServedOptions& options,
+                                                    const servers::ServedLayout& layout);
   void note_optional_workers(const servers::ServedLayout& layout);
+  servers::Deal take_share(std::int64_t count, std::int64_t stop);
 
   class PushedUnits;
 
   std::shared_ptr<Communicator> pairs_;
-  std::unique_ptr<LocalServer> server_;  ///< Beside this worker; may be null.
+  std::shared_ptr<Communicator> members_;  ///< Of this worker's group; null without groups.
+  std::unique_ptr<LocalServer> server_;    ///< Beside this worker; may be null.
   std::unique_ptr<Shards> shards_;
   std::unique_ptr<PushedUnits> pushed_;
   std::unique_ptr<Checkpointable> state_;
   std::unique_ptr<TrainingHost> own_host_;
   servers::ServedExchange* exchange_ = nullptr;  ///< The host's.
+  servers::GroupedExchange* grouped_ = nullptr;  ///< The host's; null without groups.
   bool left_ = false;
   bool has_optional_workers_ = false;  ///< The launcher knows.
   std::int64_t taken_ = 0;             ///< Batches since the last step.

@@ -55,17 +55,24 @@ SumOverRanks refuse_sums() {
 }  // namespace
 
 TorchShards::TorchShards(const std::vector<NamedTensor>& parameters, const UnitPlan& plan,
-                         int index, int servers, const OptimizerFactory& factory) {
-  units_.reserve(plan.units.size());
-  optimizers_.reserve(plan.units.size());
+                         int index, const servers::Placement& placement,
+                         const OptimizerFactory& factory) {
+  const auto slices = plan.units.size() * static_cast<std::size_t>(placement.members);
+  units_.reserve(slices);
+  optimizers_.reserve(slices);
   for (const UnitPlan::Unit& unit : plan.units) {
-    FlatUnit& added = units_.emplace_back(
-        unit.name, copies_of(parameters, unit.members),
-        FlatUnitOptions{.rank = index, .ranks = servers, .sharded = true, .type = {}});
-    ShardOptimizer& optimizer =
-        optimizers_.emplace_back(added, factory, /*per_element=*/false, refuse_sums());
-    if (optimizer.sums_over_ranks()) refuse_sums()({});
-    added.release();
+    for (int member = 0; member < placement.members; ++member) {
+      FlatUnit& added =
+          units_.emplace_back(unit.name, copies_of(parameters, unit.members),
+                              FlatUnitOptions{.rank = member * placement.servers + index,
+                                              .ranks = placement.parts_of_unit(),
+                                              .sharded = true,
+                                              .type = {}});
+      ShardOptimizer& optimizer =
+          optimizers_.emplace_back(added, factory, /*per_element=*/false, refuse_sums());
+      if (optimizer.sums_over_ranks()) refuse_sums()({});
+      added.release();
+    }
   }
 }
 

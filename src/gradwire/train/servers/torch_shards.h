@@ -19,10 +19,10 @@ namespace gradwire {
 /// gradients. They are copies: the model stays as it is. Not thread-safe.
 class TorchShards final : public servers::ServedShards {
  public:
-  /// This is server `index` of `servers`. Throws Exception(invalid_argument) as ShardOptimizer, and
-  /// for optimizers that need norms over all servers.
+  /// The parts of server `index`. Throws Exception(invalid_argument) as ShardOptimizer, and for
+  /// optimizers that need norms over all servers.
   TorchShards(const std::vector<NamedTensor>& parameters, const UnitPlan& plan, int index,
-              int servers, const OptimizerFactory& factory);
+              const servers::Placement& placement, const OptimizerFactory& factory);
 
   std::size_t units() const override { return units_.size(); }
   LentSpan values(std::size_t unit) override;
