@@ -28,6 +28,7 @@ std::vector<Rule> rules() {
       {"sync", {.workers = 3}},
       {"sync_first_of_4", {.workers = 4, .use = 0.7}},
       {"sync_of_1", {.workers = 1}},
+      {"sync_whole_steps", {.workers = 3, .whole_steps = true}},
       {"ssp_0", {.mode = Mode::ssp, .workers = 3}},
       {"ssp_2", {.mode = Mode::ssp, .workers = 4, .staleness = 2, .rate = inverse}},
       {"async", {.mode = Mode::async, .workers = 3, .rate = inverse}},
@@ -173,6 +174,35 @@ TEST(ServerCore, AStepGoesOnWithoutAWorkerThatPauses) {
   EXPECT_EQ(core.version(0), 2);
 }
 
+TEST(ServerCore, AWholeStepWaitsForTheLastGradientOfItsUnits) {
+  NoStore store;
+  ServerCore core({.workers = 2, .whole_steps = true}, 2, store);
+  const auto push = [&](Rank worker, std::size_t unit) {
+    core.on_push(
+        {.worker = worker, .unit = unit, .gradient = 10 * unit + static_cast<GradientId>(worker)});
+    core.on_pull(worker, unit, 1);
+  };
+  push(0, 1), push(1, 1), push(1, 0);
+  EXPECT_TRUE(store.applied.empty());
+  EXPECT_THAT(answers(core), testing::IsEmpty());
+  push(0, 0);
+  EXPECT_THAT(store.applied,
+              testing::ElementsAre(testing::ElementsAre(0, 1), testing::ElementsAre(10, 11)));
+  EXPECT_THAT(answers(core), testing::UnorderedElementsAre("0:1", "0:1", "1:1", "1:1"));
+}
+
+TEST(ServerCore, APartOfALostWorkersGradientIsInNoWholeStep) {
+  NoStore store;
+  ServerCore core({.workers = 2, .whole_steps = true}, 2, store);
+  core.on_push({.worker = 0, .unit = 1, .gradient = 7});
+  core.on_push({.worker = 1, .unit = 1, .gradient = 8});
+  core.on_lost(0);
+  EXPECT_THAT(store.dropped, testing::ElementsAre(7));
+  core.on_push({.worker = 1, .unit = 0, .gradient = 9});
+  EXPECT_THAT(store.applied,
+              testing::ElementsAre(testing::ElementsAre(9), testing::ElementsAre(8)));
+}
+
 /// With W workers that push and pull at once, W - 1 others push between two pushes of one, whatever
 /// their speeds: the mean over all is W - 1.
 TEST(ServerCore, MeanStalenessOfEqualPushesIsThatOfTheOtherWorkers) {
@@ -235,6 +265,10 @@ TEST(ServerPolicy, RefusesWhatHasNoEffect) {
   EXPECT_THAT(refusal({.mode = Mode::ssp, .workers = 4, .staleness = -1}),
               HasSubstr("must not be negative"));
   EXPECT_THAT(refusal({.workers = 0}), HasSubstr("at least one worker"));
+  EXPECT_THAT(refusal({.workers = 4, .use = 0.75, .whole_steps = true}),
+              HasSubstr("not mode sync with use 0.75"));
+  EXPECT_THAT(refusal({.mode = Mode::async, .workers = 4, .whole_steps = true}),
+              HasSubstr("not mode async"));
 }
 
 TEST(ServerPolicy, ModesAsText) {

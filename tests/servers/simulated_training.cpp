@@ -1,6 +1,7 @@
 #include "tests/servers/simulated_training.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -195,6 +196,10 @@ void SimulatedTraining::send_answers() {
     const std::int64_t clock = workers_[index(answer.worker)].clocks[answer.unit];
     expect(core_.is_living(answer.worker), "a lost worker is answered");
     expect(answer.version == versions_[answer.unit], "the answer has another version");
+    if (scenario_.policy.whole_steps) {
+      expect(std::ranges::adjacent_find(versions_, std::not_equal_to()) == versions_.end(),
+             "a worker reads between the units of a whole step");
+    }
     if (scenario_.policy.mode == Mode::sync) {
       const bool alone = core_.living() == 1;  // It goes on where the others have left.
       expect(answer.version >= clock || alone, "a worker reads before its step is complete");
@@ -232,6 +237,7 @@ void SimulatedTraining::apply(std::size_t unit, std::span<const GradientId> grad
     expect(factor == expected, "the rate is not that of the staleness");
   }
   if (scenario_.policy.mode == Mode::sync) check_synchronous(unit, gradients);
+  if (scenario_.policy.whole_steps) check_whole(unit, gradients);
   ++versions_[unit];
 }
 
@@ -257,9 +263,29 @@ void SimulatedTraining::check_synchronous(std::size_t unit, std::span<const Grad
   expect(std::ranges::equal(first, gradients), "a step has not the first gradients");
 }
 
+/// All units of a step, one after the other in one event, have gradients of the same workers.
+void SimulatedTraining::check_whole(std::size_t unit, std::span<const GradientId> gradients) {
+  std::vector<Rank> workers;
+  for (const GradientId id : gradients) workers.push_back(gradients_[id].push.worker);
+  expect(unit == whole_.next, "units of a whole step are not in their order");
+  whole_.next = (unit + 1) % scenario_.units;
+  const WholeStep first{whole_.next, events_, workers};
+  if (unit == 0) whole_ = first;
+  expect(whole_.event == events_, "the units of a whole step are applied apart");
+  expect(whole_.workers == workers, "units of a step have gradients of other workers");
+}
+
+/// Those of the open step stay, but for the parts of a whole step that a lost worker has pushed.
 void SimulatedTraining::drop(GradientId gradient) {
+  const Push& push = gradients_[gradient].push;
   expect(!gradients_[gradient].freed, "a gradient is freed twice");
   gradients_[gradient].freed = true;
+  if (std::erase(open_[push.unit], gradient) == 0) return;
+  expect(scenario_.policy.whole_steps && !core_.is_living(push.worker),
+         "a gradient of the open step is dropped");
+  const bool is_whole = std::ranges::all_of(
+      pushed_, [&](const auto& clocks) { return clocks[index(push.worker)] > push.clock; });
+  expect(!is_whole, "a lost worker has pushed all units of a step, and they do not count");
 }
 
 void SimulatedTraining::expect(bool holds, const std::string& rule) {

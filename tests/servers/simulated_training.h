@@ -56,6 +56,12 @@ class SimulatedTraining final : private ShardStore {
     std::vector<std::int64_t> versions;  ///< By unit: that it has read.
     std::size_t awaited = 0;             ///< Units that it has asked for.
   };
+  /// The units of a whole step that were applied last.
+  struct WholeStep {
+    std::size_t next = 0;  ///< Unit.
+    int event = 0;
+    std::vector<Rank> workers;
+  };
   struct Event {
     double time;
     int number;
@@ -84,6 +90,7 @@ class SimulatedTraining final : private ShardStore {
   void expect(bool holds, const std::string& rule);
   std::int64_t slowest(std::size_t unit) const;
   void check_synchronous(std::size_t unit, std::span<const GradientId> gradients);
+  void check_whole(std::size_t unit, std::span<const GradientId> gradients);
 
   Scenario scenario_;
   Random random_;
@@ -91,6 +98,7 @@ class SimulatedTraining final : private ShardStore {
   std::vector<Worker> workers_;
   std::vector<Gradient> gradients_;
   std::vector<std::int64_t> versions_;  ///< By unit: number of updates.
+  WholeStep whole_;
   /// Numbers of the gradients that have arrived for the open step of each unit, in mode sync.
   std::vector<std::vector<GradientId>> open_;
   /// By unit and worker: clocks that have arrived, below this one.

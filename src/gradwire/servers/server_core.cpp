@@ -83,6 +83,7 @@ void ServerCore::on_pull(Rank worker, std::size_t unit, std::int64_t clock) {
 void ServerCore::on_lost(Rank worker) {
   check_worker(worker, 0);
   living_[index(worker)] = false;
+  drop_part(worker);
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     std::erase_if(units_[unit].waiting, [&](const Waiting& w) { return w.worker == worker; });
     settle(unit);
@@ -209,16 +210,50 @@ void ServerCore::begin_where_others_left(Unit& unit) {
   }
 }
 
-/// Completes the step if it can be, and answers the pulls that no longer wait.
-void ServerCore::settle(std::size_t unit) {
-  Unit& settled = units_[unit];
-  begin_where_others_left(settled);
-  if (completes_step(settled)) apply(unit, std::exchange(settled.open, {}));
-  std::erase_if(settled.waiting, [&](const Waiting& pull) {
-    if (!may_read(settled, pull.clock)) return false;
-    answers_.push_back({pull.worker, unit, settled.version});
+/// Drops what a lost worker has pushed of a whole step, unless that is all: units of one step have
+/// gradients of the same workers, or their common norm would be of none.
+void ServerCore::drop_part(Rank worker) {
+  const auto lacks = [&](const Unit& unit) { return unit.clocks[index(worker)] <= unit.version; };
+  if (!policy_.whole_steps || std::ranges::none_of(units_, lacks)) return;
+  for (Unit& unit : units_) {
+    std::erase_if(unit.open, [&](const Contribution& part) {
+      if (part.worker == worker) store_.drop(part.gradient);
+      return part.worker == worker;
+    });
+  }
+}
+
+/// Steps the unit if all gradients are there; in a whole step all units, if all have theirs.
+/// Returns true if others than this unit have been stepped.
+bool ServerCore::step(std::size_t unit) {
+  const auto completes = [this](const Unit& each) { return completes_step(each); };
+  if (!completes(units_[unit])) return false;
+  if (!policy_.whole_steps) {
+    apply(unit, std::exchange(units_[unit].open, {}));
+    return false;
+  }
+  if (!std::ranges::all_of(units_, completes)) return false;
+  for (std::size_t each = 0; each < units_.size(); ++each) {
+    apply(each, std::exchange(units_[each].open, {}));
+  }
+  return true;
+}
+
+/// Answers the pulls that no longer wait.
+void ServerCore::answer(std::size_t unit) {
+  Unit& answered = units_[unit];
+  std::erase_if(answered.waiting, [&](const Waiting& pull) {
+    if (!may_read(answered, pull.clock)) return false;
+    answers_.push_back({pull.worker, unit, answered.version});
     return true;
   });
+}
+
+/// Completes the step if it can be, and answers what waited for that.
+void ServerCore::settle(std::size_t unit) {
+  begin_where_others_left(units_[unit]);
+  if (!step(unit)) return answer(unit);
+  for (std::size_t each = 0; each < units_.size(); ++each) answer(each);
 }
 
 }  // namespace gradwire::servers

@@ -47,14 +47,16 @@ class ShardStore {
   virtual ~ShardStore() = default;
 
   /// Steps the unit with the mean of the gradients, which are added in this order, at `factor`
-  /// times the learning rate, and frees them.
+  /// times the learning rate, and frees them. With whole steps called for each unit of a step, in
+  /// the order of the units; the last call steps them all, and may be the one that frees.
   virtual void apply(std::size_t unit, std::span<const GradientId> gradients, double factor) = 0;
   /// Frees a gradient that is not applied.
   virtual void drop(GradientId gradient) = 0;
 };
 
 /// The rules of one server: which gradients are applied and when, and which worker may read which
-/// parameters. A state machine without clock, threads, network and tensors. Units are independent.
+/// parameters. A state machine without clock, threads, network and tensors. Units are independent,
+/// unless the policy has whole steps.
 ///
 /// Parameters have a version, the number of updates of their unit. A worker's clock counts its
 /// steps. For clock c it reads each unit (on_pull), computes, and pushes a gradient of each
@@ -72,7 +74,8 @@ class ServerCore {
   /// The worker asks for the unit's parameters, to compute its gradient of `clock`. Throws as
   /// on_push().
   void on_pull(Rank worker, std::size_t unit, std::int64_t clock);
-  /// The worker is lost: no other worker waits for it. The gradients that it has pushed count.
+  /// The worker is lost: no other worker waits for it. The gradients that it has pushed count; in a
+  /// whole step, if it has pushed all units.
   void on_lost(Rank worker);
   /// The worker has no samples: no other worker waits for it, until resume().
   void on_pause(Rank worker);
@@ -122,13 +125,15 @@ class ServerCore {
 
   static std::size_t index(Rank worker) { return static_cast<std::size_t>(worker); }
   void check_worker(Rank worker, std::size_t unit) const;
-  void drop_late(const Push& push);
   void apply(std::size_t unit, std::vector<Contribution> gradients);
   bool completes_step(const Unit& unit) const;
   bool may_read(const Unit& unit, std::int64_t clock) const;
   bool is_awaited(Rank worker) const { return is_living(worker) && !paused_[index(worker)]; }
   std::int64_t slowest(const Unit& unit) const;
+  void drop_part(Rank worker);
   void begin_where_others_left(Unit& unit);
+  bool step(std::size_t unit);
+  void answer(std::size_t unit);
   void settle(std::size_t unit);
 
   ServerPolicy policy_;

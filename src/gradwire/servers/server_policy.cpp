@@ -125,6 +125,12 @@ void check(const ServerPolicy& policy) {
     refuse("use {} of {} workers drops no gradient: it takes at least {} workers", policy.use,
            policy.workers, enough);
   }
+  if (policy.whole_steps && !policy.has_common_steps()) {
+    refuse(
+        "steps of all units together need the gradients of all workers: choose mode sync with use "
+        "1, not mode {} with use {}",
+        name_of(policy.mode), policy.use);
+  }
   if (policy.staleness < 0) refuse("staleness is {}; it must not be negative", policy.staleness);
   if (policy.rate.kind == RateRule::Kind::power && !(policy.rate.exponent > 0)) {
     refuse("the exponent of the rate is {}; it must be positive", policy.rate.exponent);

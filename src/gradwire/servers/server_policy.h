@@ -42,6 +42,9 @@ struct ServerPolicy {
   /// that no worker is more than `staleness` + 1 pushes ahead of another.
   std::int64_t staleness = 0;
   RateRule rate;
+  /// sync with all gradients: the units of a step are applied together, when the last of its
+  /// gradients has arrived, as an optimizer needs that takes norms over units or servers.
+  bool whole_steps = false;
 
   /// All workers take the same steps: each needs a gradient of every one.
   bool has_common_steps() const { return mode == Mode::sync && use >= 1; }
