@@ -12,6 +12,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "gradwire/servers/sum_over_servers.h"
 #include "tests/servers/served_job.h"
 #include "tests/support/error_of.h"
 
@@ -145,6 +146,48 @@ TEST_P(Synchronous, SendsEachGradientAndEachValueOnce) {
     if (serves) expected += (w - itself) * (kSteps * model / k + replies);
     EXPECT_EQ(job.job().on(rank).payload_bytes_sent(), expected) << rank;
   }
+}
+
+TEST(ServedJob, WholeStepsHaveTheBitsOfDataParallelism) {
+  for (const bool beside : {false, true}) {
+    ServedJob job(layout_of({3, 2, beside}, {.whole_steps = true}));
+    std::vector<Model> models(3, zeros(three_units()));
+    expect_no_errors(job.run([&](Rank worker, ServedExchange& exchange) {
+      Model& model = models[static_cast<std::size_t>(worker)];
+      for (int number = 0; number < kSteps; ++number) step(exchange, model, worker, number);
+    }));
+    const Model expected = averaged(3, kSteps);
+    for (const Model& model : models) EXPECT_EQ(model, expected);
+  }
+}
+
+/// The sum of 1, 2^-53 and 2^-53 depends on the order.
+TEST(SumOverServers, AddsInTheOrderOfServersOnAll) {
+  for (const Placement& placement : {Placement{2, 3, false}, Placement{4, 3, true}}) {
+    gradwire::test::LocalJob job(placement.ranks(), {.failure_domain = FailureDomain::pair});
+    expect_no_errors(job.run([&](Rank rank, Communicator& pairs) {
+      for (int server = 0; server < placement.servers; ++server) {
+        if (placement.rank_of_server(server) != rank) continue;
+        for (int number = 0; number < 3; ++number) {
+          const double own = server == 0 ? 1 : 0x1p-53;
+          EXPECT_THAT(sum_over_servers(pairs, placement, server, {own, 1.0 * server}),
+                      testing::ElementsAre(1, 3));
+        }
+      }
+    }));
+  }
+}
+
+TEST(SumOverServers, FailsIfAnotherServerLeaves) {
+  const Placement placement{1, 3, false};
+  gradwire::test::LocalJob job(placement.ranks(), {.failure_domain = FailureDomain::pair});
+  const auto errors = job.run([&](Rank rank, Communicator& pairs) {
+    if (rank == 2) return pairs.leave_at_once("after a test");
+    if (rank > 0) sum_over_servers(pairs, placement, rank - 1, {1});
+  });
+  EXPECT_EQ(errors[0] + errors[2], "");
+  EXPECT_THAT(errors[1], HasSubstr("server 0 of 3 has no norms of all servers"));
+  EXPECT_THAT(errors[3], HasSubstr("left the job after a test"));
 }
 
 TEST(ServedJob, AnAtomicPushAndPullHasAMeanStalenessOfTheOtherWorkers) {

@@ -194,6 +194,62 @@ TEST_F(ServersCommand, ResumeWithOtherNumbersOfServersOrNone) {
 }
 
 /// The first 16 samples of 130 are not dealt again.
+/// Servers on ranks of their own, as many as workers: then norms have the bits of ZeRO's.
+TEST_F(ServersCommand, TakeNormsOverAllServers) {
+  for (const Settings& settings :
+       {Settings{"optimizer.name=lars", "optimizer.learning_rate=1", "epochs=2"},
+        Settings{"gradient_clipping=0.1", "epochs=2"},
+        Settings{"optimizer.name=lamb", "gradient_clipping=1", "checkpoint_every=10",
+                 "checkpoint_keep=0"}}) {
+    const auto with = [&](Settings more) {
+      more.insert(more.begin(), settings.begin(), settings.end());
+      return more;
+    };
+    const auto zero = train(2, with({"zero.stage=1"}), "zero");
+    ASSERT_EQ(zero.status, 0) << zero.output;
+    const auto served = train(4, with({"servers.count=2"}), "served");
+    ASSERT_EQ(served.status, 0) << served.output;
+    EXPECT_EQ(model("served"), model("zero")) << settings.front();
+  }
+  // The last ones had LAMB.
+  const std::string resume = "resume=" + (folder / "served/checkpoints/step-000010").string();
+  const Settings lamb{"optimizer.name=lamb", "gradient_clipping=1", resume};
+  for (const auto& [ranks, setting] : std::vector<std::pair<int, std::string>>{
+           {2, "servers.place=workers"}, {2, "zero.stage=1"}}) {
+    const auto resumed = train(ranks, {lamb[0], lamb[1], lamb[2], setting}, "resumed");
+    ASSERT_EQ(resumed.status, 0) << resumed.output;
+    EXPECT_THAT(resumed.output, HasSubstr("after 10 steps"));
+    EXPECT_EQ(model("resumed"), model("served")) << setting;
+  }
+  for (const auto& [ranks, setting] :
+       std::vector<std::pair<int, std::string>>{{5, "servers.count=3"}, {2, "epochs=3"}}) {
+    const auto resumed = train(ranks, {lamb[0], lamb[1], lamb[2], setting}, "resumed");
+    ASSERT_EQ(resumed.status, 0) << resumed.output;
+    EXPECT_NEAR(summary("resumed")["test_loss"], summary("served")["test_loss"], 1e-3) << setting;
+  }
+}
+
+TEST_F(ServersCommand, RefuseNormsOverServersThatStepAlone) {
+  const auto error = [this](const Settings& settings) {
+    const auto finished = train(5, settings, "refused");
+    EXPECT_NE(finished.status, 0);
+    return finished.output;
+  };
+  EXPECT_THAT(error({"servers.mode=async", "gradient_clipping=1"}),
+              HasSubstr("gradient_clipping takes norms of one step's gradients over all servers, "
+                        "and with servers.mode \"async\""));
+  EXPECT_THAT(error({"servers.mode=ssp:2", "optimizer.name=lars"}),
+              HasSubstr("optimizer.name \"lars\" takes norms"));
+  EXPECT_THAT(error({"servers.use=0.75", "optimizer.name=lamb"}),
+              HasSubstr("with servers.use 0.75 each server steps with the gradients"));
+  EXPECT_THAT(error({"local_steps.steps=4", "servers.count=1", "gradient_clipping=1"}),
+              HasSubstr("gradient_clipping is incompatible with local_steps"));
+  // The optimizer of local steps is each worker's own.
+  const auto local =
+      train(3, {"servers.mode=async", "optimizer.name=lamb", "local_steps.steps=4"}, "local");
+  EXPECT_EQ(local.status, 0) << local.output;
+}
+
 TEST_F(ServersCommand, GoOnAfterTheSamplesOfARunWithCommonSteps) {
   ASSERT_EQ(train(2, {"epochs=1", "checkpoint_every=1", "checkpoint_keep=0"}, "plain").status, 0);
   const auto dealt =
@@ -251,6 +307,8 @@ TEST_F(ServersCommand, ADryRunSaysWhoServes) {
               AllOf(HasSubstr("2 ranks: data 2\n"),
                     HasSubstr("servers: 2 on ranks of their own, mode sync, each with 1/2 of"),
                     Not(HasSubstr("deals"))));
+  EXPECT_THAT(dry({"servers.count=2", "optimizer.name=lamb"}),
+              HasSubstr("optimizer.name \"lamb\" takes norms over all servers"));
   EXPECT_THAT(dry({"servers.place=workers", "servers.mode=async"}),
               AllOf(HasSubstr("servers: 4 beside the first workers, mode async"),
                     HasSubstr("server 0 deals batches of 4 samples"),
@@ -265,8 +323,6 @@ TEST_F(ServersCommand, RefuseWhatTheyCannotDo) {
   };
   EXPECT_THAT(error(3, "zero.stage=1"), HasSubstr("zero is incompatible with servers"));
   EXPECT_THAT(error(3, "mesh.pipeline=2"), HasSubstr("mesh"));
-  EXPECT_THAT(error(3, "gradient_clipping=1"),
-              HasSubstr("gradient_clipping is incompatible with servers"));
   EXPECT_THAT(error(3, "parallel.codec=int8"),
               HasSubstr("parallel.codec is incompatible with servers"));
   EXPECT_THAT(error(3, "servers.staleness=2"), HasSubstr("needs servers.mode \"ssp\""));

@@ -108,6 +108,10 @@ std::string servers_text(const TrainConfig& config, int workers) {
     text += fmt::format("{} groups of {} workers, synchronous within\n", servers.groups,
                         workers / servers.groups);
   }
+  if (const std::string key = norms_over_servers(config); !key.empty()) {
+    text += fmt::format(
+        "{} takes norms over all servers: they step when the last gradient has arrived\n", key);
+  }
   for (const std::string& advice : advice_on_servers(config, workers)) text += advice + "\n";
   return text;
 }

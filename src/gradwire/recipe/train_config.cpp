@@ -457,6 +457,19 @@ bool looks_at_all_gradients(const TrainConfig& config) {
   return config.precision == Precision::fp16 || config.gradient_clipping > 0;
 }
 
+/// Servers that step with different gradients have no norms in common.
+void check_norms_over_servers(const TrainConfig& config) {
+  const std::string key = norms_over_servers(config);
+  if (key.empty() || !config.servers.deals()) return;
+  const std::string rule = config.servers.mode == "sync"
+                               ? fmt::format("servers.use {}", config.servers.use)
+                               : fmt::format("servers.mode \"{}\"", config.servers.mode);
+  refuse(
+      "{} takes norms of one step's gradients over all servers, and with {} each server steps with "
+      "the gradients that reach it; use servers.mode \"sync\" with servers.use 1",
+      key, rule);
+}
+
 /// Workers see their own gradients only, and servers their parts of the parameters.
 void check_servers(const TrainConfig& config) {
   if (!config.servers.enabled) return;
@@ -473,8 +486,8 @@ void check_servers(const TrainConfig& config) {
   if (config.parallel.codec != "none") with("parallel.codec");
   if (config.parallel.check_finite) with("parallel.check_finite");
   if (config.parallel.find_unused_parameters) with("parallel.find_unused_parameters");
-  if (config.gradient_clipping > 0) with("gradient_clipping");
   if (config.precision == Precision::fp16) with("precision \"fp16\", whose loss scale is global,");
+  check_norms_over_servers(config);
 }
 
 /// With local steps, ranks step independently and never see the mean gradients. `parallel`: the
@@ -514,7 +527,9 @@ void check_together(JsonFields& root, const TrainConfig& config) {
   check_local_steps_with(config, root.object_or_empty("parallel"));
   check_mesh(root, config);
   check_servers(config);
-  if (!config.uses_pipeline() && config.zero.stage == 0 && config.gradient_clipping > 0 &&
+  const bool steps_replicas =
+      !config.uses_pipeline() && config.zero.stage == 0 && !config.servers.enabled;
+  if (steps_replicas && config.gradient_clipping > 0 &&
       config.parallel.overlap == step::Overlap::full) {
     refuse(
         "gradient_clipping needs all gradients before any parameter is stepped, but "
@@ -559,6 +574,15 @@ nlohmann::ordered_json read_settled(const std::filesystem::path& path,
 
 }  // namespace
 
+std::string norms_over_servers(const TrainConfig& config) {
+  // The optimizer of local steps is a worker's own.
+  if (!config.servers.enabled || config.local_steps.enabled) return "";
+  if (config.gradient_clipping > 0) return "gradient_clipping";
+  const std::string& optimizer = config.optimizer.name;
+  const bool takes_norms = optimizer == "lars" || optimizer == "lamb";
+  return takes_norms ? fmt::format("optimizer.name \"{}\"", optimizer) : "";
+}
+
 void apply_setting(nlohmann::ordered_json& config, std::string_view setting) {
   const auto equals = setting.find('=');
   if (equals == std::string_view::npos || equals == 0) {
@@ -594,7 +618,8 @@ TrainConfig parse_train_config(const nlohmann::ordered_json& json) {
   config.zero = read_zero(root.object_or_empty(name_used(json, {"zero", "zero_optimization"})));
   if (root.has("servers")) config.servers = read_servers(root.object_or_empty("servers"));
   config.gradient_clipping = root.number_or("gradient_clipping", 0, 0, 1e30);
-  const bool wait = config.zero.stage == 0 && looks_at_all_gradients(config);
+  const bool is_sharded = config.zero.stage > 0 || config.servers.enabled;
+  const bool wait = !is_sharded && looks_at_all_gradients(config);
   config.parallel = read_parallel(root, json, wait ? step::Overlap::backward : step::Overlap::full);
   config.local_steps = read_local_steps(root.object_or_empty("local_steps"));
   read_mesh(root, config);

@@ -206,6 +206,10 @@ struct TrainConfig {
 /// one), of the wrong type, or out of range.
 TrainConfig parse_train_config(const nlohmann::ordered_json& json);
 
+/// Returns the key whose value makes servers take norms over all of them: gradient_clipping, or
+/// optimizer.name. Empty if there is none.
+std::string norms_over_servers(const TrainConfig& config);
+
 /// Applies a "key.sub=value" setting to a configuration. The value is JSON if it parses ("0.1",
 /// "true", "[1]"), otherwise a string. Throws Exception(invalid_argument) if "=" is missing or if
 /// the key is inside a value that is not an object.

@@ -179,6 +179,7 @@ ServedOptions served_options(const TrainConfig& config, ProcessGroup group, Trac
                       .pull_every = static_cast<int>(servers.pull_every),
                       .rate = servers.rate},
           .optimizer = factory_of(config),
+          .max_grad_norm = config.gradient_clipping,
           .bucket_cap_mb = config.parallel.bucket_cap_mb,
           .overlap = config.parallel.overlap,
           .broadcast_buffers = config.parallel.broadcast_buffers,

@@ -10,7 +10,8 @@
 
 /// The messages between workers and servers. A worker sends requests to a server in one sequence
 /// (kRequestTag), a server answers them with replies. Gradients and values follow the request or
-/// reply that announces them; those of each unit are a sequence of their own.
+/// reply that announces them; those of each unit are a sequence of their own. Servers send each other
+/// their parts of sums (kSumTag).
 namespace gradwire::servers {
 
 /// The ranks of a communicator that work and that serve: workers come first. Consecutive workers
@@ -72,12 +73,12 @@ struct Reply {
   std::int64_t value = 0;
 };
 
-constexpr int kRequestTag = 0, kReplyTag = 1, kDealTag = 2, kStateTag = 3;
+constexpr int kRequestTag = 0, kReplyTag = 1, kDealTag = 2, kStateTag = 3, kSumTag = 4;
 constexpr int push_tag(std::size_t unit) {
-  return static_cast<int>(4 + 2 * unit);
+  return static_cast<int>(5 + 2 * unit);
 }
 constexpr int pull_tag(std::size_t unit) {
-  return static_cast<int>(5 + 2 * unit);
+  return static_cast<int>(6 + 2 * unit);
 }
 
 /// Lends a request or a reply, which must outlive the operation.

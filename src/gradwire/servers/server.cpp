@@ -422,6 +422,28 @@ void Server::reply(Rank worker, std::vector<std::int64_t> integers) {
 }
 
 void Server::apply(std::size_t unit, std::span<const GradientId> gradients, double factor) {
+  if (options_.policy.whole_steps) {
+    whole_.emplace_back(gradients.begin(), gradients.end());
+    if (whole_.size() == shards_.units()) apply_all(factor);
+    return;
+  }
+  shards_.step(unit, mean_of(gradients), factor);
+  conclude(unit, gradients);
+}
+
+/// Steps all units. A worker that is lost may have pushed to some of the servers only, which then
+/// step with other workers' means than the rest. The launcher ends such a job (mode sync with use
+/// 1), and a server that waits for one which takes no more steps gets an error.
+void Server::apply_all(double factor) {
+  std::vector<LentSpan> means;
+  for (const auto& gradients : whole_) means.push_back(mean_of(gradients));
+  shards_.step_all(means, factor);
+  for (std::size_t unit = 0; unit < whole_.size(); ++unit) conclude(unit, whole_[unit]);
+  whole_.clear();
+}
+
+/// Overwrites the first of the gradients.
+LentSpan Server::mean_of(std::span<const GradientId> gradients) {
   const LentSpan sum = gradient_memory(gradients.front());
   auto* const bytes = static_cast<std::byte*>(sum.data);
   for (const GradientId id : gradients.subspan(1)) {
@@ -430,7 +452,11 @@ void Server::apply(std::size_t unit, std::span<const GradientId> gradients, doub
   }
   engine::finish_reduction(bytes, sum.count, sum.type, ReduceOp::mean,
                            static_cast<int>(gradients.size()));
-  shards_.step(unit, sum, factor);
+  return sum;
+}
+
+/// The unit has been stepped with these gradients.
+void Server::conclude(std::size_t unit, std::span<const GradientId> gradients) {
   snapshots_[unit].reset();
   for (const GradientId id : gradients) {
     if (dealer_) dealer_->on_applied(std::exchange(gradients_[id].batches, {}));

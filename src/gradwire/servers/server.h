@@ -36,6 +36,11 @@ class ServedShards {
   /// Steps the part with the mean of gradients, which it may overwrite, at `rate` times the
   /// learning rate.
   virtual void step(std::size_t unit, const LentSpan& gradient, double rate) = 0;
+  /// Steps the parts of all units, with ServerPolicy::whole_steps. Servers take the same sequence
+  /// of steps, so that this may be collective over them.
+  virtual void step_all(std::span<const LentSpan> gradients, double rate) {
+    for (std::size_t unit = 0; unit < gradients.size(); ++unit) step(unit, gradients[unit], rate);
+  }
   /// The values have been replaced.
   virtual void loaded(std::size_t /*unit*/) {}
   /// The states of all optimizers, by reference, in the same order on all ranks. States that the
@@ -120,6 +125,9 @@ class Server final : private ShardStore {
 
   void apply(std::size_t unit, std::span<const GradientId> gradients, double factor) override;
   void drop(GradientId gradient) override;
+  LentSpan mean_of(std::span<const GradientId> gradients);
+  void apply_all(double factor);
+  void conclude(std::size_t unit, std::span<const GradientId> gradients);
   LentSpan gradient_memory(GradientId gradient);
   GradientId take_buffer(std::size_t unit);
 
@@ -144,6 +152,7 @@ class Server final : private ShardStore {
     std::vector<Deal> batches;  ///< The samples that it is of; of the last unit only.
   };
   std::vector<Gradient> gradients_;                 ///< By GradientId.
+  std::vector<std::vector<GradientId>> whole_;      ///< By unit: those of a whole step, so far.
   std::vector<std::shared_ptr<Buffer>> snapshots_;  ///< By unit: of the present version, or null.
   Duration busy_{};
   Time first_{};  ///< When the first gradient arrived.

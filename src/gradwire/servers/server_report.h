@@ -15,9 +15,9 @@ struct ServerReport {
   std::vector<Staleness> by_worker;  ///< The same ones.
   std::vector<Dropped> dropped;      ///< By worker.
   double mean_factor = 1;            ///< ServerCore::mean_factor().
-  Duration busy{};                   ///< Time in which it added, stepped or copied.
-  int servers = 1;                   ///< Whose sum it is.
-  Duration elapsed{};                ///< Time since the first gradient.
+  Duration busy{};     ///< Time in which it added, stepped (with waits for sums) or copied.
+  int servers = 1;     ///< Whose sum it is.
+  Duration elapsed{};  ///< Time since the first gradient.
 
   std::int64_t updates() const;
   /// All units'.

@@ -12,6 +12,7 @@
 #include "gradwire/host/training_host.h"
 #include "gradwire/pipeline/weight_rules.h"
 #include "gradwire/train/checkpoint/replicated.h"
+#include "gradwire/train/optim/clipping.h"
 #include "gradwire/train/parallel/parallel_module.h"
 #include "gradwire/train/pipeline/error_context.h"
 #include "gradwire/train/pipeline/evaluation_mode.h"
@@ -284,7 +285,7 @@ void HybridModel::clip_and_step(const BeforeStep& before) {
   const torch::NoGradGuard no_grad;
   const TraceScope scope(options_.data.options.trace, TraceKind::optimizer, "gradient norm");
   const double norm = std::sqrt(squared_norm(own_, options_, steps_));
-  const double scale = std::min(1.0, *options_.clip_norm / (norm + 1e-6));
+  const double scale = clipping_factor(norm, *options_.clip_norm);
   for (const LocalStage& stage : own_.stages) {
     with_context(update_of(stage.stage, steps_), [&] { stage.update->step(before, scale); });
   }

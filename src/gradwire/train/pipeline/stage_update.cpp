@@ -7,18 +7,13 @@
 #include "gradwire/host/named_tensor.h"
 #include "gradwire/host/training_host.h"
 #include "gradwire/train/checkpoint/module_state.h"
+#include "gradwire/train/optim/clipping.h"
 #include "gradwire/train/parallel/parallel_module.h"
 #include "gradwire/train/pipeline/replicated_gradients.h"
 #include "gradwire/train/zero/zero_module.h"
 
 namespace gradwire {
 namespace {
-
-double squared_norm(const torch::Tensor& tensor) {
-  if (!tensor.defined()) return 0;
-  const auto norm = torch::linalg_vector_norm(tensor, 2, {}, false, torch::kFloat64).item<double>();
-  return norm * norm;
-}
 
 /// `square`: returns the squared norm of a parameter's gradient.
 template <class Square>
@@ -51,7 +46,7 @@ class ReplicatedUpdate final : public ReplicatedGradients {
   SquaredNorms squared_norms() override {
     wait_for_gradients();
     return by_division(parameters_, boxes_, [](const NamedTensor& parameter) {
-      return squared_norm(parameter.tensor.grad());
+      return square_of(parameter.tensor.grad());
     });
   }
 

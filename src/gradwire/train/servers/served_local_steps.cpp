@@ -67,6 +67,12 @@ ServedLocalSteps::ServedLocalSteps(std::vector<NamedTensor> parameters, ServedOp
   if (!options.process_group) {
     refuse("ServedLocalSteps: no process_group; pass {{.process_group = gradwire::init()}}");
   }
+  if (options.max_grad_norm > 0) {
+    refuse(
+        "ServedLocalSteps: max_grad_norm {} would clip differences, which are no gradients; clip "
+        "the gradients before a step of your own optimizer",
+        options.max_grad_norm);
+  }
   options.optimizer = outer_optimizer(steps, differences_of_a_step(options));
   for (NamedTensor& parameter : parameters) own_.push_back(std::move(parameter.tensor));
   served_ = std::make_unique<ServedModule>(*outer_, options, /*sequential=*/false);

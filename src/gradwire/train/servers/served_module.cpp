@@ -4,6 +4,8 @@
 #include <exception>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "gradwire/base/refuse.h"
 #include "gradwire/bootstrap/failure_report.h"
 #include "gradwire/bootstrap/job.h"
@@ -11,6 +13,7 @@
 #include "gradwire/host/training_host.h"
 #include "gradwire/servers/grouped_exchange.h"
 #include "gradwire/servers/served_exchange.h"
+#include "gradwire/servers/sum_over_servers.h"
 #include "gradwire/torch/init.h"
 #include "gradwire/torch/process_group.h"
 #include "gradwire/torch/tensor_span.h"
@@ -35,6 +38,9 @@ void check_options(const ServedOptions& options) {
   if (!(options.bucket_cap_mb > 0)) {
     refuse("Served: bucket_cap_mb is {}; it must be positive", options.bucket_cap_mb);
   }
+  if (!(options.max_grad_norm >= 0)) {
+    refuse("Served: max_grad_norm is {}; it must be positive, or 0", options.max_grad_norm);
+  }
 }
 
 int members_of(const ServersOptions& options, int workers) {
@@ -44,11 +50,25 @@ int members_of(const ServersOptions& options, int workers) {
   return servers::workers_per_group(groups, workers, policy.mode);
 }
 
-servers::ServerPolicy policy_of(const ServersOptions& options, int workers) {
-  servers::ServerPolicy policy{.workers = workers, .use = options.use};
-  servers::set_mode(policy, options.mode);
-  policy.rate = servers::parse_rate_rule(options.rate);
+/// `need`: what needs which norms.
+void require_whole_steps(const char* need, const servers::ServerPolicy& policy) {
+  if (policy.has_common_steps()) return;
+  const std::string reason =
+      policy.mode == servers::Mode::sync
+          ? fmt::format("with use {} each server steps with the gradients that reach it first",
+                        policy.use)
+          : fmt::format("in mode {} each gradient is a step on each server alone",
+                        servers::mode_text(policy));
+  refuse("Served: {} over all servers, and {}; use mode sync with use 1, or servers without it",
+         need, reason);
+}
+
+servers::ServerPolicy policy_of(const ServedOptions& options, int workers) {
+  servers::ServerPolicy policy{.workers = workers, .use = options.servers.use};
+  servers::set_mode(policy, options.servers.mode);
+  policy.rate = servers::parse_rate_rule(options.servers.rate);
   servers::check(policy);
+  if (options.max_grad_norm > 0) require_whole_steps("max_grad_norm needs the norm", policy);
   return policy;
 }
 
@@ -112,11 +132,10 @@ ServedModule::ServedModule(torch::nn::Module& module, const ServedOptions& optio
   pairs_ = place.pairs;
   place.placement.members = members_of(options.servers, place.placement.workers);
   const servers::ServedLayout layout{
-      place.placement, policy_of(options.servers, place.placement.groups()),
+      place.placement, policy_of(options, place.placement.groups()),
       shapes_of(parameters, plan, static_cast<std::size_t>(place.placement.parts_of_unit()))};
   if (place.server >= 0) {
-    make_server(options, layout,
-                {parameters, plan, place.server, layout.placement, options.optimizer});
+    make_server(options, layout, plan, parameters, place.server);
     if (!place.works()) serve_and_exit(*server_, options.process_group, pairs_);
     server_->start();
   }
@@ -137,10 +156,25 @@ ServedModule::ServedModule(torch::nn::Module& module, const ServedOptions& optio
 }
 
 void ServedModule::make_server(const ServedOptions& options, const servers::ServedLayout& layout,
-                               TorchShards shards) {
-  const servers::ServerOptions serving{.placement = layout.placement,
-                                       .policy = layout.policy,
-                                       .fingerprint = servers::fingerprint_of(layout)};
+                               const UnitPlan& plan, const std::vector<NamedTensor>& parameters,
+                               int number) {
+  const servers::Placement& placement = layout.placement;
+  TorchShards shards(parameters, plan,
+                     {.server = number,
+                      .placement = placement,
+                      .optimizer = options.optimizer,
+                      .max_grad_norm = options.max_grad_norm,
+                      .sum = [pairs = pairs_, placement, number](std::vector<double> values) {
+                        return servers::sum_over_servers(*pairs, placement, number,
+                                                         std::move(values));
+                      }});
+  servers::ServerOptions serving{.placement = placement,
+                                 .policy = layout.policy,
+                                 .fingerprint = servers::fingerprint_of(layout)};
+  if (shards.needs_all_gradients()) {
+    require_whole_steps("Lars and Lamb need norms", serving.policy);
+    serving.policy.whole_steps = true;
+  }
   server_ = std::make_unique<LocalServer>(pairs_, std::move(shards), serving, options.clock);
 }
 

@@ -34,7 +34,6 @@ struct ServedLayout;
 class Communicator;
 class LocalServer;
 class Shards;
-class TorchShards;
 struct UnitPlan;
 
 /// How parameter servers work. All must be the same on workers and servers.
@@ -62,9 +61,13 @@ struct ServersOptions {
 struct ServedOptions {
   ProcessGroup process_group;  ///< gradwire::init(): of the workers, or of the servers. Required.
   ServersOptions servers;
-  /// Makes the optimizer of a unit, as ZeroOptions::optimizer; it steps on the servers. Without
-  /// Lars and Lamb. Required.
+  /// Makes the optimizer of a unit, as ZeroOptions::optimizer; it steps on the servers. Lars and
+  /// Lamb take norms over all servers, once all gradients of a step have arrived, and need mode sync
+  /// with `use` 1. Required.
   OptimizerFactory optimizer = nullptr;
+  /// Clips gradients to this global norm, over all servers, in mode sync with `use` 1; 0: no
+  /// clipping.
+  double max_grad_norm = 0;
   double bucket_cap_mb = step::kBucketMegabytes;  ///< Maximum unit size.
   Overlap overlap = Overlap::full;
   /// Samples of an epoch, and epochs, which server 0 deals to workers that ask (Served::take); 0:
@@ -105,7 +108,7 @@ class ServedModule final : public DistributedModule {
 
  private:
   void make_server(const ServedOptions& options, const servers::ServedLayout& layout,
-                   TorchShards shards);
+                   const UnitPlan& plan, const std::vector<NamedTensor>& parameters, int number);
   void make_units(const ServedOptions& options, int parts, const UnitPlan& plan,
                   const std::vector<NamedTensor>& parameters);
   void make_host(const ServedOptions& options, const servers::ServedLayout& layout,

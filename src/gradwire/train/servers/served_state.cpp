@@ -40,8 +40,10 @@ std::vector<TensorPiece> ServedState::pieces(bool make_states) {
   for (const NamedTensor& buffer : host_.buffers()) found.push_back(piece_of(buffer, false));
   copies_.clear();
   for (const int server : servers_of_worker(make_states)) {
-    const auto [copy, is_new] = copies_.try_emplace(server, tensors_.parameters, tensors_.plan,
-                                                    server, tensors_.placement, tensors_.optimizer);
+    const auto [copy, is_new] = copies_.try_emplace(
+        server, tensors_.parameters, tensors_.plan,
+        TorchShardsOptions{
+            .server = server, .placement = tensors_.placement, .optimizer = tensors_.optimizer});
     if (!make_states) exchange_.fetch_states(server, copy->second.states());
     for (TensorPiece& state : copy->second.pieces()) found.push_back(std::move(state));
   }

@@ -1,10 +1,12 @@
 #include "gradwire/train/servers/torch_shards.h"
 
+#include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 
-#include "gradwire/base/refuse.h"
 #include "gradwire/torch/tensor_span.h"
+#include "gradwire/train/optim/clipping.h"
 
 namespace gradwire {
 namespace {
@@ -44,19 +46,12 @@ class ScaledRates {
   std::vector<double> before_;
 };
 
-SumOverRanks refuse_sums() {
-  return [](std::vector<double>) -> std::vector<double> {
-    refuse(
-        "Served: Lars and Lamb need the norms of whole tensors, of which each server has a part; "
-        "use another optimizer, or Zero");
-  };
-}
-
 }  // namespace
 
 TorchShards::TorchShards(const std::vector<NamedTensor>& parameters, const UnitPlan& plan,
-                         int index, const servers::Placement& placement,
-                         const OptimizerFactory& factory) {
+                         const TorchShardsOptions& options)
+    : max_grad_norm_(options.max_grad_norm), sum_(options.sum) {
+  const servers::Placement& placement = options.placement;
   const auto slices = plan.units.size() * static_cast<std::size_t>(placement.members);
   units_.reserve(slices);
   optimizers_.reserve(slices);
@@ -64,13 +59,11 @@ TorchShards::TorchShards(const std::vector<NamedTensor>& parameters, const UnitP
     for (int member = 0; member < placement.members; ++member) {
       FlatUnit& added =
           units_.emplace_back(unit.name, copies_of(parameters, unit.members),
-                              FlatUnitOptions{.rank = member * placement.servers + index,
+                              FlatUnitOptions{.rank = member * placement.servers + options.server,
                                               .ranks = placement.parts_of_unit(),
                                               .sharded = true,
                                               .type = {}});
-      ShardOptimizer& optimizer =
-          optimizers_.emplace_back(added, factory, /*per_element=*/false, refuse_sums());
-      if (optimizer.sums_over_ranks()) refuse_sums()({});
+      optimizers_.emplace_back(added, options.optimizer, /*per_element=*/false, sum_);
       added.release();
     }
   }
@@ -96,11 +89,44 @@ std::vector<LentSpan> TorchShards::states() {
   return spans;
 }
 
+bool TorchShards::needs_all_gradients() const {
+  return max_grad_norm_ > 0 ||
+         std::ranges::any_of(optimizers_, [](const auto& each) { return each.sums_over_ranks(); });
+}
+
 void TorchShards::step(std::size_t unit, const LentSpan& gradient, double rate) {
+  step_scaled(unit, tensor_of(unit, gradient), rate, 1);
+}
+
+void TorchShards::step_all(std::span<const LentSpan> gradients, double rate) {
+  std::vector<torch::Tensor> tensors;
+  for (std::size_t unit = 0; unit < gradients.size(); ++unit) {
+    tensors.push_back(tensor_of(unit, gradients[unit]));
+  }
+  const double factor = clip(tensors);
+  for (std::size_t unit = 0; unit < tensors.size(); ++unit) {
+    step_scaled(unit, tensors[unit], rate, factor);
+  }
+}
+
+/// Returns the factor on the gradients. Squares are added as ZeRO adds them: over the units here,
+/// then over the servers.
+double TorchShards::clip(const std::vector<torch::Tensor>& gradients) const {
+  if (max_grad_norm_ == 0) return 1;
+  double squares = 0;
+  for (const torch::Tensor& gradient : gradients) squares += square_of(gradient);
+  return clipping_factor(std::sqrt(sum_({squares}).front()), max_grad_norm_);
+}
+
+torch::Tensor TorchShards::tensor_of(std::size_t unit, const LentSpan& gradient) const {
+  return torch::from_blob(gradient.data, {static_cast<std::int64_t>(gradient.count)},
+                          units_[unit].shard().options());
+}
+
+void TorchShards::step_scaled(std::size_t unit, const torch::Tensor& gradient, double rate,
+                              double factor) {
   const ScaledRates scaled(optimizers_[unit].optimizer(), rate);
-  const torch::Tensor tensor = torch::from_blob(
-      gradient.data, {static_cast<std::int64_t>(gradient.count)}, units_[unit].shard().options());
-  optimizers_[unit].step(tensor, 1, nullptr);
+  optimizers_[unit].step(gradient, factor, nullptr);
 }
 
 }  // namespace gradwire

@@ -10,6 +10,7 @@
 #include "gradwire/base/refuse.h"
 #include "gradwire/host/training_host.h"
 #include "gradwire/torch/init.h"
+#include "gradwire/train/optim/clipping.h"
 #include "gradwire/train/parallel/parallel_module.h"
 #include "gradwire/train/zero/shards.h"
 #include "gradwire/train/zero/unit_plan.h"
@@ -50,12 +51,6 @@ void make_contiguous(std::vector<NamedTensor>& buffers) {
   for (auto& [name, tensor] : buffers) {
     if (!tensor.is_contiguous()) tensor.set_data(tensor.data().contiguous());
   }
-}
-
-double square_of(const torch::Tensor& gradient) {
-  const auto norm =
-      torch::linalg_vector_norm(gradient, 2, std::nullopt, false, torch::kFloat64).item<double>();
-  return norm * norm;
 }
 
 /// Frozen parameters are replicated, but converted for the computation like the others.
@@ -192,7 +187,7 @@ ZeroModule::UnscaleResult ZeroModule::unscale_and_clip(LossScaler* scaler) {
   }
   gradient_norm_ = norm * result.factor;
   if (options_.max_grad_norm > 0 && result.finite) {
-    result.factor *= std::min(1.0, options_.max_grad_norm / (gradient_norm_ + 1e-6));
+    result.factor *= clipping_factor(gradient_norm_, options_.max_grad_norm);
   }
   return result;
 }
@@ -202,8 +197,7 @@ double ZeroModule::squared_norm() {
   const TraceScope scope(options_.trace, TraceKind::optimizer, "gradient norm");
   double squares = 0;
   for (std::size_t unit = 0; unit < units(); ++unit) {
-    const auto& gradient = shards_->gradients().gradient(unit);
-    if (gradient.defined()) squares += square_of(gradient);
+    squares += square_of(shards_->gradients().gradient(unit));
   }
   return sum_over_ranks(*group(), {squares})[0];
 }
