@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -53,6 +54,12 @@ class SteppedShards final : public ServedShards {
     rates.push_back(rate);
   }
 
+  void step_all(std::span<const LentSpan> gradients, double rate) override {
+    if (before_step_all) before_step_all();
+    ServedShards::step_all(gradients, rate);
+  }
+
+  std::function<void()> before_step_all;
   std::vector<SteppedValues> parts;
   std::vector<double> rates;  ///< One for each step.
 };
@@ -106,7 +113,7 @@ class ServedJob {
   }
   LocalJob& job() { return job_; }
   const ServedLayout& layout() const { return layout_; }
-  const std::vector<SteppedShards>& shards() const { return shards_; }
+  std::vector<SteppedShards>& shards() { return shards_; }
   const std::vector<ServerReport>& reports() const { return reports_; }
   const std::vector<std::string>& warnings() const { return warnings_; }
 
@@ -141,7 +148,12 @@ class ServedJob {
          .log = nullptr,
          .warn = [this, number](const std::string& text) { warnings_[number] += text + "\n"; }},
         clock_);
-    server.run();
+    try {
+      server.run();
+    } catch (const std::exception& e) {
+      communicator(layout_.placement.rank_of_server(static_cast<int>(number)))->abort(e.what());
+      throw;  // Its process would end.
+    }
     reports_[number] = server.report();
   }
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <functional>
 #include <map>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -188,6 +189,28 @@ TEST(SumOverServers, FailsIfAnotherServerLeaves) {
   EXPECT_EQ(errors[0] + errors[2], "");
   EXPECT_THAT(errors[1], HasSubstr("server 0 of 3 has no norms of all servers"));
   EXPECT_THAT(errors[3], HasSubstr("left the job after a test"));
+}
+
+TEST(ServedJob, AServerThatWaitsForALostOneEnds) {
+  ServedJob job(layout_of({2, 2, false}, {.whole_steps = true}));
+  std::atomic<int> sums = 0;
+  job.shards()[0].before_step_all = [&] {
+    sum_over_servers(job.job().on(2), job.layout().placement, 0, {1});
+    ++sums;
+  };
+  job.shards()[1].before_step_all = [&, steps = 0]() mutable {
+    if (++steps > 3) throw std::runtime_error("failed in a test");
+    sum_over_servers(job.job().on(3), job.layout().placement, 1, {1});
+  };
+  const auto errors = job.run([&](Rank worker, ServedExchange& exchange) {
+    Model model = zeros(three_units());
+    for (int number = 0; number < kSteps; ++number) step(exchange, model, worker, number);
+  });
+  EXPECT_EQ(sums, 3);
+  EXPECT_NE(errors[0], "");
+  EXPECT_NE(errors[1], "");
+  EXPECT_THAT(errors[2], HasSubstr("server 0 of 2 has no norms of all servers"));
+  EXPECT_EQ(errors[3], "failed in a test");
 }
 
 TEST(ServedJob, AnAtomicPushAndPullHasAMeanStalenessOfTheOtherWorkers) {

@@ -10,8 +10,8 @@
 
 /// The messages between workers and servers. A worker sends requests to a server in one sequence
 /// (kRequestTag), a server answers them with replies. Gradients and values follow the request or
-/// reply that announces them; those of each unit are a sequence of their own. Servers send each other
-/// their parts of sums (kSumTag).
+/// reply that announces them; those of each unit are a sequence of their own. Servers send each
+/// other their parts of sums (kSumTag).
 namespace gradwire::servers {
 
 /// The ranks of a communicator that work and that serve: workers come first. Consecutive workers

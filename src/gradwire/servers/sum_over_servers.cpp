@@ -41,7 +41,7 @@ std::vector<double> sum_over_servers(Communicator& pairs, const Placement& place
   try {
     exchange_values(pairs, placement, server, all).wait();
   } catch (const Exception& e) {
-    // Of another server, and no worker's fault, whatever the kind.
+    // Whatever its kind, no worker's message has caused it.
     throw Exception(ErrorKind::disconnected,
                     fmt::format("server {} of {} has no norms of all servers, and its step cannot "
                                 "be taken: {}",

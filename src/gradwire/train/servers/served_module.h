@@ -62,8 +62,8 @@ struct ServedOptions {
   ProcessGroup process_group;  ///< gradwire::init(): of the workers, or of the servers. Required.
   ServersOptions servers;
   /// Makes the optimizer of a unit, as ZeroOptions::optimizer; it steps on the servers. Lars and
-  /// Lamb take norms over all servers, once all gradients of a step have arrived, and need mode sync
-  /// with `use` 1. Required.
+  /// Lamb take norms over all servers, once all gradients of a step have arrived, and need mode
+  /// sync with `use` 1. Required.
   OptimizerFactory optimizer = nullptr;
   /// Clips gradients to this global norm, over all servers, in mode sync with `use` 1; 0: no
   /// clipping.
