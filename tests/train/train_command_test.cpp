@@ -592,10 +592,10 @@ TEST_F(StoppedTraining, WhoseSamplesAreDealtGoesOnWithTheRest) {
     EXPECT_EQ(stopped.status, 143) << stopped.output;
     const int steps = steps_in(stopped.output);
     ASSERT_GT(steps, 0) << stopped.output;
-    const auto json = (folder / "resumed.json").string();
+    const auto summary = (folder / "resumed.json").string();
     const auto resumed = train({"-n", "3", "--set", "servers.count=1", "--set", servers, "--output",
-                                folder / "stopped", "--set", "resume=auto", "--json", json, "--set",
-                                fmt::format("epochs={}", steps / 10 + 2)});
+                                folder / "stopped", "--set", "resume=auto", "--json", summary,
+                                "--set", fmt::format("epochs={}", steps / 10 + 2)});
     EXPECT_THAT(resumed.output, HasSubstr(fmt::format("after {} steps", steps)));
     EXPECT_THAT(resumed.output, HasSubstr("Trained on 2 ranks"));
   }
