@@ -34,7 +34,7 @@ ProofBatch problem_of_step(int step) {
   return {inputs, targets};
 }
 
-void initialise_proof_net(torch::nn::Module& module, std::uint64_t seed) {
+void initialise_proof(torch::nn::Module& module, std::uint64_t seed) {
   const torch::NoGradGuard no_grad;
   auto generator = at::detail::createCPUGenerator(seed);
   for (auto& parameter : module.parameters()) parameter.normal_(0, 0.2, generator);
@@ -83,7 +83,7 @@ Parameters train_proof_net(const ProcessGroup& group, Rule rule, int steps,
                            const ProofOptions& options) {
   const int rank = group->getRank();
   ProofNet net;
-  initialise_proof_net(*net, static_cast<std::uint64_t>(rank));  // All ranks must start with rank 0's values.
+  initialise_proof(*net, static_cast<std::uint64_t>(rank));  // All must start with rank 0's values.
   const OptimizerFactory factory = [rule](std::vector<torch::Tensor> parameters) {
     return optimizer_for(rule, parameters);
   };

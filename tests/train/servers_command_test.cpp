@@ -129,6 +129,29 @@ TEST_F(ServersCommand, OfTwoGroupsHaveAMeanStalenessOfOne) {
   EXPECT_EQ(local.status, 0) << local.output;
 }
 
+TEST_F(ServersCommand, TrainWithAdagradAsDataParallelismAndZeroDo) {
+  const std::map<std::string, std::string> exchange{{"GRADWIRE_ALGORITHM", "all_reduce=exchange"},
+                                                    {"OMP_NUM_THREADS", "1"}};
+  const Settings adagrad{
+      R"(optimizer={"name": "adagrad", "learning_rate": 0.02, "epsilon": 1e-8, "groups": [
+         {"match": "*.weight", "weight_decay": 0.01}]})"};
+  const auto plain = train(2, adagrad, "plain", exchange);
+  ASSERT_EQ(plain.status, 0) << plain.output;
+  for (const auto& [ranks, way] :
+       std::vector<std::pair<int, std::string>>{{2, "zero.stage=1"},
+                                                {2, "zero.stage=3"},
+                                                {3, "servers.count=1"},
+                                                {2, "servers.place=workers"}}) {
+    Settings with = adagrad;
+    with.push_back(way);
+    const auto other = train(ranks, with, "other", exchange);
+    ASSERT_EQ(other.status, 0) << other.output;
+    EXPECT_EQ(model("other"), model("plain")) << way;
+  }
+  EXPECT_EQ(train(2, {}, "adam", exchange).status, 0);
+  EXPECT_NE(model("adam"), model("plain"));
+}
+
 TEST_F(ServersCommand, ReportStaleness) {
   const auto served = train(4,
                             {"servers.place=workers", "servers.mode=async", "servers.rate=inverse",

@@ -111,7 +111,53 @@ TEST(TrainConfig, UnknownKeysAreRefusedWithTheNearestRightOne) {
       AllOf(HasSubstr("key in optimizer"), HasSubstr("\"momentun\""), HasSubstr("\"momentum\"")));
 }
 
+TEST(TrainConfig, HogwildRefusesWhatItCannotGoWith) {
+  const std::string sgd = R"("optimizer": {"momentum": 0})";
+  const auto with = [&](const std::string& more, const std::string& optimizer) {
+    return error_of((R"({"hogwild": {"threads": 2}, )" + optimizer + more + "}").c_str());
+  };
+  EXPECT_EQ(recipe::parse_train_config(json::parse(R"({"hogwild": {"threads": 3},
+              "optimizer": {"name": "adagrad"}})"))
+                .hogwild.threads,
+            3);
+  EXPECT_THAT(error_of(R"({"hogwild": {}})"), HasSubstr("optimizer.momentum 0.9"));
+  EXPECT_THAT(error_of(R"({"hogwild": {}, "optimizer": {"name": "adam"}})"),
+              AllOf(HasSubstr("optimizer.name \"adam\""), HasSubstr("\"adagrad\"")));
+  EXPECT_THAT(with("", R"("optimizer": {"momentum": 0, "groups": [
+                       {"match": "*.bias", "momentum": 0.5}]})"),
+              HasSubstr("optimizer.momentum 0.5"));
+  EXPECT_THAT(error_of(R"({"hogwild": {"threads": -1}})"), HasSubstr("hogwild.threads"));
+  EXPECT_THAT(error_of(R"({"hogwild": {"thread": 1}})"), HasSubstr("\"threads\""));
+  for (
+      const auto& [key, more] : std::vector<std::pair<std::string, std::string>>{
+          {"zero", R"("zero": {"stage": 1})"},
+          {"servers", R"("servers": {})"},
+          {"local_steps", R"("local_steps": {"steps": 2})"},
+          {"mesh", R"("mesh": {"data": 1})"},
+          {"pipeline", R"("pipeline": {"micro_batches": 2})"},
+          {"codec", R"("codec": "int8")"},
+          {"codec", R"("parallel": {"codec": "int8"})"},
+          {"parallel.overlap", R"("parallel": {"overlap": "none"})"},
+          {"parallel.broadcast_buffers", R"("parallel": {"broadcast_buffers": false})"},
+          {"accumulation_steps", R"("gradient_accumulation": 2)"},
+          {"gradient_clipping", R"("gradient_clipping": 1)"},
+          {"precision \"fp16\"", R"("precision": "fp16")"},
+          {"checkpoint_every", R"("checkpoint_every": 2)"},
+          {"resume", R"("resume": "auto")"},
+          {"trace", R"("trace": "trace.json")"},
+          {"data.uneven", R"("data": {"uneven": "pad"})"},
+          {"data.prefetch", R"("data": {"prefetch": 2})"},
+          {"activation_checkpointing.number_checkpoints",
+           R"("model": {"name": "resnet"}, "activation_checkpointing": {"number_checkpoints": 1})"},
+          {"model.tie_word_embeddings", R"("data": {"name": "text"},
+            "model": {"name": "gpt", "tie_word_embeddings": true})"}}) {
+    EXPECT_THAT(with(", " + more, sgd), HasSubstr(key + " is incompatible with hogwild")) << more;
+  }
+}
+
 TEST(TrainConfig, KeysOfAnotherChoiceAreUnknown) {
+  EXPECT_THAT(error_of(R"({"optimizer": {"name": "adagrad", "momentum": 0.9}})"),
+              AllOf(HasSubstr("\"momentum\""), HasSubstr("epsilon")));
   EXPECT_THAT(error_of(R"({"optimizer": {"name": "adam", "momentum": 0.9}})"),
               HasSubstr("\"momentum\""));
   EXPECT_THAT(error_of(R"({"model": {"name": "mlp", "channels": 3}})"), HasSubstr("\"channels\""));

@@ -28,6 +28,7 @@
 #include "gradwire/memory/memory_ledger.h"
 #include "gradwire/memory/memory_tracker.h"
 #include "gradwire/recipe/dry_run.h"
+#include "gradwire/recipe/hogwild_run.h"
 #include "gradwire/recipe/record_profile.h"
 #include "gradwire/recipe/stop_request.h"
 #include "gradwire/recipe/trainer.h"
@@ -264,6 +265,14 @@ void check_slow(const TrainOptions& options, int ranks) {
   }
 }
 
+/// Throws Exception(invalid_argument) if threads that share the parameters cannot run so.
+void check_hogwild(const recipe::TrainConfig& config, const TrainOptions& options, int ranks) {
+  recipe::hogwild_threads(config, ranks);
+  if (!options.trace.empty()) {
+    refuse("--trace has one thread of each rank, and hogwild several; leave one of them out");
+  }
+}
+
 /// Loads the configuration and checks it before ranks start.
 recipe::TrainConfig checked(const TrainOptions& options, const bootstrap::Job& job) {
   check_fits(options.launch, job);
@@ -272,6 +281,7 @@ recipe::TrainConfig checked(const TrainOptions& options, const bootstrap::Job& j
   const int ranks = ranks_of(options, job, config.servers.own_ranks());
   recipe::batch_size_per_replica(config, ranks);
   check_slow(options, ranks);
+  if (config.hogwild.enabled) check_hogwild(config, options, ranks);
   return config;
 }
 

@@ -10,6 +10,7 @@
 #include "gradwire/pipeline/simulation.h"
 #include "gradwire/pipeline/verifier.h"
 #include "gradwire/pipeline/weight_rules.h"
+#include "gradwire/recipe/hogwild_run.h"
 #include "gradwire/recipe/models.h"
 #include "gradwire/recipe/servers_advice.h"
 
@@ -137,7 +138,7 @@ std::string dry_run(const TrainConfig& config, int ranks) {
   const Layers layers = make_layers(config.model);
   std::string text = fmt::format("{} ranks: {}\nmodel {}: {} layers; {} samples per replica\n",
                                  ranks, text_of(mesh), config.model.name, layers.size(), samples);
-  text += groups_text(config) + servers_text(config, ranks);
+  text += groups_text(config) + servers_text(config, ranks) + hogwild_text(config, ranks);
   if (mesh.tensor > 1) text += tensor_text(config) + block_traffic_text(config, samples);
   if (mesh.spatial > 1) {
     text += fmt::format("spatial {}: images in {} x {} parts of height and width\n", mesh.spatial,

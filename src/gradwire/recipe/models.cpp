@@ -1,5 +1,11 @@
 #include "gradwire/recipe/models.h"
 
+#include <mutex>
+
+#include <nlohmann/json.hpp>
+
+#include "gradwire/base/random.h"
+#include "gradwire/memory/memory_ledger.h"
 #include "gradwire/recipe/model_layers.h"
 #include "gradwire/recipe/optimizers.h"
 #include "gradwire/torch/init.h"
@@ -30,6 +36,24 @@ torch::nn::Sequential make_model(const ModelConfig& config) {
   torch::nn::Sequential model;
   for (std::size_t i = 0; i < layers.size(); ++i) model->push_back(layers.name(i), layers.make(i));
   return model;
+}
+
+torch::nn::Sequential seeded_model(const TrainConfig& config, int rank) {
+  // libtorch has one generator per process, in which ranks may be threads.
+  static std::mutex generator;
+  const std::lock_guard lock(generator);
+  check_groups(config);
+  torch::manual_seed(config.seed);
+  const MemoryScope memory(MemoryCategory::parameters);
+  auto model = make_model(config.model);
+  torch::manual_seed(mixed_seed({config.seed, static_cast<std::uint64_t>(rank)}));
+  return model;
+}
+
+std::string model_description(const TrainConfig& config) {
+  auto model = nlohmann::json::parse(config.model_text);
+  model["name"] = config.model.name;
+  return model.dump();
 }
 
 std::vector<std::size_t> check_groups(const TrainConfig& config) {

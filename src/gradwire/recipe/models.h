@@ -44,6 +44,13 @@ Layers make_layers(const ModelConfig& config, const LayerGroups& groups = {});
 /// Makes all of these layers.
 torch::nn::Sequential make_model(const ModelConfig& config);
 
+/// Makes the configured model on a rank of a run. Weights depend on the seed only; later random
+/// numbers (dropout) differ between ranks. Throws as check_groups().
+torch::nn::Sequential seeded_model(const TrainConfig& config, int rank);
+
+/// JSON description for checkpoints: the configuration's model, at least its name.
+std::string model_description(const TrainConfig& config);
+
 /// Throws Exception(invalid_argument) for a group of the optimizer that has no parameter. Returns
 /// the number of parameters in each group (optimizers.h); nothing if there are no groups. Leaves
 /// torch's random numbers as they were.

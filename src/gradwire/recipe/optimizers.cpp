@@ -90,6 +90,12 @@ Options adaptive_options(const OptimizerConfig& config) {
   return options;
 }
 
+torch::optim::AdagradOptions adagrad_options(const OptimizerConfig& config) {
+  torch::optim::AdagradOptions options(config.learning_rate);
+  options.eps(config.epsilon).weight_decay(config.weight_decay);
+  return options;
+}
+
 LarsOptions lars_options(const OptimizerConfig& config) {
   LarsOptions options(config.learning_rate);
   options.momentum(config.momentum).trust_coefficient(config.trust_coefficient);
@@ -140,6 +146,9 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(
   }
   if (config.name == "lamb") {
     return make_with_groups<Lamb>(config, parameters, adaptive_options<LambOptions>);
+  }
+  if (config.name == "adagrad") {
+    return make_with_groups<torch::optim::Adagrad>(config, parameters, adagrad_options);
   }
   if (config.name == "lars") return make_with_groups<Lars>(config, parameters, lars_options);
   return make_with_groups<torch::optim::SGD>(config, parameters, sgd_options);

@@ -117,6 +117,10 @@ std::string strategy_of(const TrainConfig& config, int ranks) {
     return fmt::format("{} servers, {}{} x{}", servers, config.servers.mode,
                        config.local_steps.enabled ? " local steps" : "", ranks);
   }
+  if (config.hogwild.enabled) {
+    return config.hogwild.threads == 0 ? "Hogwild"
+                                       : fmt::format("Hogwild x{}", config.hogwild.threads);
+  }
   if (ranks == 1) return "1 rank";
   if (config.uses_pipeline()) return mesh_strategy_of(config, ranks);
   if (config.zero.stage > 0) return fmt::format("ZeRO-{} x{}", config.zero.stage, ranks);

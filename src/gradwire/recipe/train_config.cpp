@@ -13,6 +13,7 @@
 #include "gradwire/base/json_fields.h"
 #include "gradwire/base/refuse.h"
 #include "gradwire/codec/catalogue.h"
+#include "gradwire/recipe/hogwild_config.h"
 #include "gradwire/recipe/mesh_config.h"
 #include "gradwire/servers/server_policy.h"
 
@@ -24,6 +25,7 @@ constexpr std::int64_t kMaxSamples = 1'000'000'000;
 
 double usual_rate(const std::string& name) {
   if (name == "adam") return 1e-3;
+  if (name == "adagrad") return 0.01;
   if (name == "lars") return 1;  // The trust coefficient makes the step small.
   if (name == "lamb") return 0.01;
   return 0.05;
@@ -59,6 +61,8 @@ void read_settings(JsonFields& json, OptimizerConfig& optimizer) {
   optimizer.learning_rate = json.number_or("learning_rate", optimizer.learning_rate, 0, 1e6);
   if (optimizer.name == "adam" || optimizer.name == "lamb") {
     read_moments(json, optimizer);
+  } else if (optimizer.name == "adagrad") {
+    optimizer.epsilon = json.number_or("epsilon", optimizer.epsilon, 0, 1);
   } else {
     read_momentum(json, optimizer);
   }
@@ -80,9 +84,14 @@ ParameterGroup read_group(JsonFields json, const OptimizerConfig& optimizer) {
 
 OptimizerConfig read_optimizer(JsonFields json) {
   OptimizerConfig optimizer;
-  optimizer.name = json.choice_or("name", optimizer.name, {"sgd", "adam", "lars", "lamb"});
+  optimizer.name =
+      json.choice_or("name", optimizer.name, {"sgd", "adam", "adagrad", "lars", "lamb"});
   optimizer.learning_rate = usual_rate(optimizer.name);
   if (optimizer.name == "lamb") optimizer.epsilon = 1e-6;
+  if (optimizer.name == "adagrad") {
+    optimizer.epsilon = 1e-10;
+    optimizer.momentum = 0;
+  }
   read_settings(json, optimizer);
   read_scaling(json, optimizer);
   std::vector<ParameterGroup> groups;
@@ -527,6 +536,7 @@ void check_together(JsonFields& root, const TrainConfig& config) {
   check_local_steps_with(config, root.object_or_empty("parallel"));
   check_mesh(root, config);
   check_servers(config);
+  check_hogwild(root, config);
   const bool steps_replicas =
       !config.uses_pipeline() && config.zero.stage == 0 && !config.servers.enabled;
   if (steps_replicas && config.gradient_clipping > 0 &&
@@ -617,6 +627,7 @@ TrainConfig parse_train_config(const nlohmann::ordered_json& json) {
   config.loss_scaling = read_loss_scaling(root.object_or_empty("fp16"), config.precision);
   config.zero = read_zero(root.object_or_empty(name_used(json, {"zero", "zero_optimization"})));
   if (root.has("servers")) config.servers = read_servers(root.object_or_empty("servers"));
+  if (root.has("hogwild")) config.hogwild = read_hogwild(root.object_or_empty("hogwild"));
   config.gradient_clipping = root.number_or("gradient_clipping", 0, 0, 1e30);
   const bool is_sharded = config.zero.stage > 0 || config.servers.enabled;
   const bool wait = !is_sharded && looks_at_all_gradients(config);

@@ -23,13 +23,13 @@ struct ParameterGroup;
 
 /// Optimizer settings; docs/training.md explains them.
 struct OptimizerConfig {
-  std::string name = "sgd";  ///< "sgd", "adam", "lars" or "lamb".
+  std::string name = "sgd";  ///< "sgd", "adam", "adagrad", "lars" or "lamb".
   double learning_rate = 0.05;
   double momentum = 0.9;             ///< sgd, lars.
   bool nesterov = false;             ///< sgd.
   double beta1 = 0.9;                ///< adam, lamb.
   double beta2 = 0.999;              ///< adam, lamb.
-  double epsilon = 1e-8;             ///< adam, lamb.
+  double epsilon = 1e-8;             ///< adam, adagrad, lamb.
   double trust_coefficient = 0.001;  ///< lars.
   double weight_decay = 0;
   /// Scaling of the rate with the batch size: "none", "linear" or "sqrt".
@@ -79,6 +79,13 @@ struct ServersConfig {
   int asynchronous(int workers) const { return groups > 0 ? static_cast<int>(groups) : workers; }
   /// Number of ranks that only serve.
   int own_ranks() const { return enabled && !beside_workers ? static_cast<int>(count) : 0; }
+};
+
+/// Hogwild! in a configuration: threads of one process that share parameters.
+struct HogwildConfig {
+  bool enabled = false;
+  std::int64_t threads = 0;    ///< 0: one for each usable core.
+  bool oversubscribe = false;  ///< More threads than usable cores are not refused.
 };
 
 /// The model in a training configuration; docs/training.md explains all keys.
@@ -165,6 +172,7 @@ struct TrainConfig {
   step::LocalStepsConfig local_steps;
   ZeroConfig zero;
   ServersConfig servers;
+  HogwildConfig hogwild;
   MeshDegrees mesh;
   PipelineConfig pipeline;
   TensorPlan tensor;

@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <mutex>
 #include <optional>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "gradwire/base/cpu.h"
 #include "gradwire/base/random.h"
@@ -18,6 +16,7 @@
 #include "gradwire/recipe/deal_position.h"
 #include "gradwire/recipe/dealt_batches.h"
 #include "gradwire/recipe/evaluate.h"
+#include "gradwire/recipe/hogwild_run.h"
 #include "gradwire/recipe/optimizers.h"
 #include "gradwire/recipe/run_memory.h"
 #include "gradwire/recipe/run_recorder.h"
@@ -33,19 +32,6 @@
 namespace gradwire::recipe {
 
 namespace {
-
-/// Weights depend on the seed only; later random numbers (dropout) differ between ranks.
-torch::nn::Sequential seeded_model(const TrainConfig& config, int rank) {
-  // libtorch has one generator per process, in which ranks may be threads.
-  static std::mutex generator;
-  const std::lock_guard lock(generator);
-  check_groups(config);
-  torch::manual_seed(config.seed);
-  const MemoryScope memory(MemoryCategory::parameters);
-  auto model = make_model(config.model);
-  torch::manual_seed(mixed_seed({config.seed, static_cast<std::uint64_t>(rank)}));
-  return model;
-}
 
 std::unique_ptr<TrainedModel> seeded_pipeline(const TrainConfig& config, const ParallelMesh& mesh,
                                               TraceRecorder* trace) {
@@ -64,13 +50,6 @@ Sampler training_sampler(const TrainConfig& config, std::int64_t samples,
                   .world_size = mesh.data()->getSize(),
                   .seed = config.seed,
                   .uneven = config.data.uneven});
-}
-
-/// JSON description for checkpoints: the configuration's model, at least its name.
-std::string model_description(const TrainConfig& config) {
-  auto model = nlohmann::json::parse(config.model_text);
-  model["name"] = config.model.name;
-  return model.dump();
 }
 
 /// Parameters are their mean over ranks while this exists. Construction is collective.
@@ -628,6 +607,7 @@ class Trainer {
 }  // namespace
 
 TrainingResult train(const TrainConfig& config, const TrainerContext& context) {
+  if (config.hogwild.enabled) return train_hogwild(config, context);
   return Trainer(config, context).run();
 }
 

@@ -39,6 +39,13 @@ std::string staleness_text(const StalenessSummary& s) {
       s.mean, s.p50, s.p99, s.max, s.rate, 100 * s.late, 100 * s.busy);
 }
 
+std::string hogwild_text(const HogwildSummary& s) {
+  const auto updates = static_cast<double>(s.updates);
+  return fmt::format("about {:.0f} of {:.4g} by {} threads ({:.2g} %): {} in {} samples",
+                     s.lost_updates(), updates, s.threads,
+                     updates > 0 ? 100 * s.lost_updates() / updates : 0, s.lost, s.sampled);
+}
+
 std::string steps_text(const TrainingSummary& s) {
   std::string text =
       line("throughput", throughput_text(s.images_per_second, s.characters_per_sample));
@@ -52,6 +59,7 @@ std::string steps_text(const TrainingSummary& s) {
                            100 * scaling_efficiency(s.compute_seconds, s.exposed_seconds)));
   text += line("sent by each rank", traffic(s));
   if (!s.codec.empty()) text += line("codec", s.codec);
+  if (s.hogwild) text += line("lost updates", hogwild_text(*s.hogwild));
   if (s.staleness) text += line("staleness", staleness_text(*s.staleness));
   if (s.memory.bytes > 0) {
     text += line("tensors' memory", fmt::format("at most {} at once on a rank",
@@ -67,6 +75,11 @@ std::string perplexity_text(double loss) {
 }
 
 }  // namespace
+
+double HogwildSummary::lost_updates() const {
+  if (sampled == 0) return 0;
+  return static_cast<double>(updates) * static_cast<double>(lost) / static_cast<double>(sampled);
+}
 
 std::string throughput_text(double samples_per_second, std::int64_t characters_per_sample) {
   if (characters_per_sample == 0) return fmt::format("{:.0f} images/s", samples_per_second);
@@ -130,6 +143,13 @@ std::string summary_json(const TrainingSummary& s) {
                          {"p99", s.staleness->p99},   {"max", s.staleness->max},
                          {"rate", s.staleness->rate}, {"late", s.staleness->late},
                          {"busy", s.staleness->busy}};
+  }
+  if (s.hogwild) {
+    json["hogwild"] = {{"threads", s.hogwild->threads},
+                       {"updates", s.hogwild->updates},
+                       {"sampled", s.hogwild->sampled},
+                       {"lost", s.hogwild->lost},
+                       {"lost_updates", s.hogwild->lost_updates()}};
   }
   if (s.memory.resident > 0) json["resident_peak_bytes"] = s.memory.resident;
   if (s.memory.bytes > 0) {

@@ -28,6 +28,17 @@ struct StalenessSummary {
   double busy = 0;  ///< Share of the time in which servers computed.
 };
 
+/// Threads that share the parameters, and what their updates without locks cost.
+struct HogwildSummary {
+  int threads = 1;
+  std::int64_t updates = 0;  ///< Elements of parameters that were updated.
+  std::int64_t sampled = 0;  ///< Elements of these that were examined.
+  std::int64_t lost = 0;     ///< Those of the samples that overwrote another thread's update.
+
+  /// Estimated number of updates that overwrote another one.
+  double lost_updates() const;
+};
+
 /// Result of a training run. Times and bytes of a step are medians over steps (bytes: the mean),
 /// averaged over ranks. A rank that waits for slower ones counts that as communication.
 struct TrainingSummary {
@@ -47,6 +58,7 @@ struct TrainingSummary {
   double sent_bytes = 0;       ///< Payload per rank and step; < 0 if not counted by the backend.
   std::string codec;           ///< Gradient codec; empty: none.
   std::optional<StalenessSummary> staleness;  ///< With parameter servers.
+  std::optional<HogwildSummary> hogwild;      ///< With threads that share the parameters.
   std::string checkpoint;                     ///< Path of the saved model; empty: none.
   MemoryPeak memory;  ///< Rank with the maximum; `resident`: maximum over ranks.
 };
