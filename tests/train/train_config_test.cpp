@@ -134,7 +134,6 @@ TEST(TrainConfig, HogwildRefusesWhatItCannotGoWith) {
           {"servers", R"("servers": {})"},
           {"local_steps", R"("local_steps": {"steps": 2})"},
           {"mesh", R"("mesh": {"data": 1})"},
-          {"pipeline", R"("pipeline": {"micro_batches": 2})"},
           {"codec", R"("codec": "int8")"},
           {"codec", R"("parallel": {"codec": "int8"})"},
           {"parallel.overlap", R"("parallel": {"overlap": "none"})"},

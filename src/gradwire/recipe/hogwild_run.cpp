@@ -221,8 +221,8 @@ class HogwildRun {
   Hogwild<torch::nn::Sequential> hogwild_;
   std::atomic<std::int64_t> next_ = 0;  ///< The first sample of the epoch that no thread has taken.
   report::HogwildSummary updates_;
-  Duration before_{};  ///< Of the epochs before, without evaluations.
-  Time begin_{};       ///< Of this epoch.
+  Duration before_{};  ///< The epochs before, without evaluations.
+  Time begin_{};       ///< The begin of this epoch.
 
   std::mutex mutex_;  ///< For all below, while threads run.
   RunRecorder recorder_;

@@ -14,21 +14,21 @@
 namespace gradwire {
 
 struct HogwildOptions {
-  /// Makes torch::optim::SGD without momentum, or torch::optim::Adagrad without lr_decay, maybe with
-  /// parameter groups. The threads step by its settings and states, and without its step().
+  /// Makes torch::optim::SGD without momentum, or torch::optim::Adagrad without lr_decay, maybe
+  /// with parameter groups. The threads step by its settings and states, and without its step().
   OptimizerFactory optimizer;
   int threads = 0;  ///< 0: one for each core that this process may use.
   /// More threads than usable cores are refused without this.
   bool oversubscribe = false;
   /// One of this many updated elements, on average, is examined for a lost update.
   std::int64_t sample_every = 4096;
-  std::uint64_t seed = 1;  ///< Of these samples.
+  std::uint64_t seed = 1;  ///< Draws these samples.
 };
 
-/// What the threads have done.
+/// The work of all threads together.
 struct HogwildResult {
   int threads = 0;
-  std::int64_t steps = 0;    ///< Of all threads.
+  std::int64_t steps = 0;    ///< Calls of HogwildThread::step().
   std::int64_t updates = 0;  ///< Elements of parameters that were updated.
   std::int64_t sampled = 0;  ///< Elements of these that were examined.
   std::int64_t lost = 0;     ///< Those of the samples that overwrote another thread's update.
