@@ -69,6 +69,7 @@ Model averaged(int workers, int steps) {
   gradwire::test::LocalJob job(workers, {.algorithm = "all_reduce=exchange"});
   std::vector<SteppedValues> units;
   for (const auto& unit : three_units()) units.emplace_back(unit.count);
+  Model model;
   expect_no_errors(job.run([&](Rank rank, Communicator& communicator) {
     std::vector<SteppedValues> mine = units;
     for (int number = 0; number < steps; ++number) {
@@ -78,10 +79,9 @@ Model averaged(int workers, int steps) {
         mine[unit].step(mean.data(), 1);
       }
     }
-    if (rank == 0) units = mine;
+    if (rank != 0) return;
+    for (const SteppedValues& unit : mine) model.push_back(unit.values);
   }));
-  Model model;
-  for (const SteppedValues& unit : units) model.push_back(unit.values);
   return model;
 }
 
