@@ -75,8 +75,11 @@ Samples make_samples(std::int64_t count, std::uint64_t seed) {
   return samples;
 }
 
-std::unique_ptr<torch::optim::Optimizer> make_sgd(std::vector<torch::Tensor> parameters) {
-  return std::make_unique<torch::optim::SGD>(std::move(parameters), 2.0);
+gradwire::OptimizerFactory sgd(std::int64_t batch) {
+  const double rate = static_cast<double>(batch) / 32;  // A step has the mean of a batch.
+  return [rate](std::vector<torch::Tensor> parameters) {
+    return std::make_unique<torch::optim::SGD>(std::move(parameters), rate);
+  };
 }
 
 struct Run {
@@ -91,7 +94,7 @@ Run train(const Samples& train, const Samples& test, int threads, std::int64_t b
   const auto begin = std::chrono::steady_clock::now();
   const std::clock_t cpu_begin = std::clock();
   const auto result = gradwire::hogwild(
-      model, [] { return Logistic(); }, {.optimizer = make_sgd, .threads = threads},
+      model, [] { return Logistic(); }, {.optimizer = sgd(batch), .threads = threads},
       [&](Logistic& mine, gradwire::HogwildThread& thread) {
         for (std::int64_t at; (at = next.fetch_add(batch)) < kTotal;) {
           const std::int64_t first = at % kTrain;

@@ -16,6 +16,34 @@ GRADWIRE_INLINE float fused(float factor, float value, float sum) {
   return __builtin_fmaf(factor, value, sum);
 }
 
+/// Fetches a cache line for a store. A load alone would fetch a copy of the line that another core
+/// has changed, and the store would then wait for that core a second time.
+GRADWIRE_INLINE void prefetch_to_write(const float* at) {
+#ifdef __x86_64__
+  asm volatile("prefetchw %0" : : "m"(*at));  // Without effect on processors that do not have it.
+#else
+  __builtin_prefetch(at, 1);
+#endif
+}
+
+/// Rows whose first cache lines are fetched ahead: about as many as a core can wait for at once.
+constexpr std::size_t kRowsAhead = 16;
+
+/// The rows of a table that are updated one after the other.
+struct Rows {
+  float* table;
+  std::size_t width;
+  const std::int64_t* rows;
+  std::size_t count;
+
+  GRADWIRE_INLINE float* at(std::size_t i) const {
+    return table + static_cast<std::size_t>(rows[i]) * width;
+  }
+  GRADWIRE_INLINE void prefetch_after(std::size_t i) const {
+    if (i + kRowsAhead < count) prefetch_to_write(at(i + kRowsAhead));
+  }
+};
+
 /// Returns the number of elements that are not zero.
 GRADWIRE_INLINE std::int64_t add_unsampled(float* shared, const float* values, std::size_t count,
                                            float factor) {
@@ -87,9 +115,10 @@ void LockFreeUpdates::add(float* shared, const float* values, std::size_t count,
 GRADWIRE_VECTORIZED
 void LockFreeUpdates::add_rows(float* shared, std::size_t width, const std::int64_t* rows,
                                const float* values, std::size_t count, float factor) {
+  const Rows table{shared, width, rows, count};
   for (std::size_t i = 0; i < count; ++i) {
-    add_elements(shared + static_cast<std::size_t>(rows[i]) * width, values + i * width, width,
-                 factor);
+    table.prefetch_after(i);
+    add_elements(table.at(i), values + i * width, width, factor);
   }
 }
 
@@ -105,8 +134,10 @@ void add_squares(float* shared, const float* values, float* sums, std::size_t co
 GRADWIRE_VECTORIZED
 void add_squares_to_rows(float* shared, std::size_t width, const std::int64_t* rows,
                          const float* squares, float* sums, std::size_t count) {
+  const Rows table{shared, width, rows, count};
   for (std::size_t row = 0; row < count; ++row, squares += width, sums += width) {
-    float* const begin = shared + static_cast<std::size_t>(rows[row]) * width;
+    table.prefetch_after(row);
+    float* const begin = table.at(row);
     for (std::size_t i = 0; i < width; ++i) {
       const std::atomic_ref<float> element(begin[i]);
       sums[i] = element.load(kRelaxed) + squares[i];
