@@ -108,6 +108,8 @@ class ServedJob {
     epochs_ = epochs;
   }
 
+  void keep_order() { keeps_order_ = true; }
+
   std::shared_ptr<Communicator> communicator(Rank rank) {
     return gradwire::test::shared(job_.on(rank));
   }
@@ -145,7 +147,7 @@ class ServedJob {
         {.placement = layout_.placement,
          .policy = layout_.policy,
          .fingerprint = fingerprint_of(layout_),
-         .log = nullptr,
+         .keeps_order = keeps_order_,
          .warn = [this, number](const std::string& text) { warnings_[number] += text + "\n"; }},
         clock_);
     try {
@@ -159,6 +161,7 @@ class ServedJob {
 
   SteadyClock clock_;
   std::int64_t samples_ = 0, epochs_ = 1;
+  bool keeps_order_ = false;
   ServedLayout layout_;
   LocalJob job_;
   std::barrier<> begun_;

@@ -237,6 +237,24 @@ TEST(ServerCore, LogsWhatItApplies) {
   EXPECT_EQ(log[1].version, 1);
 }
 
+TEST(ServerCore, LogsWhatBecomesOfEachGradientOfAStep) {
+  NoStore store;
+  std::vector<Applied> log;
+  ServerCore core({.mode = Mode::sync, .workers = 3, .use = 0.6}, 1, store,
+                  [&](const Applied& each) { log.push_back(each); });
+  core.on_push({.worker = 2, .gradient = 7, .rate = 0.5});
+  core.on_push({.worker = 0, .gradient = 8, .rate = 0.5});
+  core.on_push({.worker = 1, .gradient = 9, .rate = 0.5});
+  ASSERT_EQ(log.size(), 3u);
+  EXPECT_EQ(log[0].worker, 0);
+  EXPECT_EQ(log[0].outcome, Outcome::added);
+  EXPECT_EQ(log[1].gradient, 7u);
+  EXPECT_EQ(log[1].outcome, Outcome::stepped);
+  EXPECT_EQ(log[1].factor, 0.5);
+  EXPECT_EQ(log[2].worker, 1);
+  EXPECT_EQ(log[2].outcome, Outcome::dropped);
+}
+
 TEST(ServerCore, RefusesNumbersThatNoWorkerHas) {
   NoStore store;
   ServerCore core({.mode = Mode::ssp, .workers = 2}, 3, store);

@@ -465,6 +465,7 @@ std::vector<Bad> bad_requests() {
           {"Batches",
            {hello, {.kind = Kind::deal, .clock = 1, .value = 9, .batches = -1}},
            "after -1 batches"},
+          {"Order", {hello, {.kind = Kind::order}}, "which this server does not keep"},
           {"Take", {hello, {.kind = Kind::take, .value = 8}}, "deals none"}};
 }
 

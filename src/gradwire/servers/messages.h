@@ -55,7 +55,9 @@ struct Request {
     fetch_states,  ///< Asks for the `value` states of its optimizers (kStateTag).
     load_states,   ///< `value` states follow (kStateTag), and replace its own.
     report,        ///< Asks for a ServerReport.
-    leave,         ///< The last one.
+    order,  ///< Asks for OrderRecords (order_log.h) from number `base` on: as many as fit into
+            ///< a message. If `value` is not 0, for those of the present values.
+    leave,  ///< The last one.
   };
   Kind kind = Kind::hello;
   std::int64_t unit = 0;  ///< As servers number them.
@@ -64,11 +66,13 @@ struct Request {
   std::int64_t value = 0;
   std::int64_t batches = 0;  ///< push: number of dealt batches whose gradient it is.
   double rate = 1;           ///< push: factor on the learning rate.
+  std::int64_t random = 0;   ///< push: checksum of the worker's random state before it; 0: none.
 };
 
 /// A server's answer. To a pull (pull_tag): `value` is the version of the values that follow. To a
-/// report, to meet and to progress (kReplyTag): the number of integers that follow, which encode a
-/// ServerReport, a Meeting or a DealProgress. To others (kReplyTag): 0.
+/// report, to meet, to progress and to order (kReplyTag): the number of integers that follow, which
+/// encode a ServerReport, a Meeting, a DealProgress, or the number of all records and some of them.
+/// To others (kReplyTag): 0.
 struct Reply {
   std::int64_t value = 0;
 };

@@ -218,6 +218,22 @@ ServerReport ServedExchange::report() {
   return sum;
 }
 
+std::vector<OrderRecord> ServedExchange::order(int server) {
+  std::vector<OrderRecord> records;
+  for (const bool of_values : {false, true}) {
+    std::size_t all = records.size() + 1;
+    for (std::size_t first = records.size(), got = 0; got < all; got = records.size() - first) {
+      ask(server, {.kind = Request::Kind::order,
+                   .base = static_cast<std::int64_t>(got),
+                   .value = of_values ? 1 : 0});
+      const std::vector<std::int64_t> said = receive_integers(server);
+      all = static_cast<std::size_t>(said.at(0));
+      append_records(records, std::span(said).subspan(1));
+    }
+  }
+  return records;
+}
+
 void ServedExchange::leave() {
   for (int server = 0; server < servers(); ++server) ask(server, {.kind = Request::Kind::leave});
 }
@@ -245,7 +261,8 @@ Work ServedExchange::reduce_scatter(std::size_t unit, LentSpan data, LentSpan /*
                       part.reply.value,
                       pull,
                       gradient.batches,
-                      gradient.rate};
+                      gradient.rate,
+                      gradient.random};
       const OperationOptions options{.priority = priority};
       together.send(lend_message(part.request), rank_of(server), kRequestTag, options);
       together.send(part_of(data, server, servers()), rank_of(server), push_tag(own_number(unit)),

@@ -11,6 +11,7 @@
 #include "gradwire/comm/communicator.h"
 #include "gradwire/exchange/exchange.h"
 #include "gradwire/servers/messages.h"
+#include "gradwire/servers/order_log.h"
 #include "gradwire/servers/sample_dealer.h"
 #include "gradwire/servers/server_policy.h"
 #include "gradwire/servers/server_report.h"
@@ -71,6 +72,11 @@ class ServedExchange final : public exchange::Exchange {
   void set_batches(std::int64_t batches) { now_.batches = batches; }
   /// Sets the factor on the learning rate of the following pushes.
   void set_rate(double rate) { now_.rate = rate; }
+  /// Sets the checksum of the random state with which the following pushes are computed.
+  void set_random(std::uint32_t checksum) { now_.random = checksum; }
+  /// Returns the order of what a server has done so far (ServerOptions::keeps_order), and the
+  /// checksums of its values.
+  std::vector<OrderRecord> order(int server);
   /// Returns what all servers have done so far.
   ServerReport report();
   /// Tells the servers that this worker ends. Waits for nothing but earlier pushes.
@@ -98,6 +104,7 @@ class ServedExchange final : public exchange::Exchange {
   struct Gradient {
     std::int64_t batches = 0;
     double rate = 1;
+    std::int64_t random = 0;
   };
   struct Unit {
     std::vector<Part> parts;  ///< By server.

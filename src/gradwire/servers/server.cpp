@@ -19,6 +19,18 @@ std::size_t bytes_of(const LentSpan& span) {
 
 }  // namespace
 
+LentSpan take_mean(std::span<const LentSpan> gradients) {
+  const LentSpan sum = gradients.front();
+  auto* const bytes = static_cast<std::byte*>(sum.data);
+  for (const LentSpan& other : gradients.subspan(1)) {
+    const auto* const added = static_cast<const std::byte*>(other.data);
+    engine::combine(bytes, bytes, added, sum.count, sum.type, ReduceOp::mean);
+  }
+  engine::finish_reduction(bytes, sum.count, sum.type, ReduceOp::mean,
+                           static_cast<int>(gradients.size()));
+  return sum;
+}
+
 /// A worker is lost while the server waits for it.
 class Server::WorkerLost : public std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -55,7 +67,10 @@ Server::Server(std::shared_ptr<Communicator> pairs, ServedShards& shards,
       shards_(shards),
       options_(options),
       clock_(clock),
-      core_(options.policy, shards.units(), *this, options.log),
+      order_(options.keeps_order
+                 ? std::make_unique<OrderRecorder>(options.placement.workers, shards.units())
+                 : nullptr),
+      core_(options.policy, shards.units(), *this, [this](const Applied& each) { log(each); }),
       events_(std::make_shared<Events>()),
       workers_(static_cast<std::size_t>(options.placement.workers)),
       connected_(options.placement.workers),
@@ -168,6 +183,9 @@ void Server::on_request(Rank rank, const Request& request) {
       break;
     case Request::Kind::report:
       reply(rank, encode(report()));
+      break;
+    case Request::Kind::order:
+      send_order(rank, request);
       break;
     case Request::Kind::leave:
       worker.leaves = true;
@@ -332,6 +350,7 @@ void Server::remove(Rank rank, const std::string& why) {
     left_ = true;
   } else {
     lost_last_ = why;
+    if (order_) order_->on_lost(rank);
     if (options_.warn) options_.warn(why);
     remove_group(rank, why);
   }
@@ -365,6 +384,7 @@ void Server::send_batch(Rank worker, std::int64_t wanted) {
   const auto message = std::make_shared<Deal>(dealer_->on_take(worker, wanted));
   message->first = first_worker();
   message->stop = stop_;
+  if (order_) order_->on_deal(worker, *message);
   LentSpan lent = lend_message(*message);
   lent.keep_alive = message;
   pairs_->send(lent, worker, kDealTag).drive_in_background();
@@ -375,6 +395,7 @@ void Server::send_values(Rank worker, const Answer& answer) {
     Reply reply;
     std::shared_ptr<const Buffer> values;
   };
+  if (order_) order_->on_answer(answer);
   const auto message = std::make_shared<Message>();
   message->reply.value = answer.version;
   message->values = snapshot(answer.unit);
@@ -444,15 +465,9 @@ void Server::apply_all(double factor) {
 
 /// Overwrites the first of the gradients.
 LentSpan Server::mean_of(std::span<const GradientId> gradients) {
-  const LentSpan sum = gradient_memory(gradients.front());
-  auto* const bytes = static_cast<std::byte*>(sum.data);
-  for (const GradientId id : gradients.subspan(1)) {
-    const Buffer& other = gradients_[id].memory;
-    engine::combine(bytes, bytes, other.data(), sum.count, sum.type, ReduceOp::mean);
-  }
-  engine::finish_reduction(bytes, sum.count, sum.type, ReduceOp::mean,
-                           static_cast<int>(gradients.size()));
-  return sum;
+  std::vector<LentSpan> memory;
+  for (const GradientId id : gradients) memory.push_back(gradient_memory(id));
+  return take_mean(memory);
 }
 
 /// The unit has been stepped with these gradients.
@@ -485,6 +500,27 @@ GradientId Server::take_buffer(std::size_t unit) {
   }
   found->used = true;
   return static_cast<GradientId>(found - gradients_.begin());
+}
+
+void Server::log(const Applied& gradient) {
+  if (!order_) return;
+  const Worker& worker = workers_[static_cast<std::size_t>(gradient.worker)];
+  order_->on_gradient(gradient, worker.announced[gradient.unit],
+                      gradients_[gradient.gradient].memory);
+}
+
+void Server::send_order(Rank rank, const Request& request) {
+  if (!order_) {
+    throw Exception(
+        ErrorKind::corrupted,
+        fmt::format("worker {} asks for the order of updates, which this server does not keep",
+                    rank));
+  }
+  std::vector<OrderRecord> values;
+  for (std::size_t unit = 0; request.value != 0 && unit < shards_.units(); ++unit) {
+    values.push_back(order_->values_record(unit, core_.version(unit), *snapshot(unit)));
+  }
+  reply(rank, page_of(request.value != 0 ? values : order_->records(), request.base));
 }
 
 ServerReport Server::report() const {

@@ -17,6 +17,7 @@
 #include "gradwire/base/work.h"
 #include "gradwire/comm/communicator.h"
 #include "gradwire/servers/messages.h"
+#include "gradwire/servers/order_recorder.h"
 #include "gradwire/servers/sample_dealer.h"
 #include "gradwire/servers/server_core.h"
 #include "gradwire/servers/server_policy.h"
@@ -48,11 +49,14 @@ class ServedShards {
   virtual std::vector<LentSpan> states() { return {}; }
 };
 
+/// Replaces the first gradient by the mean of all, which are added in this order, and returns it.
+LentSpan take_mean(std::span<const LentSpan> gradients);
+
 struct ServerOptions {
   Placement placement;
   ServerPolicy policy;
   std::uint64_t fingerprint = 0;                 ///< fingerprint_of() the workers' layout.
-  std::function<void(const Applied&)> log;       ///< Passed on to ServerCore.
+  bool keeps_order = false;                      ///< Keeps what workers fetch by order().
   std::function<void(const std::string&)> warn;  ///< Called once for each worker that is lost.
 };
 
@@ -122,6 +126,8 @@ class Server final : private ShardStore {
   void send_batch(Rank worker, std::int64_t wanted);
   void reply(Rank worker, std::vector<std::int64_t> integers);
   std::shared_ptr<const Buffer> snapshot(std::size_t unit);
+  void log(const Applied& gradient);
+  void send_order(Rank worker, const Request& request);
 
   void apply(std::size_t unit, std::span<const GradientId> gradients, double factor) override;
   void drop(GradientId gradient) override;
@@ -135,6 +141,7 @@ class Server final : private ShardStore {
   ServedShards& shards_;
   ServerOptions options_;
   const Clock& clock_;
+  std::unique_ptr<OrderRecorder> order_;  ///< Null: no worker will ask.
   ServerCore core_;
   std::optional<SampleDealer> dealer_;
   std::int64_t stop_ = 0;  ///< Deal::stop.

@@ -45,7 +45,7 @@ void ServerCore::on_push(const Push& push) {
   if (!is_living(push.worker)) return store_.drop(push.gradient);
   if (push.clock < next) {
     ++dropped_[index(push.worker)].repeated;
-    return store_.drop(push.gradient);
+    return drop(push);
   }
   // A worker that was late in mode sync goes on with the step that the others have reached.
   const std::int64_t last = policy_.mode == Mode::sync ? std::max(next, unit.version) : next;
@@ -61,11 +61,24 @@ void ServerCore::on_push(const Push& push) {
     apply(push.unit, {gradient});
   } else if (push.clock < unit.version) {
     ++dropped_[index(push.worker)].late;
-    store_.drop(push.gradient);
+    drop(push);
   } else {
     unit.open.push_back(gradient);
   }
   settle(push.unit);
+}
+
+void ServerCore::drop(const Push& push) {
+  if (log_) {
+    log_({.unit = push.unit,
+          .worker = push.worker,
+          .clock = push.clock,
+          .base = push.base,
+          .version = units_[push.unit].version,
+          .gradient = push.gradient,
+          .outcome = Outcome::dropped});
+  }
+  store_.drop(push.gradient);
 }
 
 void ServerCore::on_pull(Rank worker, std::size_t unit, std::int64_t clock) {
@@ -158,7 +171,8 @@ void ServerCore::apply(std::size_t unit, std::vector<Contribution> gradients) {
     updated.staleness.add(staleness);
     by_worker_[index(worker)].add(staleness);
     ids.push_back(gradient);
-    if (log_) log_({unit, worker, clock, base, updated.version});
+    const auto outcome = ids.size() == gradients.size() ? Outcome::stepped : Outcome::added;
+    if (log_) log_({unit, worker, clock, base, updated.version, gradient, outcome, factor});
   }
   // The gradients of a synchronous step are of one version.
   store_.apply(unit, ids, factor);

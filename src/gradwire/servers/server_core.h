@@ -32,13 +32,23 @@ struct Answer {
   std::int64_t version = 0;
 };
 
-/// One application of gradients to a unit, for a log from which a run can be repeated.
+/// What became of a gradient.
+enum class Outcome : std::uint8_t {
+  dropped,
+  added,    ///< It is part of a step; others of it follow.
+  stepped,  ///< It is the last or only one of a step.
+};
+
+/// A gradient that was applied or dropped, for a log from which a run can be repeated.
 struct Applied {
   std::size_t unit = 0;
   Rank worker = 0;
   std::int64_t clock = 0;
   std::int64_t base = 0;
   std::int64_t version = 0;  ///< Version of the parameters before it.
+  GradientId gradient = 0;
+  Outcome outcome = Outcome::stepped;
+  double factor = 1;  ///< On the learning rate; a step has that of its last gradient.
 };
 
 /// This server's shards of the parameters, and their optimizer.
@@ -63,8 +73,8 @@ class ShardStore {
 /// (on_push). Not thread-safe.
 class ServerCore {
  public:
-  /// `store` must outlive this. Calls `log`, unless it is null, for each gradient that is applied.
-  /// Throws Exception(invalid_argument) for an invalid policy.
+  /// `store` must outlive this. Calls `log`, unless it is null, for each gradient of a living worker
+  /// that is applied or dropped, before the store. Throws Exception(invalid_argument) for an invalid policy.
   ServerCore(const ServerPolicy& policy, std::size_t units, ShardStore& store,
              std::function<void(const Applied&)> log = nullptr);
 
@@ -125,6 +135,7 @@ class ServerCore {
 
   static std::size_t index(Rank worker) { return static_cast<std::size_t>(worker); }
   void check_worker(Rank worker, std::size_t unit) const;
+  void drop(const Push& push);
   void apply(std::size_t unit, std::vector<Contribution> gradients);
   bool completes_step(const Unit& unit) const;
   bool may_read(const Unit& unit, std::int64_t clock) const;

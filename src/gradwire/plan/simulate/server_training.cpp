@@ -88,7 +88,10 @@ class Run final : private servers::ShardStore {
     }
   }
 
-  void count(const servers::Applied& applied) { staleness_.add(applied.version - applied.base); }
+  void count(const servers::Applied& gradient) {
+    if (gradient.outcome == servers::Outcome::dropped) return;
+    staleness_.add(gradient.version - gradient.base);
+  }
 
   void begin_counting(double now) {
     staleness_ = {};
