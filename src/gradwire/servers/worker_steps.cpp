@@ -25,7 +25,13 @@ class StepCollector {
         workers_(static_cast<std::size_t>(log.placement.workers)),
         dealt_(workers_),
         lost_(workers_) {
+    constexpr std::size_t kMostParts = 1'000'000;
     steps_.units = units_of(log);
+    for (const auto& records : log.servers) records_ += records.size();
+    if (workers_ * steps_.units * log.servers.size() > kMostParts) {
+      refuse("{} workers, {} servers and {} units are more than can be replayed", workers_,
+             log.servers.size(), steps_.units);
+    }
     steps_.by_worker.resize(workers_);
     for (auto& parts : lost_) parts.resize(log.servers.size() * steps_.units, StepPart::kUnknown);
   }
@@ -80,14 +86,19 @@ class StepCollector {
            std::int64_t staleness) {
     auto& steps = steps_.by_worker[worker];
     if (number == steps.size()) {
+      const std::size_t parts = log_.servers.size() * steps_.units;
+      if (++count_ * parts > records_ + workers_ * parts) {
+        refuse("the log lacks parts of several steps of a worker");
+      }
       steps.push_back({.worker = record.worker,
                        .number = static_cast<std::int64_t>(number),
                        .random = record.random,
-                       .batches = std::vector<Deal>(record.count > kMany ? 0 : record.count),
-                       .parts = std::vector<StepPart>(log_.servers.size() * steps_.units)});
+                       .count = record.count,
+                       .batches = {},
+                       .parts = std::vector<StepPart>(parts)});
     }
     WorkerStep& step = steps[number];
-    if (step.random != record.random || step.batches.size() != record.count) {
+    if (step.random != record.random || step.count != record.count) {
       refuse("servers disagree about step {} of worker {}", number, worker);
     }
     step.parts[part] = {&record, record.base};
@@ -104,22 +115,20 @@ class StepCollector {
   void complete(WorkerStep& step) {
     const auto worker = static_cast<std::size_t>(step.worker);
     std::deque<Deal>& dealt = dealt_[worker];
-    for (Deal& batch : step.batches) {
-      if (dealt.empty()) {
-        refuse("server 0 has not dealt the samples of step {} of worker {}", step.number, worker);
-      }
-      batch = dealt.front();
-      dealt.pop_front();
+    if (step.count > dealt.size()) {
+      refuse("server 0 has not dealt the samples of step {} of worker {}", step.number, worker);
     }
+    const auto end = dealt.begin() + step.count;
+    step.batches.assign(dealt.begin(), end);
+    dealt.erase(dealt.begin(), end);
     for (std::size_t part = 0; part < step.parts.size(); ++part) {
       if (step.parts[part].gradient == nullptr) step.parts[part].base = lost_[worker][part];
     }
   }
 
-  static constexpr std::uint32_t kMany = 1'000'000;  ///< More batches than a step can have.
-
   const OrderLog& log_;
   std::size_t workers_;
+  std::size_t records_ = 0, count_ = 0;  ///< Numbers of records and of steps.
   WorkerSteps steps_;
   std::vector<std::deque<Deal>> dealt_;          ///< By worker.
   std::vector<std::vector<std::int64_t>> lost_;  ///< By worker and part: the version it had.

@@ -22,6 +22,7 @@ struct WorkerStep {
   Rank worker = 0;
   std::int64_t number = 0;  ///< Of this worker, from 0.
   std::uint32_t random = 0;
+  std::uint32_t count = 0;  ///< Of batches.
   std::vector<Deal> batches;
   std::vector<StepPart> parts;           ///< By server and unit: server * units + unit.
   std::int64_t staleness = 0;            ///< The largest of its applied parts.
