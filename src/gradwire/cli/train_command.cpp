@@ -30,6 +30,7 @@
 #include "gradwire/recipe/dry_run.h"
 #include "gradwire/recipe/hogwild_run.h"
 #include "gradwire/recipe/record_profile.h"
+#include "gradwire/recipe/replay.h"
 #include "gradwire/recipe/stop_request.h"
 #include "gradwire/recipe/trainer.h"
 #include "gradwire/torch/init.h"
@@ -49,6 +50,7 @@ struct TrainOptions {
   std::string trace;
   std::string json;
   std::vector<std::string> slow;
+  std::string replay;
   bool dry_run = false;
 };
 
@@ -69,6 +71,9 @@ void declare_options(CLI::App& app, TrainOptions& options) {
   app.add_option("--json", options.json, "file for the summary as JSON");
   declare_slow(app, options.slow,
                "for experiments, emulates slow machines by ranks that wait in each step");
+  app.add_option("--replay", options.replay,
+                 "file of a run with servers.log: repeats that run in this process, and says "
+                 "whether it has the same bits");
   app.add_flag("--dry-run", options.dry_run,
                "prints the mesh, and the stages and the schedule of a pipeline, without training");
 }
@@ -95,7 +100,17 @@ void check_outputs(const recipe::TrainConfig& config, const TrainOptions& option
   const auto folder = output_folder(options);
   check_writable(folder / report::RunRecord::kFileName);
   if (!config.checkpoint.empty()) check_writable(folder / config.checkpoint);
+  if (!config.servers.log.empty()) check_writable(folder / config.servers.log);
   if (!options.json.empty()) check_writable(options.json);
+}
+
+/// The configuration as JSON, with the data set by a path that is valid in every folder.
+std::string whole_configuration(const TrainOptions& options) {
+  std::vector<std::string> settings = options.settings;
+  if (!options.data.empty()) {
+    settings.push_back("data.path=" + std::filesystem::absolute(options.data).string());
+  }
+  return recipe::configuration_text(options.config, settings);
 }
 
 /// Returns true if a resumed run had no steps left, and would overwrite the results of the earlier
@@ -209,6 +224,7 @@ int train_as_rank(const recipe::TrainConfig& config, const TrainOptions& options
                                                .clock = &clock,
                                                .progress = &progress,
                                                .output = options.output,
+                                               .configuration = whole_configuration(options),
                                                .trace = session.recorder(),
                                                .memory = memory ? &*memory : nullptr,
                                                .slow = slow_workers(options.slow),
@@ -285,6 +301,40 @@ recipe::TrainConfig checked(const TrainOptions& options, const bootstrap::Job& j
   return config;
 }
 
+/// Throws Exception(invalid_argument) for options that a replay takes from the run, or lacks.
+void check_replay(const TrainOptions& options, const bootstrap::Job& job) {
+  if (!options.config.empty() || !options.settings.empty()) {
+    refuse("--replay has the configuration of its run: leave CONFIG and --set out");
+  }
+  const bool starts = options.launch.starts_ranks(job) && ranks_to_start(options.launch) > 1;
+  if (starts || job.world_size > 1) {
+    refuse("--replay repeats what all ranks did in one process: leave -n and --hosts out");
+  }
+  const bool records = !options.record_profile.empty() || !options.trace.empty();
+  if (options.dry_run || records || !options.json.empty()) {
+    refuse("--replay has no --dry-run, --record-profile, --trace and --json");
+  }
+}
+
+int replay_run(const TrainOptions& options) {
+  const SteadyClock clock;
+  report::ProgressPrinter progress(std::cerr, ::isatty(STDERR_FILENO) == 1);
+  const auto result = read_arguments([&] {
+    return recipe::replay({.order = options.replay,
+                           .output = output_folder(options),
+                           .data = options.data,
+                           .clock = &clock,
+                           .progress = &progress});
+  });
+  std::cout << result.text << std::flush;
+  if (result.difference.empty()) {
+    fmt::print("all gradients and parameters have the bits of the run\n");
+    return 0;
+  }
+  fmt::print(stderr, "gradwire train: the replay differs from the run: {}\n", result.difference);
+  return 1;
+}
+
 }  // namespace
 
 int train_command(int argc, char** argv) {
@@ -296,6 +346,10 @@ int train_command(int argc, char** argv) {
                        option.substr(option.find_first_not_of('-')));
   };
   if (const auto status = parse_command_line(app, argc, argv, as_setting)) return *status;
+  if (!options.replay.empty()) {
+    read_arguments([&] { return check_replay(options, bootstrap::Job::from_environment()), 0; });
+    return replay_run(options);
+  }
   if (options.config.empty()) {
     fmt::print(stderr,
                "gradwire train: no configuration given: gradwire train CONFIG.json -n 4 "

@@ -8,6 +8,8 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 
+#include "gradwire/base/crc32c.h"
+
 namespace gradwire {
 namespace {
 
@@ -17,6 +19,14 @@ at::Generator default_generator(const at::Device& device) {
 }
 
 }  // namespace
+
+std::uint32_t random_checksum() {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  const at::Tensor state = generator.get_state();
+  const auto* const bytes = static_cast<const std::byte*>(state.data_ptr());
+  return crc32c({bytes, state.nbytes()});
+}
 
 RestorePoint::RestorePoint(std::vector<NamedTensor> buffers,
                            const std::vector<NamedTensor>& parameters)

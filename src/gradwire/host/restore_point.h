@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include <ATen/core/Generator.h>
@@ -8,6 +9,9 @@
 #include "gradwire/host/named_tensor.h"
 
 namespace gradwire {
+
+/// CRC-32C of the state of PyTorch's default random number generator of the CPU.
+std::uint32_t random_checksum();
 
 /// Restores what a forward changes apart from gradients: buffers, and PyTorch's default random
 /// number generators of the CPU and of the buffers' and parameters' devices. Not thread-safe.

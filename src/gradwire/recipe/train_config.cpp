@@ -181,6 +181,7 @@ ServersConfig read_servers(JsonFields json) {
   servers.rate = json.text_or("rate", servers.rate);
   servers::parse_rate_rule(servers.rate);
   servers.scale = json.number_or("scale", 1, 1e-6, 1);
+  servers.log = json.text_or("log", "");
   json.refuse_others();
   return servers;
 }
@@ -479,9 +480,27 @@ void check_norms_over_servers(const TrainConfig& config) {
       key, rule);
 }
 
+/// A log of the order of updates has no state but that of its own run.
+void check_order_log(const TrainConfig& config) {
+  if (config.servers.log.empty()) return;
+  if (!config.servers.deals()) {
+    refuse(
+        "servers.log is of modes in which chance decides the order of updates: in mode \"sync\" "
+        "with use 1 another run of this configuration has the same bits; leave it out");
+  }
+  const auto with = [](const char* key) {
+    refuse("{} is incompatible with servers.log, which could not be replayed; leave one out", key);
+  };
+  if (config.local_steps.enabled) with("local_steps");
+  if (config.servers.groups > 0) with("servers.groups");
+  if (!config.resume.empty()) with("resume");
+  if (config.parallel.codec != "none") with("parallel.codec");
+}
+
 /// Workers see their own gradients only, and servers their parts of the parameters.
 void check_servers(const TrainConfig& config) {
   if (!config.servers.enabled) return;
+  check_order_log(config);
   const auto with = [](const std::string& key) {
     refuse("{} is incompatible with servers; leave one of them out", key);
   };

@@ -72,6 +72,7 @@ struct ServersConfig {
   std::int64_t pull_every = 1;
   std::string rate = "none";
   double scale = 1;  ///< Factor on all learning rates.
+  std::string log;   ///< File in the output folder for the order of updates; empty: none.
 
   /// Whether servers deal the samples to workers, which take different numbers of steps.
   bool deals() const { return enabled && (mode != "sync" || use < 1); }

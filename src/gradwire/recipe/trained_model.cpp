@@ -177,7 +177,8 @@ ServedOptions served_options(const TrainConfig& config, ProcessGroup group, Trac
                       .groups = static_cast<int>(servers.groups),
                       .groups_beyond_8 = servers.groups_beyond_8,
                       .pull_every = static_cast<int>(servers.pull_every),
-                      .rate = servers.rate},
+                      .rate = servers.rate,
+                      .keeps_order = !servers.log.empty()},
           .optimizer = factory_of(config),
           .max_grad_norm = config.gradient_clipping,
           .bucket_cap_mb = config.parallel.bucket_cap_mb,
@@ -193,12 +194,14 @@ class ServedTraining final : public WholeModel {
       : WholeModel(config, group, trace),
         scale_(config.servers.scale),
         first_rate_(config.optimizer.learning_rate),
+        logs_(!config.servers.log.empty()),
         model_(std::move(module), served_options(config, std::move(group), trace)) {}
 
   torch::Tensor operator()(const torch::Tensor& inputs) override { return model_(inputs); }
   /// The schedule multiplies the rates of all groups by the same factor.
   bool step_in_backward(const LearningRates& rates) override {
     model_.set_rate(scale_ * rates.front() / first_rate_);
+    if (logs_) model_.core().note_random_state();
     model_.step_in_backward();
     return true;
   }
@@ -213,6 +216,7 @@ class ServedTraining final : public WholeModel {
  private:
   double scale_;
   double first_rate_;  ///< The learning rate of the optimizers on the servers.
+  bool logs_;          ///< ServersConfig::log.
   Served<torch::nn::Sequential> model_;
 };
 

@@ -18,6 +18,7 @@
 #include "gradwire/recipe/evaluate.h"
 #include "gradwire/recipe/hogwild_run.h"
 #include "gradwire/recipe/optimizers.h"
+#include "gradwire/recipe/replay.h"
 #include "gradwire/recipe/run_memory.h"
 #include "gradwire/recipe/run_recorder.h"
 #include "gradwire/recipe/servers_advice.h"
@@ -93,6 +94,7 @@ class Trainer {
         stop_(context.group, *context.clock, StopSignals::received) {
     if (config.local_steps.enabled) start_local_steps();
     if (!config.resume.empty()) resume();
+    if (!config.servers.log.empty()) require_equal_threads(group_);
     if (config.servers.deals()) {
       dealt_.emplace(*served(), data_, sampler_, config.epochs, resumed_);
     }
@@ -272,6 +274,7 @@ class Trainer {
 
   [[noreturn]] void stop_dealt(int signal) {
     save_dealt();
+    if (group_.getRank() == first_) save_order();
     if (progress() != nullptr) progress()->end_line();
     served()->leave();
     throw Stopped(signal, done_, checkpoint_folder(), group_.getRank() == first_);
@@ -532,6 +535,11 @@ class Trainer {
   }
   std::filesystem::path checkpoint_path() const { return context_.output / config_.checkpoint; }
 
+  void save_order() {
+    if (config_.servers.log.empty()) return;
+    write_order(context_.output / config_.servers.log, context_.configuration, *served());
+  }
+
   std::string write_checkpoint() {
     if (config_.checkpoint.empty()) return "";
     model_->save(checkpoint_path(), model_description(config_));
@@ -565,6 +573,7 @@ class Trainer {
     record_test(summary);
     if (dealt_ && samples_ > 0 && saved_step_ != done_) save();
     summary.checkpoint = write_checkpoint();
+    save_order();
     return {whole_ ? whole_->module() : torch::nn::Sequential(nullptr), summary,
             run_record(summary), group_.getRank() == first_};
   }

@@ -79,6 +79,7 @@ class ServedExchange final : public exchange::Exchange {
   std::vector<OrderRecord> order(int server);
   /// Returns what all servers have done so far.
   ServerReport report();
+  const Placement& placement() const { return layout_.placement; }
   /// Tells the servers that this worker ends. Waits for nothing but earlier pushes.
   void leave();
   /// For a decorator that pushes a unit later than it is asked to: gives that push the batches and

@@ -10,6 +10,7 @@
 #include "gradwire/bootstrap/failure_report.h"
 #include "gradwire/bootstrap/job.h"
 #include "gradwire/exchange/traced_exchange.h"
+#include "gradwire/host/restore_point.h"
 #include "gradwire/host/training_host.h"
 #include "gradwire/servers/grouped_exchange.h"
 #include "gradwire/servers/served_exchange.h"
@@ -170,7 +171,8 @@ void ServedModule::make_server(const ServedOptions& options, const servers::Serv
                       }});
   servers::ServerOptions serving{.placement = placement,
                                  .policy = layout.policy,
-                                 .fingerprint = servers::fingerprint_of(layout)};
+                                 .fingerprint = servers::fingerprint_of(layout),
+                                 .keeps_order = options.servers.keeps_order};
   if (shards.needs_all_gradients()) {
     require_whole_steps("Lars and Lamb need norms", serving.policy);
     serving.policy.whole_steps = true;
@@ -318,6 +320,23 @@ void ServedModule::pull() {
     values.push_back(lend_on_device(unit.flat(), host().errors().name("parameters")));
   }
   exchange_->pull(values);
+}
+
+void ServedModule::note_random_state() {
+  exchange_->set_random(random_checksum());
+}
+
+std::vector<std::vector<servers::OrderRecord>> ServedModule::order() {
+  host().finish();
+  std::vector<std::vector<servers::OrderRecord>> by_server;
+  for (int server = 0; server < placement().servers; ++server) {
+    by_server.push_back(exchange_->order(server));
+  }
+  return by_server;
+}
+
+servers::Placement ServedModule::placement() const {
+  return exchange_->placement();
 }
 
 std::size_t ServedModule::payload_bytes_sent() const {

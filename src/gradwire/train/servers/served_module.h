@@ -28,6 +28,8 @@ class Exchange;
 namespace servers {
 class GroupedExchange;
 class ServedExchange;
+struct OrderRecord;
+struct Placement;
 struct ServedLayout;
 }  // namespace servers
 
@@ -54,6 +56,7 @@ struct ServersOptions {
   /// Factor on the learning rate by staleness: "none", "inverse" (1 / max(1, staleness)) or
   /// "power:0.5" ((1 + staleness) ^ -0.5).
   std::string rate = "none";
+  bool keeps_order = false;  ///< Servers keep what ServedModule::order() returns.
 };
 
 /// Options of Served. All must be the same on workers and servers, but for `samples` and `epochs`,
@@ -99,6 +102,11 @@ class ServedModule final : public DistributedModule {
   void pull();
   /// Waits for all living workers, and for their gradients.
   servers::Meeting meet();
+  /// Says which random state the next step begins with, for order().
+  void note_random_state();
+  /// What each server has done so far, in its order (ServersOptions::keeps_order).
+  std::vector<std::vector<servers::OrderRecord>> order();
+  servers::Placement placement() const;
   /// Tells the servers that this worker ends. Nothing else may follow.
   void leave();
   Checkpointable& state() { return *state_; }

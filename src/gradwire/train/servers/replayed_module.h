@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include "gradwire/base/lent_span.h"
+#include "gradwire/servers/server.h"
+#include "gradwire/step/bucket_plan.h"
+#include "gradwire/step/overlap.h"
+#include "gradwire/train/distributed_module.h"
+#include "gradwire/train/optim/optimizer_factory.h"
+
+namespace gradwire {
+
+class Shards;
+class TorchShards;
+class TrainingHost;
+
+struct ReplayedOptions {
+  int servers = 1;             ///< Of the run.
+  OptimizerFactory optimizer;  ///< ServedOptions::optimizer.
+  double bucket_cap_mb = step::kBucketMegabytes;
+  step::Overlap overlap = step::Overlap::full;
+};
+
+/// A module and all servers of a run in this process, without messages: a backward's gradients stay
+/// here, and the parameters are what is written to values(). The memory is laid out as on a worker,
+/// so that the computation has the same bits.
+class ReplayedModule final : public DistributedModule {
+ public:
+  /// The servers get copies of the module's parameters.
+  ReplayedModule(torch::nn::Module& module, const ReplayedOptions& options, bool sequential);
+  ~ReplayedModule() override;
+
+  /// Call before the backward whose gradients gradient() returns.
+  void step_in_backward();
+
+  LentSpan values(std::size_t unit);
+  LentSpan gradient(std::size_t unit);
+  std::vector<servers::ServedShards*> servers();
+  /// Replaces the module's parameters by those of the servers.
+  void take_values();
+
+ private:
+  class KeptGradients;
+  class ServersStep;
+
+  std::vector<std::unique_ptr<TorchShards>> servers_;
+  std::unique_ptr<Shards> shards_;
+  std::unique_ptr<ServersStep> stepped_;
+  std::unique_ptr<TrainingHost> own_host_;
+  KeptGradients* gradients_ = nullptr;  ///< The host's exchange.
+};
+
+}  // namespace gradwire
