@@ -1,5 +1,9 @@
+#include <csignal>
+#include <filesystem>
 #include <fstream>
+#include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -7,9 +11,11 @@
 #include <nlohmann/json.hpp>
 
 #include "gradwire/base/file.h"
+#include "gradwire/recipe/replay.h"
 #include "gradwire/recipe/servers_advice.h"
 #include "tests/support/idx_files.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/torch/thread_group.h"
 #include "tests/train/subprocess.h"
 
 /// `gradwire train` with parameter servers, in processes.
@@ -48,6 +54,18 @@ struct ServersCommand : testing::Test {
                      folder / (output + ".json")};
     for (const std::string& setting : settings) command.insert(command.end(), {"--set", setting});
     return run(command, variables);
+  }
+
+  /// Replays the run of that output folder.
+  Finished replay(const std::string& output, const Settings& more = {}) {
+    Settings command{own_program().parent_path() / "gradwire",
+                     "train",
+                     "--replay",
+                     folder / output / "order.bin",
+                     "--output",
+                     folder / "replay"};
+    command.insert(command.end(), more.begin(), more.end());
+    return run(command);
   }
 
   std::string model(const std::string& output) {
@@ -288,6 +306,94 @@ TEST_F(ServersCommand, GoOnAfterTheSamplesOfARunWithCommonSteps) {
   EXPECT_EQ(summary("dealt")["steps"], (130 + 15) / 16);
 }
 
+/// A worker has one thread in the run, and so also in the replay.
+const std::map<std::string, std::string> kOneThread{{"OMP_NUM_THREADS", "1"}};
+
+TEST_F(ServersCommand, ReplayWithTheSameBits) {
+  const std::string groups =
+      R"(optimizer.groups=[{"match": ["*.bias"], "learning_rate": 0.02, "weight_decay": 0}])";
+  for (Settings settings :
+       {Settings{"servers.count=2", "servers.mode=async", "model.dropout=0.3", "evaluate_every=1",
+                 "checkpoint_every=5"},
+        Settings{"servers.place=workers", "servers.mode=ssp:1", "servers.pull_every=2",
+                 "servers.rate=inverse", "precision=bf16", "accumulation_steps=2"},
+        Settings{"servers.count=2", "servers.use=0.75", "model.name=convnet", "model.dropout=0.5",
+                 groups, "parallel.bucket_cap_mb=0.001"}}) {
+    const bool beside = settings.front() == "servers.place=workers";
+    settings.push_back("servers.log=order.bin");
+    const auto served = train(beside ? 4 : 6, settings, "run", kOneThread);
+    ASSERT_EQ(served.status, 0) << served.output;
+    const auto again = replay("run");
+    EXPECT_EQ(again.status, 0) << again.output;
+    EXPECT_THAT(again.output, HasSubstr("have the bits of the run"));
+    EXPECT_EQ(model("replay"), model("run")) << settings[1];
+    EXPECT_THAT(read_file(folder / "replay" / "replay.csv").value(),
+                HasSubstr("worker,step,epoch,begin,samples,loss"));
+  }
+}
+
+/// The shells of `gradwire run` write their processes' numbers.
+TEST_F(ServersCommand, ReplayARunInWhichAWorkerDied) {
+  const std::string gradwire = own_program().parent_path() / "gradwire";
+  const std::string script =
+      "echo $$ > $0/pid.$RANK.$WORLD_SIZE.part && mv $0/pid.$RANK.$WORLD_SIZE.part "
+      "$0/pid.$RANK.$WORLD_SIZE && exec \"$@\"";
+  Subprocesses job;
+  Settings command{gradwire, "run", "-n", "4", "--servers", "1", "--", "sh", "-c", script};
+  for (const std::string& argument :
+       {folder.path().string(), gradwire, std::string("train"), (folder / "mlp.json").string(),
+        std::string("--data"), folder.path().string(), std::string("--output"),
+        (folder / "run").string()}) {
+    command.push_back(argument);
+  }
+  for (const std::string setting :
+       {"servers.count=1", "servers.mode=async", "servers.log=order.bin", "epochs=150",
+        "model.dropout=0.3", "checkpoint_every=20", "batch_size=18"}) {
+    command.insert(command.end(), {"--set", setting});
+  }
+  job.start(command, kOneThread);
+  while (!std::filesystem::exists(folder / "run" / "checkpoints")) std::this_thread::yield();
+  const int worker = std::stoi(read_file(folder / "pid.2.3").value());
+  ASSERT_EQ(::kill(worker, SIGKILL), 0);
+  const auto ended = job.wait().front();
+  ASSERT_EQ(ended.status, 0) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("rank 2"));
+  const auto again = replay("run");
+  EXPECT_EQ(again.status, 0) << again.output;
+  EXPECT_EQ(model("replay"), model("run"));
+}
+
+TEST_F(ServersCommand, ReplayNamesWhatDiffersAndRefusesOtherFiles) {
+  const auto served =
+      train(3, {"servers.count=1", "servers.mode=async", "servers.log=order.bin", "epochs=1"},
+            "run", kOneThread);
+  ASSERT_EQ(served.status, 0) << served.output;
+  TemporaryFolder other;
+  write_image_data(other.path(), 131, 21);
+  const auto differs = replay("run", {"--data", other.path()});
+  EXPECT_EQ(differs.status, 1);
+  EXPECT_THAT(differs.output, AllOf(HasSubstr("differs from the run: the gradient of unit"),
+                                    HasSubstr("(samples "), HasSubstr("test accuracy")));
+  EXPECT_THAT(replay("run", {"-n", "2"}).output, HasSubstr("leave -n and --hosts out"));
+  EXPECT_THAT(replay("run", {folder / "mlp.json"}).output, HasSubstr("leave CONFIG and --set out"));
+  EXPECT_THAT(replay("run", {"--dry-run"}).output, HasSubstr("--replay has no --dry-run"));
+  std::string file = read_file(folder / "run" / "order.bin").value();
+  write_file(folder / "run" / "order.bin", file.substr(0, file.size() / 2));
+  const auto damaged = replay("run");
+  EXPECT_EQ(damaged.status, 2);
+  EXPECT_THAT(damaged.output, HasSubstr("order.bin: it is damaged or incomplete"));
+  EXPECT_THAT(replay("none").output, HasSubstr("order.bin"));
+}
+
+TEST(OrderOfUpdates, NeedsEqualThreadsOnAllRanks) {
+  const auto errors = errors_on_threads(2, [](const ProcessGroup& group) {
+    recipe::require_equal_threads(*group);
+    torch::set_num_threads(1 + group->getRank());
+    recipe::require_equal_threads(*group);
+  });
+  EXPECT_THAT(errors[0], HasSubstr("rank 0 computes with 1 threads and rank 1 with 2"));
+}
+
 TEST_F(ServersCommand, TakeLocalSteps) {
   const Settings local{"local_steps.steps=4", "local_steps.outer_learning_rate=0.7",
                        "local_steps.outer_momentum=0.9", "evaluate_every=1"};
@@ -348,6 +454,18 @@ TEST_F(ServersCommand, RefuseWhatTheyCannotDo) {
   EXPECT_THAT(error(3, "mesh.pipeline=2"), HasSubstr("mesh"));
   EXPECT_THAT(error(3, "parallel.codec=int8"),
               HasSubstr("parallel.codec is incompatible with servers"));
+  EXPECT_THAT(error(3, "servers.log=order.bin"),
+              HasSubstr("another run of this configuration has the same bits"));
+  const auto logged = [this](const std::string& setting) {
+    return train(3, {"servers.count=1", "servers.mode=async", "servers.log=order.bin", setting},
+                 "refused")
+        .output;
+  };
+  EXPECT_THAT(logged("local_steps.steps=4"),
+              HasSubstr("local_steps is incompatible with servers.log"));
+  EXPECT_THAT(logged("resume=auto"), HasSubstr("resume is incompatible with servers.log"));
+  EXPECT_THAT(logged("parallel.codec=int8"),
+              HasSubstr("parallel.codec is incompatible with servers.log"));
   EXPECT_THAT(error(3, "servers.staleness=2"), HasSubstr("needs servers.mode \"ssp\""));
   EXPECT_THAT(error(3, "servers.use=0.9"), HasSubstr("it takes at least 10 workers"));
   EXPECT_THAT(error(1, "servers.mode=sync"), HasSubstr("at least one rank must work"));

@@ -155,16 +155,17 @@ std::string table_of(const servers::WorkerSteps& steps) {
                                   "samples", "dropped", "staleness, mean", "max");
   for (std::size_t worker = 0; worker < steps.by_worker.size(); ++worker) {
     std::int64_t samples = 0, sum = 0, most = 0, dropped = 0;
+    std::size_t applied = 0;
     for (const servers::WorkerStep& step : steps.by_worker[worker]) {
       for (const servers::Deal& batch : step.batches) samples += batch.count;
-      sum += step.staleness;
+      sum += step.staleness_sum;
+      applied += step.applied;
       most = std::max(most, step.staleness);
       if (step.applied == 0) ++dropped;
     }
-    const std::size_t count = steps.by_worker[worker].size();
-    table +=
-        fmt::format("{:>6}{:>10}{:>10}{:>10}{:>17.2f}{:>6}\n", worker, count, samples, dropped,
-                    count == 0 ? 0 : static_cast<double>(sum) / static_cast<double>(count), most);
+    const double mean = applied == 0 ? 0 : static_cast<double>(sum) / static_cast<double>(applied);
+    table += fmt::format("{:>6}{:>10}{:>10}{:>10}{:>17.2f}{:>6}\n", worker,
+                         steps.by_worker[worker].size(), samples, dropped, mean, most);
   }
   return table;
 }

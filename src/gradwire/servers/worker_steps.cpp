@@ -108,6 +108,7 @@ class StepCollector {
     }
     ++step.applied;
     step.staleness = std::max(step.staleness, staleness);
+    step.staleness_sum += staleness;
     step.factor = record.factor;
   }
 

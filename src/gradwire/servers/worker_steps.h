@@ -26,6 +26,7 @@ struct WorkerStep {
   std::vector<Deal> batches;
   std::vector<StepPart> parts;           ///< By server and unit: server * units + unit.
   std::int64_t staleness = 0;            ///< The largest of its applied parts.
+  std::int64_t staleness_sum = 0;        ///< Over them.
   std::size_t applied = 0, dropped = 0;  ///< Parts.
   double factor = 1;                     ///< On the learning rate, of the last applied part.
 };
