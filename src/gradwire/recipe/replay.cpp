@@ -112,7 +112,7 @@ class ReplayedRun final : public servers::ReplayedWorkers {
   }
 
   ReplayedTraining& model() { return model_; }
-  double loss() const { return loss_; }  ///< Of the last step.
+  double loss() const { return loss_; }  ///< The last step's.
 
  private:
   Batch batch_of(const servers::WorkerStep& step) {
@@ -149,7 +149,7 @@ std::string row_of(const servers::WorkerStep& step, double loss) {
                      step.applied, step.dropped);
 }
 
-/// What each worker did.
+/// A row for each worker.
 std::string table_of(const servers::WorkerSteps& steps) {
   std::string table = fmt::format("{:>6}{:>10}{:>10}{:>10}{:>17}{:>6}\n", "worker", "steps",
                                   "samples", "dropped", "staleness, mean", "max");

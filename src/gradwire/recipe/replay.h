@@ -29,7 +29,7 @@ struct ReplayContext {
 
 struct ReplayResult {
   std::string text;        ///< For the terminal: what each worker did, and the test accuracy.
-  std::string difference;  ///< What first differed from the run; empty: all has the same bits.
+  std::string difference;  ///< The first one from the run; empty: all has the same bits.
 };
 
 /// Repeats a run with parameter servers in this process, and writes its model, and "replay.csv"

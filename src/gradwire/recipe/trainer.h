@@ -31,7 +31,7 @@ struct TrainerContext {
   const Clock* clock = nullptr;
   report::ProgressPrinter* progress = nullptr;  ///< Null: no progress display. One rank prints.
   std::filesystem::path output = ".";           ///< Folder for the checkpoint.
-  std::string configuration;                    ///< As JSON, for a log of the order of updates.
+  std::string configuration;                    ///< JSON, for a log of the order of updates.
   TraceRecorder* trace = nullptr;   ///< Records how each step spends its time; may be null.
   MemoryTracker* memory = nullptr;  ///< Tracks memory by category; may be null.
   /// Ranks that wait in each step, as if their machines were slower.

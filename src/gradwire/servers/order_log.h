@@ -37,11 +37,11 @@ struct OrderRecord {
   friend bool operator==(const OrderRecord&, const OrderRecord&) = default;
 };
 
-/// What servers did in which order, so that one process can repeat a run of theirs bit for bit.
+/// The order in which servers did what, so that one process can repeat their run bit for bit.
 struct OrderLog {
-  std::string configuration;  ///< Of the run, as JSON.
+  std::string configuration;  ///< The run's, as JSON.
   Placement placement;
-  int threads = 1;                                ///< Of the computation, on each worker.
+  int threads = 1;                                ///< Torch threads on each worker.
   std::vector<std::vector<OrderRecord>> servers;  ///< By server, in the order of events.
 };
 

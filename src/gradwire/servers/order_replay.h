@@ -43,7 +43,7 @@ class OrderReplay {
   void run(const std::function<void(const WorkerStep&)>& on_step);
 
   const WorkerSteps& steps() const { return steps_; }
-  /// What first differed from the run; "" if all has the same bits.
+  /// The first difference from the run; "" if all has the same bits.
   const std::string& difference() const { return difference_; }
 
  private:

@@ -32,7 +32,7 @@ struct Answer {
   std::int64_t version = 0;
 };
 
-/// What became of a gradient.
+/// The end of a gradient.
 enum class Outcome : std::uint8_t {
   dropped,
   added,    ///< It is part of a step; others of it follow.
@@ -73,8 +73,9 @@ class ShardStore {
 /// (on_push). Not thread-safe.
 class ServerCore {
  public:
-  /// `store` must outlive this. Calls `log`, unless it is null, for each gradient of a living worker
-  /// that is applied or dropped, before the store. Throws Exception(invalid_argument) for an invalid policy.
+  /// `store` must outlive this. Calls `log`, unless it is null, for each gradient of a living
+  /// worker that is applied or dropped, before the store. Throws Exception(invalid_argument) for an
+  /// invalid policy.
   ServerCore(const ServerPolicy& policy, std::size_t units, ShardStore& store,
              std::function<void(const Applied&)> log = nullptr);
 

@@ -20,9 +20,9 @@ struct StepPart {
 /// A worker's step, put together of what all servers have recorded of it.
 struct WorkerStep {
   Rank worker = 0;
-  std::int64_t number = 0;  ///< Of this worker, from 0.
+  std::int64_t number = 0;  ///< Counted from 0 on each worker.
   std::uint32_t random = 0;
-  std::uint32_t count = 0;  ///< Of batches.
+  std::uint32_t count = 0;  ///< Number of batches.
   std::vector<Deal> batches;
   std::vector<StepPart> parts;           ///< By server and unit: server * units + unit.
   std::int64_t staleness = 0;            ///< The largest of its applied parts.

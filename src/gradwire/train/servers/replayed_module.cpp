@@ -79,7 +79,7 @@ ReplayedModule::ReplayedModule(torch::nn::Module& module, const ReplayedOptions&
   own_host_ = std::make_unique<TrainingHost>(
       alone, *shards_, stepped_.get(), all_buffers(module),
       TrainingHostOptions{.who = "replay",
-                          // As ServedModule.
+                          // The policy of ServedModule.
                           .policy = {.stage = 1, .ranks = 2, .overlap = options.overlap},
                           .exchange = {},
                           .make_exchange = make_exchange,

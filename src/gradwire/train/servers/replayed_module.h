@@ -20,7 +20,7 @@ class TorchShards;
 class TrainingHost;
 
 struct ReplayedOptions {
-  int servers = 1;             ///< Of the run.
+  int servers = 1;             ///< Number of servers of the run.
   OptimizerFactory optimizer;  ///< ServedOptions::optimizer.
   double bucket_cap_mb = step::kBucketMegabytes;
   step::Overlap overlap = step::Overlap::full;

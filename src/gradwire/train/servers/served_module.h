@@ -104,7 +104,7 @@ class ServedModule final : public DistributedModule {
   servers::Meeting meet();
   /// Says which random state the next step begins with, for order().
   void note_random_state();
-  /// What each server has done so far, in its order (ServersOptions::keeps_order).
+  /// The events of each server so far, in its order (ServersOptions::keeps_order).
   std::vector<std::vector<servers::OrderRecord>> order();
   servers::Placement placement() const;
   /// Tells the servers that this worker ends. Nothing else may follow.
