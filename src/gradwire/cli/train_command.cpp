@@ -287,6 +287,10 @@ void check_hogwild(const recipe::TrainConfig& config, const TrainOptions& option
   if (!options.trace.empty()) {
     refuse("--trace has one thread of each rank, and hogwild several; leave one of them out");
   }
+  if (!options.slow.empty()) {
+    refuse(
+        "--slow is of ranks that wait in each step, which threads of hogwild do not; leave it out");
+  }
 }
 
 /// Loads the configuration and checks it before ranks start.

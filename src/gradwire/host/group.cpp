@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
+#include "gradwire/base/bytes.h"
 #include "gradwire/base/error.h"
 #include "gradwire/base/tags.h"
 #include "gradwire/host/wait_meter.h"

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "gradwire/base/bytes.h"
 #include "gradwire/base/error.h"
 #include "gradwire/base/tags.h"
 #include "gradwire/base/types.h"

@@ -1,8 +1,9 @@
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <span>
 
-#include "gradwire/base/bytes.h"
 #include "gradwire/base/types.h"
 
 namespace gradwire {
@@ -19,8 +20,8 @@ class TracePeers {
   virtual int size() const = 0;
 
   /// The receiver must expect the same number of bytes.
-  virtual void send(ConstBytes bytes, Rank to) = 0;
-  virtual void recv(Bytes bytes, Rank from) = 0;
+  virtual void send(std::span<const std::byte> bytes, Rank to) = 0;
+  virtual void recv(std::span<std::byte> bytes, Rank from) = 0;
 };
 
 /// Over a communicator.

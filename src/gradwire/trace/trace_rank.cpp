@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "gradwire/base/bytes.h"
 #include "gradwire/base/clock.h"
 
 namespace gradwire {

@@ -58,8 +58,11 @@ ReplayedModule::ReplayedModule(torch::nn::Module& module, const ReplayedOptions&
   const auto parameters = trainable_parameters(module);
   const UnitPlan plan = plan_whole_units(parameters, step::limits_capped_at(options.bucket_cap_mb));
   for (int server = 0; server < options.servers; ++server) {
-    servers_.push_back(std::make_unique<TorchShards>(parameters, plan, server, options.servers,
-                                                     options.optimizer));
+    servers_.push_back(
+        std::make_unique<TorchShards>(parameters, plan,
+                                      TorchShardsOptions{.server = server,
+                                                         .placement = {.servers = options.servers},
+                                                         .optimizer = options.optimizer}));
   }
   const ProcessGroup alone = group_of_one();
   shards_ = std::make_unique<Shards>(
