@@ -375,8 +375,9 @@ void Server::send_answers() {
 }
 
 void Server::send_all_values(Rank worker) {
+  const Rank group = options_.placement.group_of(worker);
   for (std::size_t unit = 0; unit < shards_.units(); ++unit) {
-    send_values(worker, {0, unit, core_.version(unit)});
+    send_values(worker, {group, unit, core_.version(unit)});
   }
 }
 
