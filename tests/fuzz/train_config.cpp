@@ -61,6 +61,8 @@ std::vector<std::string> seeds() {
               "decay": "cosine", "final_fraction": 0.1}, "epochs": 2, "seed": 3})",
       R"({"zero": {"stage": 2}, "precision": {"compute": "bf16", "parameters": "bf16"},
               "checkpoint_every": 10, "checkpoint_keep": 3, "resume": "auto", "trace": "t.json"})",
+      R"({"hogwild": {"threads": 2, "oversubscribe": true}, "optimizer": {"name": "adagrad",
+              "epsilon": 1e-8}})",
       R"({"codec": "int8", "parallel": {"codec_warmup_steps": 5}, "gradient_accumulation": 2})",
       R"({"local_steps": {"steps": 8}, "gradient_accumulation_steps": 4,
               "model": {"name": "mlp", "hidden": 32}})" +
