@@ -147,6 +147,7 @@ class ServedJob {
         {.placement = layout_.placement,
          .policy = layout_.policy,
          .fingerprint = fingerprint_of(layout_),
+         .codecs = std::make_shared<UnitCodecs>(layout_.unit_codecs()),
          .keeps_order = keeps_order_,
          .warn = [this, number](const std::string& text) { warnings_[number] += text + "\n"; }},
         clock_);

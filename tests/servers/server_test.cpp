@@ -313,6 +313,67 @@ TEST(ServedJob, AStepOfTheFirstGradientsDropsTheLateOnes) {
   }
 }
 
+/// What a message's receiver has of the values, with the codec of its sender.
+std::vector<float> transmitted(const codec::Codec& codec, std::span<const float> values,
+                               std::span<float> residual, std::uint64_t seed) {
+  std::vector<std::byte> encoded(codec.encoded_bytes(values.size()));
+  codec.encode(values, residual, seed, encoded);
+  std::vector<float> decoded(values.size());
+  value_or_throw(codec.decode(encoded, seed, decoded));
+  return decoded;
+}
+
+/// Unit 0 has no codec, because it is small.
+TEST(ServedJob, GradientsAndValuesHaveTheirCodecs) {
+  constexpr int kSteps = 3, kServers = 2;
+  for (const std::string push : {"int8", "top_k:0.01", "none"}) {
+    ServedLayout layout = layout_of({1, kServers, false}, {.mode = Mode::async});
+    layout.units[0].skip_compression = true;
+    layout.codecs = {.push = push, .pull = "bf16", .seed = 7};
+    const UnitCodecs codecs = layout.unit_codecs();
+    ServedJob job(layout);
+    Model model = zeros(layout.units);
+    expect_no_errors(job.run([&](Rank worker, ServedExchange& exchange) {
+      for (int number = 0; number < kSteps; ++number) step(exchange, model, worker, number);
+    }));
+    const auto bf16 = value_or_throw(codec::make_codec("bf16"));
+    for (std::size_t unit = 0; unit < model.size(); ++unit) {
+      const std::size_t count = model[unit].size() / kServers;
+      for (std::size_t server = 0; server < kServers; ++server) {
+        SteppedValues expected(count);
+        std::vector<float> residual(count);
+        for (int number = 0; number < kSteps; ++number) {
+          const auto whole = gradient_of(0, unit, model[unit].size(), number);
+          std::vector<float> gradient(
+              whole.begin() + static_cast<std::ptrdiff_t>(server * count),
+              whole.begin() + static_cast<std::ptrdiff_t>((server + 1) * count));
+          if (const auto codec = codecs.push(unit, number)) {
+            const std::span<float> kept = codec->wants_feedback() ? residual : std::span<float>();
+            gradient = transmitted(*codec, gradient, kept,
+                                   codecs.seed_of(unit, static_cast<int>(server), 0, number));
+          }
+          expected.step(gradient.data(), 1);
+        }
+        EXPECT_EQ(job.shards()[server].parts[unit].values, expected.values) << push << unit;
+        const auto pulled =
+            unit == 0 ? expected.values : transmitted(*bf16, expected.values, {}, 0);
+        const auto part = model[unit].begin() + static_cast<std::ptrdiff_t>(server * count);
+        EXPECT_TRUE(std::equal(pulled.begin(), pulled.end(), part)) << push << unit;
+      }
+    }
+    if (push == "none") continue;
+    EXPECT_LT(job.job().on(0).payload_bytes_sent(), kSteps * bytes_of(three_units()) / 3);
+  }
+}
+
+TEST(ServedJob, RefusesCodecsOfWholeTensors) {
+  for (const std::string push : {"power_sgd:2", "auto", "auto:int8"}) {
+    EXPECT_THAT(error_of([&] { check(CodecSettings{.push = push}); }),
+                HasSubstr("need a codec of single values"));
+  }
+  EXPECT_THAT(error_of([] { check(CodecSettings{.pull = "int8"}); }), HasSubstr("none or bf16"));
+}
+
 TEST(ServedJob, LoadedValuesReachTheWorkers) {
   ServedJob job(layout_of({2, 2, false}, {}));
   std::atomic<bool> loaded = false;

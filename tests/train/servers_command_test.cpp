@@ -170,6 +170,34 @@ TEST_F(ServersCommand, TrainWithAdagradAsDataParallelismAndZeroDo) {
   EXPECT_NE(model("adam"), model("plain"));
 }
 
+TEST_F(ServersCommand, HaveCodecsOfGradientsAndParameters) {
+  ASSERT_EQ(train(3, {}, "plain").status, 0);
+  const auto coded = train(3, {"codec=int8", "servers.pull_codec=bf16"}, "coded");
+  ASSERT_EQ(coded.status, 0) << coded.output;
+  EXPECT_THAT(coded.output, HasSubstr("as int8, in mode sync"));
+  EXPECT_LT(summary("coded")["sent_bytes_per_step"].get<double>(),
+            summary("plain")["sent_bytes_per_step"].get<double>() / 3);
+  for (const Settings& settings :
+       {Settings{"servers.mode=async", "servers.groups=2", "codec=top_k:0.1",
+                 "servers.pull_codec=bf16", "parallel.codec_warmup_steps=10"},
+        Settings{"servers.mode=ssp:1", "local_steps.steps=4", "local_steps.codec=int8"}}) {
+    const auto finished = train(5, settings, "other");
+    EXPECT_EQ(finished.status, 0) << finished.output;
+  }
+}
+
+/// The residuals of error feedback belong to a checkpoint.
+TEST_F(ServersCommand, ResumeWithACodecToTheSameBits) {
+  const Settings settings{"codec=top_k:0.1", "checkpoint_every=8", "servers.count=2"};
+  const std::map<std::string, std::string> one_thread{{"OMP_NUM_THREADS", "1"}};
+  ASSERT_EQ(train(4, settings, "whole", one_thread).status, 0);
+  Settings resumed = settings;
+  resumed.push_back("resume=" + (folder / "whole" / "checkpoints" / "step-000016").string());
+  const auto finished = train(4, resumed, "resumed", one_thread);
+  ASSERT_EQ(finished.status, 0) << finished.output;
+  EXPECT_EQ(model("resumed"), model("whole"));
+}
+
 TEST_F(ServersCommand, ReportStaleness) {
   const auto served = train(4,
                             {"servers.place=workers", "servers.mode=async", "servers.rate=inverse",

@@ -16,6 +16,7 @@
 #include "gradwire/recipe/hogwild_config.h"
 #include "gradwire/recipe/mesh_config.h"
 #include "gradwire/servers/server_policy.h"
+#include "gradwire/servers/unit_codecs.h"
 
 namespace gradwire::recipe {
 namespace {
@@ -178,6 +179,7 @@ ServersConfig read_servers(JsonFields json) {
   servers.groups = json.integer_or("groups", 0, 1, kMaxRanks);
   servers.groups_beyond_8 = json.flag_or("groups_beyond_8", false);
   servers.pull_every = json.integer_or("pull_every", 1, 1, 1'000'000);
+  servers.pull_codec = json.text_or("pull_codec", servers.pull_codec);
   servers.rate = json.text_or("rate", servers.rate);
   servers::parse_rate_rule(servers.rate);
   servers.scale = json.number_or("scale", 1, 1e-6, 1);
@@ -493,8 +495,15 @@ void check_order_log(const TrainConfig& config) {
   };
   if (config.local_steps.enabled) with("local_steps");
   if (config.servers.groups > 0) with("servers.groups");
+  if (config.servers.pull_codec != "none") with("servers.pull_codec");
   if (!config.resume.empty()) with("resume");
   if (config.parallel.codec != "none") with("parallel.codec");
+}
+
+void check_served_codecs(const TrainConfig& config) {
+  const std::string& codec =
+      config.local_steps.enabled ? config.local_steps.codec : config.parallel.codec;
+  servers::check(servers::CodecSettings{.push = codec, .pull = config.servers.pull_codec});
 }
 
 /// Workers see their own gradients only, and servers their parts of the parameters.
@@ -511,7 +520,7 @@ void check_servers(const TrainConfig& config) {
     if (!config.resume.empty()) with("resume with local_steps");
     if (config.servers.pull_every > 1) with("local_steps with servers.pull_every");
   }
-  if (config.parallel.codec != "none") with("parallel.codec");
+  check_served_codecs(config);
   if (config.parallel.check_finite) with("parallel.check_finite");
   if (config.parallel.find_unused_parameters) with("parallel.find_unused_parameters");
   if (config.precision == Precision::fp16) with("precision \"fp16\", whose loss scale is global,");

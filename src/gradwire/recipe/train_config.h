@@ -70,6 +70,7 @@ struct ServersConfig {
   std::int64_t groups = 0;  ///< ServersOptions::groups.
   bool groups_beyond_8 = false;
   std::int64_t pull_every = 1;
+  std::string pull_codec = "none";  ///< ServedOptions::pull_codec.
   std::string rate = "none";
   double scale = 1;  ///< Factor on all learning rates.
   std::string log;   ///< File in the output folder for the order of updates; empty: none.

@@ -184,7 +184,12 @@ ServedOptions served_options(const TrainConfig& config, ProcessGroup group, Trac
           .bucket_cap_mb = config.parallel.bucket_cap_mb,
           .overlap = config.parallel.overlap,
           .broadcast_buffers = config.parallel.broadcast_buffers,
-          .trace = trace};
+          .trace = trace,
+          .codec = config.parallel.codec,
+          .pull_codec = servers.pull_codec,
+          .codec_min_elements = static_cast<std::size_t>(config.parallel.codec_min_elements),
+          .codec_warmup_steps = static_cast<int>(config.parallel.codec_warmup_steps),
+          .codec_seed = config.seed};
 }
 
 class ServedTraining final : public WholeModel {

@@ -24,6 +24,7 @@
 #include "gradwire/recipe/servers_advice.h"
 #include "gradwire/recipe/slow_steps.h"
 #include "gradwire/recipe/stop_request.h"
+#include "gradwire/servers/served_exchange.h"
 #include "gradwire/topology/machine.h"
 #include "gradwire/torch/process_group.h"
 #include "gradwire/train/checkpoint/checkpoint.h"
@@ -481,6 +482,7 @@ class Trainer {
 
   /// Describes how gradients or differences are encoded; empty without a codec.
   std::string codec_text() {
+    if (served() != nullptr) return served()->has_codecs() ? served()->exchange().describe() : "";
     if (local_) return config_.local_steps.codec == "none" ? "" : local_->describe();
     if (config_.parallel.codec == "none") return "";
     const auto exchanges = model_->feedback();

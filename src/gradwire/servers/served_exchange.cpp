@@ -8,9 +8,13 @@
 #include "gradwire/base/check.h"
 #include "gradwire/base/crc32c.h"
 #include "gradwire/base/refuse.h"
+#include "gradwire/exchange/exchange_state.h"
 
 namespace gradwire::servers {
 namespace {
+
+/// Stages of a unit that is encoded or decoded (exchange::UnitStages).
+enum Stage : int { kFirst, kSecond };
 
 bool in_flight(const Work& work) {
   return work.valid() && !work.done();
@@ -26,18 +30,23 @@ std::uint64_t fingerprint_of(const ServedLayout& layout) {
                   placement.beside_workers, placement.members, mode_text(policy), policy.workers,
                   policy.use, static_cast<int>(policy.rate.kind), policy.rate.exponent);
   for (const exchange::UnitShape& unit : layout.units) {
-    text += fmt::format("{} {}", unit.count, name_of(unit.type));
+    text += fmt::format("{} {} {}", unit.count, name_of(unit.type), unit.skip_compression);
     for (const exchange::UnitTensor& tensor : unit.tensors) {
       text += fmt::format(" {} {}", tensor.name, tensor.offset);
     }
     text += ';';
   }
+  const CodecSettings& codecs = layout.codecs;
+  text += fmt::format("{} {} {} {}", codecs.push, codecs.pull, codecs.warmup_steps, codecs.seed);
   return crc32c(std::as_bytes(std::span(text)));
 }
 
 ServedExchange::ServedExchange(std::shared_ptr<Communicator> pairs, ServedLayout layout,
                                int pull_every)
-    : pairs_(std::move(pairs)), layout_(std::move(layout)), pull_every_(pull_every) {
+    : pairs_(std::move(pairs)),
+      layout_(std::move(layout)),
+      pull_every_(pull_every),
+      codecs_(layout_.unit_codecs()) {
   check(layout_.policy);
   if (pull_every < 1) refuse("servers: pull_every is {}; it must be at least 1", pull_every);
   if (pull_every > 1 && layout_.policy.mode == Mode::sync) {
@@ -54,7 +63,19 @@ ServedExchange::ServedExchange(std::shared_ptr<Communicator> pairs, ServedLayout
     const auto parts = static_cast<std::size_t>(placement.parts_of_unit());
     exchange::check_shards("push", unit, layout_.units[unit].count,
                            layout_.units[unit].count / parts, placement.parts_of_unit());
+    for (auto* encoded : {&units_[unit].pushed, &units_[unit].pulled}) {
+      encoded->resize(static_cast<std::size_t>(servers()));
+    }
     units_[unit].parts.resize(static_cast<std::size_t>(servers()));
+    exchange::UnitShape slice = layout_.units[unit];
+    slice.count /= static_cast<std::size_t>(placement.members);
+    if (placement.members > 1) slice.tensors.clear();
+    feedback_.add_unit(slice, codecs_.wants_feedback() && !slice.skip_compression, {});
+  }
+  if (layout_.codecs.any()) {
+    const auto abort = [this](const std::string& why) { pairs_->abort(why); };
+    encoding_ = std::make_unique<exchange::UnitStages>(units_.size(), abort);
+    decoding_ = std::make_unique<exchange::UnitStages>(units_.size(), abort);
   }
   const auto fingerprint = static_cast<std::int64_t>(fingerprint_of(layout_));
   for (int server = 0; server < servers(); ++server) {
@@ -64,6 +85,23 @@ ServedExchange::ServedExchange(std::shared_ptr<Communicator> pairs, ServedLayout
     Reply welcome;
     wait_for_reply(server, welcome);
   }
+}
+
+ServedExchange::~ServedExchange() {
+  if (encoding_) encoding_->stop();
+  if (decoding_) decoding_->stop();
+}
+
+exchange::ExchangeTraits ServedExchange::traits() const {
+  return {.has_state = codecs_.wants_feedback() && layout_.policy.has_common_steps()};
+}
+
+std::vector<exchange::Exchange::State> ServedExchange::state() {
+  return traits().has_state ? feedback_.state() : std::vector<State>();
+}
+
+void ServedExchange::load_state(const std::vector<SavedState>& saved) {
+  exchange::load_exchange_state(state(), saved);
 }
 
 void ServedExchange::ask(int server, Request request) {
@@ -252,24 +290,68 @@ Work ServedExchange::reduce_scatter(std::size_t unit, LentSpan data, LentSpan /*
   take_replies(pushed);
   const bool pull = pushed.owed = ++pushed.pushes % pull_every_ == 0;
   const Gradient gradient = std::exchange(pushed.announced, std::nullopt).value_or(now_);
-  pushed.push = pairs_->coalesced([&](Communicator& together) {
+  for (Part& part : pushed.parts) {
+    part.request = {Request::Kind::push,
+                    static_cast<std::int64_t>(own_number(unit)),
+                    part.clock++,
+                    part.reply.value,
+                    pull,
+                    gradient.batches,
+                    gradient.rate,
+                    gradient.random};
+  }
+  const bool encodes = layout_.codecs.push != "none" && is_coded(unit);
+  pushed.push = encodes ? send_encoded(unit, data, priority) : send(unit, data, priority);
+  return pushed.push;
+}
+
+/// Sends the unit's requests, and its encoded parts or those of `data`.
+Work ServedExchange::send(std::size_t unit, const LentSpan& data, int priority) {
+  Unit& pushed = units_[unit];
+  return pairs_->coalesced([&](Communicator& together) {
     for (int server = 0; server < servers(); ++server) {
-      Part& part = pushed.parts[static_cast<std::size_t>(server)];
-      part.request = {Request::Kind::push,
-                      static_cast<std::int64_t>(own_number(unit)),
-                      part.clock++,
-                      part.reply.value,
-                      pull,
-                      gradient.batches,
-                      gradient.rate,
-                      gradient.random};
+      const auto index = static_cast<std::size_t>(server);
       const OperationOptions options{.priority = priority};
-      together.send(lend_message(part.request), rank_of(server), kRequestTag, options);
-      together.send(part_of(data, server, servers()), rank_of(server), push_tag(own_number(unit)),
+      const std::shared_ptr<Buffer>& encoded = pushed.pushed[index];
+      const LentSpan payload =
+          encoded ? LentSpan{encoded->data(), encoded->size(), DataType::uint8, encoded}
+                  : part_of(data, server, servers());
+      together.send(lend_message(pushed.parts[index].request), rank_of(server), kRequestTag,
                     options);
+      together.send(payload, rank_of(server), push_tag(own_number(unit)), options);
     }
   });
-  return pushed.push;
+}
+
+Work ServedExchange::send_encoded(std::size_t unit, const LentSpan& data, int priority) {
+  Work pushed = encoding_->begin(unit, 1, priority);
+  encoding_->add(unit, kFirst, [this, unit, data, priority] {
+    encode(unit, data);
+    encoding_->add_after(send(unit, data, priority), unit, kSecond,
+                         [this, unit] { encoding_->piece_done(unit); });
+  });
+  return pushed;
+}
+
+void ServedExchange::encode(std::size_t unit, const LentSpan& data) {
+  Unit& pushed = units_[unit];
+  const int group = layout_.placement.group_of(pairs_->rank());
+  std::span<float> residual = codecs_.wants_feedback() ? feedback_.sent(unit) : std::span<float>();
+  for (int server = 0; server < servers(); ++server) {
+    const auto index = static_cast<std::size_t>(server);
+    const std::int64_t clock = pushed.parts[index].request.clock;
+    const auto codec = codecs_.push(own_number(unit), clock);
+    pushed.pushed[index] = nullptr;
+    if (!codec) continue;  // The codec warms up.
+    const LentSpan part = part_of(data, server, servers());
+    const std::span values(static_cast<const float*>(part.data), part.count);
+    const auto encoded = std::make_shared<Buffer>(codec->encoded_bytes(part.count));
+    codec->encode(values,
+                  codec->wants_feedback() ? residual.subspan(index * part.count, part.count)
+                                          : std::span<float>(),
+                  codecs_.seed_of(own_number(unit), server, group, clock), *encoded);
+    pushed.pushed[index] = encoded;
+  }
 }
 
 Work ServedExchange::all_gather(std::size_t unit, LentConstSpan /*shard*/, LentSpan data,
@@ -279,18 +361,48 @@ Work ServedExchange::all_gather(std::size_t unit, LentConstSpan /*shard*/, LentS
   exchange::check_idle(unit, in_flight(pulled.pull));
   if (!std::exchange(pulled.owed, false)) return completed_work();
   pulled.answered = true;
-  pulled.pull = receive(pulled, unit, data, priority);
+  const bool decodes = layout_.codecs.pull != "none" && is_coded(unit);
+  pulled.pull = decodes ? receive_encoded(pulled, unit, data, priority)
+                        : receive(pulled, unit, data, priority);
   return pulled.pull;
 }
 
+Work ServedExchange::receive_encoded(Unit& pulled, std::size_t unit, const LentSpan& data,
+                                     int priority) {
+  Work decoded = decoding_->begin(unit, 1, priority);
+  const auto codec = codecs_.pull(own_number(unit));
+  const std::size_t count = data.count / static_cast<std::size_t>(servers());
+  for (auto& part : pulled.pulled) part = std::make_shared<Buffer>(codec->encoded_bytes(count));
+  const Work received = receive(pulled, unit, data, priority);
+  decoding_->add_after(received, unit, kFirst, [this, unit, data] {
+    decode(unit, data);
+    decoding_->piece_done(unit);
+  });
+  return decoded;
+}
+
+void ServedExchange::decode(std::size_t unit, const LentSpan& data) {
+  const auto codec = codecs_.pull(own_number(unit));
+  for (int server = 0; server < servers(); ++server) {
+    const auto encoded = std::exchange(units_[unit].pulled[static_cast<std::size_t>(server)], {});
+    const LentSpan part = part_of(data, server, servers());
+    value_or_throw(codec->decode(*encoded, 0, {static_cast<float*>(part.data), part.count}));
+  }
+}
+
+/// Receives encoded parts where there is memory for them.
 Work ServedExchange::receive(Unit& pulled, std::size_t unit, const LentSpan& data, int priority) {
   return pairs_->coalesced([&](Communicator& together) {
     for (int server = 0; server < servers(); ++server) {
-      Part& part = pulled.parts[static_cast<std::size_t>(server)];
+      const auto index = static_cast<std::size_t>(server);
       const OperationOptions options{.priority = priority};
       const int tag = pull_tag(own_number(unit));
-      together.recv(lend_message(part.reply), rank_of(server), tag, options);
-      together.recv(part_of(data, server, servers()), rank_of(server), tag, options);
+      const std::shared_ptr<Buffer>& encoded = pulled.pulled[index];
+      const LentSpan payload =
+          encoded ? LentSpan{encoded->data(), encoded->size(), DataType::uint8, encoded}
+                  : part_of(data, server, servers());
+      together.recv(lend_message(pulled.parts[index].reply), rank_of(server), tag, options);
+      together.recv(payload, rank_of(server), tag, options);
     }
   });
 }
@@ -311,8 +423,10 @@ void ServedExchange::take_replies(Unit& unit) const {
 }
 
 std::string ServedExchange::describe() const {
-  return fmt::format("gradients go to {} parameter server{}, uncompressed, in mode {}", servers(),
-                     servers() == 1 ? "" : "s", mode_text(layout_.policy));
+  const std::string& codec = layout_.codecs.push;
+  return fmt::format("gradients go to {} parameter server{}, {}, in mode {}", servers(),
+                     servers() == 1 ? "" : "s", codec == "none" ? "uncompressed" : "as " + codec,
+                     mode_text(layout_.policy));
 }
 
 }  // namespace gradwire::servers

@@ -9,12 +9,15 @@
 #include <vector>
 
 #include "gradwire/comm/communicator.h"
+#include "gradwire/exchange/error_feedback.h"
 #include "gradwire/exchange/exchange.h"
+#include "gradwire/exchange/unit_stages.h"
 #include "gradwire/servers/messages.h"
 #include "gradwire/servers/order_log.h"
 #include "gradwire/servers/sample_dealer.h"
 #include "gradwire/servers/server_policy.h"
 #include "gradwire/servers/server_report.h"
+#include "gradwire/servers/unit_codecs.h"
 
 namespace gradwire::servers {
 
@@ -24,6 +27,9 @@ struct ServedLayout {
   ServerPolicy policy;
   /// Each unit has as many elements as a multiple of Placement::parts_of_unit().
   std::vector<exchange::UnitShape> units;
+  CodecSettings codecs = {};
+
+  UnitCodecs unit_codecs() const { return {codecs, units, placement.members}; }
 };
 /// A number that differs between layouts.
 std::uint64_t fingerprint_of(const ServedLayout& layout);
@@ -44,6 +50,7 @@ class ServedExchange final : public exchange::Exchange {
   /// servers. Throws Exception: what communication throws, among it the reason of a server that
   /// refuses this worker.
   ServedExchange(std::shared_ptr<Communicator> pairs, ServedLayout layout, int pull_every = 1);
+  ~ServedExchange() override;
 
   /// Replaces the values on the servers. Before any worker pushes; then a barrier must follow.
   void load(std::size_t unit, const LentSpan& values);
@@ -91,7 +98,11 @@ class ServedExchange final : public exchange::Exchange {
   Work all_reduce(std::size_t unit, LentSpan data, int priority) override;
   Work reduce_scatter(std::size_t unit, LentSpan data, LentSpan shard, int priority) override;
   Work all_gather(std::size_t unit, LentConstSpan shard, LentSpan data, int priority) override;
-  exchange::ExchangeTraits traits() const override { return {}; }
+  exchange::ExchangeTraits traits() const override;
+  /// The residuals of error feedback, in mode sync with all gradients. Otherwise a worker's are
+  /// lost with it.
+  std::vector<State> state() override;
+  void load_state(const std::vector<SavedState>& saved) override;
   std::string describe() const override;
 
  private:
@@ -107,8 +118,10 @@ class ServedExchange final : public exchange::Exchange {
     double rate = 1;
     std::int64_t random = 0;
   };
+  using Buffer = std::vector<std::byte>;
   struct Unit {
-    std::vector<Part> parts;  ///< By server.
+    std::vector<Part> parts;                              ///< By server.
+    std::vector<std::shared_ptr<Buffer>> pushed, pulled;  ///< By server: encoded parts.
     std::optional<Gradient> announced;
     std::int64_t pushes = 0;
     Work push, pull;
@@ -126,6 +139,12 @@ class ServedExchange final : public exchange::Exchange {
   std::size_t own_number(std::size_t unit) const;
   Work receive(Unit& pulled, std::size_t unit, const LentSpan& data, int priority);
   void receive_all(std::size_t unit, const LentSpan& whole);
+  bool is_coded(std::size_t unit) const { return codecs_.is_coded(own_number(unit)); }
+  void encode(std::size_t unit, const LentSpan& data);
+  Work send(std::size_t unit, const LentSpan& data, int priority);
+  Work send_encoded(std::size_t unit, const LentSpan& data, int priority);
+  Work receive_encoded(Unit& pulled, std::size_t unit, const LentSpan& data, int priority);
+  void decode(std::size_t unit, const LentSpan& data);
   void ask(int server, Request request);
   void wait_for_reply(int server, Reply& reply);
   std::vector<std::int64_t> receive_integers(int server);
@@ -134,7 +153,10 @@ class ServedExchange final : public exchange::Exchange {
   ServedLayout layout_;
   int pull_every_;
   std::vector<Unit> units_;
-  Gradient now_;  ///< Of the following pushes.
+  UnitCodecs codecs_;
+  exchange::ErrorFeedback feedback_;                           ///< By unit: of this worker's slice.
+  std::unique_ptr<exchange::UnitStages> encoding_, decoding_;  ///< Null without codecs.
+  Gradient now_;                                               ///< Of the following pushes.
 };
 
 }  // namespace gradwire::servers

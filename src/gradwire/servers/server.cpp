@@ -79,6 +79,7 @@ Server::Server(std::shared_ptr<Communicator> pairs, ServedShards& shards,
     worker.arrives.resize(shards_.units());
     worker.announced.resize(shards_.units());
     worker.gradients.resize(shards_.units());
+    worker.encoded.resize(shards_.units());
   }
 }
 
@@ -268,7 +269,34 @@ void Server::receive(Rank rank, const Request& request) {
   }
   worker.announced[unit] = request;
   const GradientId id = worker.gradients[unit] = take_buffer(unit);
-  await_payload(rank, unit, gradient_memory(id));
+  LentSpan memory = gradient_memory(id);
+  if (const auto codec = codec_of(request)) {
+    Buffer& encoded = worker.encoded[unit];
+    encoded.resize(codec->encoded_bytes(memory.count));
+    memory = {encoded.data(), encoded.size(), DataType::uint8, nullptr};
+  }
+  await_payload(rank, unit, memory);
+}
+
+/// The codec of the gradient that the request announces; null: none.
+UnitCodecs::Pointer Server::codec_of(const Request& request) const {
+  const bool may_be = options_.codecs && request.kind == Request::Kind::push && request.clock >= 0;
+  return may_be ? options_.codecs->push(static_cast<std::size_t>(request.unit), request.clock)
+                : nullptr;
+}
+
+/// Decodes the gradient that has arrived, unless it has no codec.
+void Server::decode(Rank rank, const Request& request) {
+  const auto codec = codec_of(request);
+  if (!codec) return;
+  const auto unit = static_cast<std::size_t>(request.unit);
+  const Worker& worker = workers_[static_cast<std::size_t>(rank)];
+  const LentSpan gradient = gradient_memory(worker.gradients[unit]);
+  const int server = pairs_->rank() - options_.placement.rank_of_server(0);
+  const std::uint64_t seed =
+      options_.codecs->seed_of(unit, server, options_.placement.group_of(rank), request.clock);
+  value_or_throw(codec->decode(worker.encoded[unit], seed,
+                               {static_cast<float*>(gradient.data), gradient.count}));
 }
 
 void Server::on_payload(Rank rank, std::size_t unit) {
@@ -280,13 +308,14 @@ void Server::on_payload(Rank rank, std::size_t unit) {
     const LentSpan values = shards_.values(unit);
     std::memcpy(values.data, gradients_[id].memory.data(), bytes_of(values));
     drop(id);
-    snapshots_[unit].reset();
+    snapshots_[unit] = {};
     shards_.loaded(unit);
     return reply(rank, {});
   }
   if (first_ == Time{}) first_ = begin;
   const Rank group = options_.placement.group_of(rank);
   try {
+    decode(rank, request);
     // A worker that is lost before it has pushed the last unit has not pushed its samples.
     const bool is_last =
         unit + static_cast<std::size_t>(options_.placement.members) >= shards_.units();
@@ -370,14 +399,14 @@ void Server::remove_group(Rank lost, const std::string& why) {
 
 void Server::send_answers() {
   for (const Answer& answer : core_.take_answers()) {
-    send_values(options_.placement.worker_of(answer.worker, answer.unit), answer);
+    send_values(options_.placement.worker_of(answer.worker, answer.unit), answer, true);
   }
 }
 
 void Server::send_all_values(Rank worker) {
   const Rank group = options_.placement.group_of(worker);
   for (std::size_t unit = 0; unit < shards_.units(); ++unit) {
-    send_values(worker, {group, unit, core_.version(unit)});
+    send_values(worker, {group, unit, core_.version(unit)}, false);
   }
 }
 
@@ -391,7 +420,8 @@ void Server::send_batch(Rank worker, std::int64_t wanted) {
   pairs_->send(lent, worker, kDealTag).drive_in_background();
 }
 
-void Server::send_values(Rank worker, const Answer& answer) {
+/// `encoded`: with the codec of pulls, if there is one.
+void Server::send_values(Rank worker, const Answer& answer, bool encoded) {
   struct Message {
     Reply reply;
     std::shared_ptr<const Buffer> values;
@@ -399,8 +429,13 @@ void Server::send_values(Rank worker, const Answer& answer) {
   if (order_) order_->on_answer(answer);
   const auto message = std::make_shared<Message>();
   message->reply.value = answer.version;
-  message->values = snapshot(answer.unit);
-  const LentSpan values = shards_.values(answer.unit);
+  const bool has_codec = options_.codecs && options_.codecs->pull(answer.unit);
+  message->values = snapshot(answer.unit, encoded && has_codec);
+  LentSpan values = shards_.values(answer.unit);
+  if (encoded && has_codec) {
+    values.count = message->values->size();
+    values.type = DataType::uint8;
+  }
   const Work sent = pairs_->coalesced([&](Communicator& together) {
     LentSpan head = lend_message(message->reply);
     head.keep_alive = message;
@@ -413,15 +448,20 @@ void Server::send_values(Rank worker, const Answer& answer) {
 
 /// The optimizer steps the values while they are being sent, so that a copy of them is sent.
 /// Workers that ask for one version share it.
-std::shared_ptr<const Server::Buffer> Server::snapshot(std::size_t unit) {
-  std::shared_ptr<Buffer>& copy = snapshots_[unit];
-  if (!copy) {
-    const Time begin = clock_.now();
-    const LentSpan values = shards_.values(unit);
+std::shared_ptr<const Server::Buffer> Server::snapshot(std::size_t unit, bool encoded) {
+  std::shared_ptr<Buffer>& copy = encoded ? snapshots_[unit].encoded : snapshots_[unit].plain;
+  if (copy) return copy;
+  const Time begin = clock_.now();
+  const LentSpan values = shards_.values(unit);
+  if (encoded) {
+    const auto codec = options_.codecs->pull(unit);
+    copy = std::make_shared<Buffer>(codec->encoded_bytes(values.count));
+    codec->encode({static_cast<const float*>(values.data), values.count}, {}, 0, *copy);
+  } else {
     const auto* bytes = static_cast<const std::byte*>(values.data);
     copy = std::make_shared<Buffer>(bytes, bytes + bytes_of(values));
-    busy_ += clock_.now() - begin;
   }
+  busy_ += clock_.now() - begin;
   return copy;
 }
 
@@ -473,7 +513,7 @@ LentSpan Server::mean_of(std::span<const GradientId> gradients) {
 
 /// The unit has been stepped with these gradients.
 void Server::conclude(std::size_t unit, std::span<const GradientId> gradients) {
-  snapshots_[unit].reset();
+  snapshots_[unit] = {};
   for (const GradientId id : gradients) {
     if (dealer_) dealer_->on_applied(std::exchange(gradients_[id].batches, {}));
     drop(id);
@@ -519,7 +559,7 @@ void Server::send_order(Rank rank, const Request& request) {
   }
   std::vector<OrderRecord> values;
   for (std::size_t unit = 0; request.value != 0 && unit < shards_.units(); ++unit) {
-    values.push_back(order_->values_record(unit, core_.version(unit), *snapshot(unit)));
+    values.push_back(order_->values_record(unit, core_.version(unit), *snapshot(unit, false)));
   }
   reply(rank, page_of(request.value != 0 ? values : order_->records(), request.base));
 }

@@ -22,6 +22,7 @@
 #include "gradwire/servers/server_core.h"
 #include "gradwire/servers/server_policy.h"
 #include "gradwire/servers/server_report.h"
+#include "gradwire/servers/unit_codecs.h"
 
 namespace gradwire::servers {
 
@@ -57,6 +58,7 @@ struct ServerOptions {
   ServerPolicy policy;
   std::uint64_t fingerprint = 0;                 ///< fingerprint_of() the workers' layout.
   bool keeps_order = false;                      ///< Keeps what workers fetch by order().
+  std::shared_ptr<const UnitCodecs> codecs;      ///< ServedLayout::unit_codecs(); null: none.
   std::function<void(const std::string&)> warn;  ///< Called once for each worker that is lost.
 };
 
@@ -93,6 +95,7 @@ class Server final : private ShardStore {
     std::vector<bool> arrives;          ///< By unit: its gradient or its values are being received.
     std::vector<Request> announced;     ///< By unit: the request that they belong to.
     std::vector<GradientId> gradients;  ///< By unit: where they are received.
+    std::vector<Buffer> encoded;        ///< By unit: of the gradient, if it is.
     bool greeted = false;
     bool meets = false;  ///< Waits for the others.
     bool leaves = false;
@@ -122,10 +125,12 @@ class Server final : private ShardStore {
 
   void send_answers();
   void send_all_values(Rank worker);
-  void send_values(Rank worker, const Answer& answer);
+  void send_values(Rank worker, const Answer& answer, bool encoded);
   void send_batch(Rank worker, std::int64_t wanted);
   void reply(Rank worker, std::vector<std::int64_t> integers);
-  std::shared_ptr<const Buffer> snapshot(std::size_t unit);
+  std::shared_ptr<const Buffer> snapshot(std::size_t unit, bool encoded);
+  UnitCodecs::Pointer codec_of(const Request& push) const;
+  void decode(Rank worker, const Request& push);
   void log(const Applied& gradient);
   void send_order(Rank worker, const Request& request);
 
@@ -158,9 +163,13 @@ class Server final : private ShardStore {
     bool used = false;
     std::vector<Deal> batches;  ///< The samples that it is of; of the last unit only.
   };
-  std::vector<Gradient> gradients_;                 ///< By GradientId.
-  std::vector<std::vector<GradientId>> whole_;      ///< By unit: those of a whole step, so far.
-  std::vector<std::shared_ptr<Buffer>> snapshots_;  ///< By unit: of the present version, or null.
+  std::vector<Gradient> gradients_;             ///< By GradientId.
+  std::vector<std::vector<GradientId>> whole_;  ///< By unit: those of a whole step, so far.
+  /// Copies of a unit's present version, or null.
+  struct Snapshot {
+    std::shared_ptr<Buffer> plain, encoded;
+  };
+  std::vector<Snapshot> snapshots_;  ///< By unit.
   Duration busy_{};
   Time first_{};  ///< When the first gradient arrived.
 };

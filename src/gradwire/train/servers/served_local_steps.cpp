@@ -20,7 +20,6 @@ void check(const step::LocalStepsConfig& steps) {
   if (steps.fragments > 1) refuse_key("fragments");
   if (steps.overlap_steps > 0) refuse_key("overlap_steps");
   if (steps.mixing > 0) refuse_key("mixing");
-  if (steps.codec != "none") refuse_key("codec");
 }
 
 /// A step of mode sync has the mean of the workers' differences. Otherwise each is a step, for
@@ -73,6 +72,7 @@ ServedLocalSteps::ServedLocalSteps(std::vector<NamedTensor> parameters, ServedOp
         "the gradients before a step of your own optimizer",
         options.max_grad_norm);
   }
+  options.codec = steps.codec;
   options.optimizer = outer_optimizer(steps, differences_of_a_step(options));
   for (NamedTensor& parameter : parameters) own_.push_back(std::move(parameter.tensor));
   served_ = std::make_unique<ServedModule>(*outer_, options, /*sequential=*/false);

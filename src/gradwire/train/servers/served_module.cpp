@@ -75,20 +75,34 @@ servers::ServerPolicy policy_of(const ServedOptions& options, int workers) {
 
 /// The units as workers and servers have them: `parts` divides their elements.
 std::vector<exchange::UnitShape> shapes_of(const std::vector<NamedTensor>& parameters,
-                                           const UnitPlan& plan, std::size_t parts) {
+                                           const UnitPlan& plan, std::size_t parts,
+                                           std::size_t codec_min_elements) {
   std::vector<exchange::UnitShape> shapes;
   for (const UnitPlan::Unit& unit : plan.units) {
     exchange::UnitShape shape;
     for (const std::size_t member : unit.members) {
       const auto& [name, tensor] = parameters[member];
       shape.type = data_type_of(tensor.scalar_type()).value_or(DataType::float32);
-      shape.tensors.push_back({name, shape.count});
+      shape.tensors.push_back({name, shape.count, static_cast<std::size_t>(tensor.numel())});
       shape.count += static_cast<std::size_t>(tensor.numel());
     }
+    shape.skip_compression = shape.count < codec_min_elements;
     shape.count = (shape.count + parts - 1) / parts * parts;
     shapes.push_back(std::move(shape));
   }
   return shapes;
+}
+
+servers::CodecSettings codecs_of(const ServedOptions& options) {
+  return {.push = options.codec,
+          .pull = options.pull_codec,
+          .warmup_steps = options.codec_warmup_steps,
+          .seed = options.codec_seed};
+}
+
+std::shared_ptr<const servers::UnitCodecs> codecs_on_server(const servers::ServedLayout& layout) {
+  if (!layout.codecs.any()) return nullptr;
+  return std::make_shared<servers::UnitCodecs>(layout.unit_codecs());
 }
 
 std::vector<NamedTensor> frozen_parameters(const torch::nn::Module& module) {
@@ -134,7 +148,10 @@ ServedModule::ServedModule(torch::nn::Module& module, const ServedOptions& optio
   place.placement.members = members_of(options.servers, place.placement.workers);
   const servers::ServedLayout layout{
       place.placement, policy_of(options, place.placement.groups()),
-      shapes_of(parameters, plan, static_cast<std::size_t>(place.placement.parts_of_unit()))};
+      shapes_of(parameters, plan, static_cast<std::size_t>(place.placement.parts_of_unit()),
+                options.codec_min_elements),
+      codecs_of(options)};
+  has_codecs_ = layout.codecs.any();
   if (place.server >= 0) {
     make_server(options, layout, plan, parameters, place.server);
     if (!place.works()) serve_and_exit(*server_, options.process_group, pairs_);
@@ -172,6 +189,7 @@ void ServedModule::make_server(const ServedOptions& options, const servers::Serv
   servers::ServerOptions serving{.placement = placement,
                                  .policy = layout.policy,
                                  .fingerprint = servers::fingerprint_of(layout),
+                                 .codecs = codecs_on_server(layout),
                                  .keeps_order = options.servers.keeps_order};
   if (shards.needs_all_gradients()) {
     require_whole_steps("Lars and Lamb need norms", serving.policy);

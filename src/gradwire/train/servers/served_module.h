@@ -82,6 +82,13 @@ struct ServedOptions {
   bool broadcast_buffers = true;
   std::shared_ptr<const Clock> clock = std::make_shared<SteadyClock>();  ///< For stats().
   TraceRecorder* trace = nullptr;  ///< Records traffic; must outlive this.
+  /// Codec of the gradients on their way to the servers: an element-wise one of
+  /// codec/catalogue.h, with error feedback on the worker, or "none".
+  std::string codec = "none";
+  std::string pull_codec = "none";  ///< Of the parameters on their way back; or "bf16".
+  std::size_t codec_min_elements = step::kCodecMinElements;  ///< Smaller units have no codec.
+  int codec_warmup_steps = 0;    ///< ExchangeOptions::warmup_steps, of each worker.
+  std::uint64_t codec_seed = 1;  ///< Of randomized codecs.
 };
 
 /// The part of Served that does not depend on the module's type.
@@ -113,6 +120,7 @@ class ServedModule final : public DistributedModule {
   std::size_t payload_bytes_sent() const;
   servers::ServerReport report();
   servers::ServedExchange& exchange() { return *exchange_; }
+  bool has_codecs() const { return has_codecs_; }
 
  private:
   void make_server(const ServedOptions& options, const servers::ServedLayout& layout,
@@ -137,6 +145,7 @@ class ServedModule final : public DistributedModule {
   std::unique_ptr<TrainingHost> own_host_;
   servers::ServedExchange* exchange_ = nullptr;  ///< The host's.
   servers::GroupedExchange* grouped_ = nullptr;  ///< The host's; null without groups.
+  bool has_codecs_ = false;
   bool left_ = false;
   bool has_optional_workers_ = false;  ///< The launcher knows.
   std::int64_t taken_ = 0;             ///< Batches since the last step.
