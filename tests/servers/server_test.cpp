@@ -325,7 +325,7 @@ std::vector<float> transmitted(const codec::Codec& codec, std::span<const float>
 
 /// Unit 0 has no codec, because it is small.
 TEST(ServedJob, GradientsAndValuesHaveTheirCodecs) {
-  constexpr int kSteps = 3, kServers = 2;
+  constexpr int kPushes = 3, kServers = 2;
   for (const std::string push : {"int8", "top_k:0.01", "none"}) {
     ServedLayout layout = layout_of({1, kServers, false}, {.mode = Mode::async});
     layout.units[0].skip_compression = true;
@@ -334,7 +334,7 @@ TEST(ServedJob, GradientsAndValuesHaveTheirCodecs) {
     ServedJob job(layout);
     Model model = zeros(layout.units);
     expect_no_errors(job.run([&](Rank worker, ServedExchange& exchange) {
-      for (int number = 0; number < kSteps; ++number) step(exchange, model, worker, number);
+      for (int number = 0; number < kPushes; ++number) step(exchange, model, worker, number);
     }));
     const auto bf16 = value_or_throw(codec::make_codec("bf16"));
     for (std::size_t unit = 0; unit < model.size(); ++unit) {
@@ -342,7 +342,7 @@ TEST(ServedJob, GradientsAndValuesHaveTheirCodecs) {
       for (std::size_t server = 0; server < kServers; ++server) {
         SteppedValues expected(count);
         std::vector<float> residual(count);
-        for (int number = 0; number < kSteps; ++number) {
+        for (int number = 0; number < kPushes; ++number) {
           const auto whole = gradient_of(0, unit, model[unit].size(), number);
           std::vector<float> gradient(
               whole.begin() + static_cast<std::ptrdiff_t>(server * count),
@@ -362,7 +362,7 @@ TEST(ServedJob, GradientsAndValuesHaveTheirCodecs) {
       }
     }
     if (push == "none") continue;
-    EXPECT_LT(job.job().on(0).payload_bytes_sent(), kSteps * bytes_of(three_units()) / 3);
+    EXPECT_LT(job.job().on(0).payload_bytes_sent(), kPushes * bytes_of(three_units()) / 3);
   }
 }
 

@@ -57,8 +57,8 @@ struct ServerOptions {
   Placement placement;
   ServerPolicy policy;
   std::uint64_t fingerprint = 0;                 ///< fingerprint_of() the workers' layout.
-  bool keeps_order = false;                      ///< Keeps what workers fetch by order().
   std::shared_ptr<const UnitCodecs> codecs;      ///< ServedLayout::unit_codecs(); null: none.
+  bool keeps_order = false;                      ///< Keeps what workers fetch by order().
   std::function<void(const std::string&)> warn;  ///< Called once for each worker that is lost.
 };
 
