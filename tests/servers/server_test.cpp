@@ -313,7 +313,7 @@ TEST(ServedJob, AStepOfTheFirstGradientsDropsTheLateOnes) {
   }
 }
 
-/// What a message's receiver has of the values, with the codec of its sender.
+/// The values as the receiver of a message has them, with the codec of its sender.
 std::vector<float> transmitted(const codec::Codec& codec, std::span<const float> values,
                                std::span<float> residual, std::uint64_t seed) {
   std::vector<std::byte> encoded(codec.encoded_bytes(values.size()));

@@ -286,7 +286,7 @@ TEST(ServedLocalSteps, RefuseWhatServersDoNotHave) {
   EXPECT_THAT(error({.steps = 4, .fragments = 2}), HasSubstr("fragments is incompatible"));
   EXPECT_THAT(error({.steps = 4, .overlap_steps = 2}), HasSubstr("overlap_steps is incompatible"));
   EXPECT_THAT(error({.steps = 4, .mixing = 0.5}), HasSubstr("mixing is incompatible"));
-  EXPECT_THAT(error({.steps = 4, .codec = "int8"}), HasSubstr("codec is incompatible"));
+  EXPECT_THAT(error({.steps = 4, .codec = "auto"}), HasSubstr("need a codec of single values"));
 }
 
 /// Algorithm 3 of arXiv:2401.09135, for one number.

@@ -171,7 +171,7 @@ TEST_F(ServersCommand, TrainWithAdagradAsDataParallelismAndZeroDo) {
 }
 
 TEST_F(ServersCommand, HaveCodecsOfGradientsAndParameters) {
-  ASSERT_EQ(train(3, {}, "plain").status, 0);
+  ASSERT_EQ(train(3, {"servers.count=1"}, "plain").status, 0);
   const auto coded = train(3, {"codec=int8", "servers.pull_codec=bf16"}, "coded");
   ASSERT_EQ(coded.status, 0) << coded.output;
   EXPECT_THAT(coded.output, HasSubstr("as int8, in mode sync"));
@@ -195,7 +195,7 @@ TEST_F(ServersCommand, ResumeWithACodecToTheSameBits) {
   resumed.push_back("resume=" + (folder / "whole" / "checkpoints" / "step-000016").string());
   const auto finished = train(4, resumed, "resumed", one_thread);
   ASSERT_EQ(finished.status, 0) << finished.output;
-  EXPECT_EQ(model("resumed"), model("whole"));
+  EXPECT_TRUE(model("resumed") == model("whole"));  // Its bytes would fill the log.
 }
 
 TEST_F(ServersCommand, ReportStaleness) {
@@ -480,8 +480,8 @@ TEST_F(ServersCommand, RefuseWhatTheyCannotDo) {
   };
   EXPECT_THAT(error(3, "zero.stage=1"), HasSubstr("zero is incompatible with servers"));
   EXPECT_THAT(error(3, "mesh.pipeline=2"), HasSubstr("mesh"));
-  EXPECT_THAT(error(3, "parallel.codec=int8"),
-              HasSubstr("parallel.codec is incompatible with servers"));
+  EXPECT_THAT(error(3, "parallel.codec=auto"), HasSubstr("need a codec of single values"));
+  EXPECT_THAT(error(3, "servers.pull_codec=int8"), HasSubstr("expected none or bf16"));
   EXPECT_THAT(error(3, "servers.log=order.bin"),
               HasSubstr("another run of this configuration has the same bits"));
   const auto logged = [this](const std::string& setting) {

@@ -294,7 +294,7 @@ exchange::Exchange* TrainingHost::feedback() {
   const Lock lock(mutex_);
   finish();
   engine_->reductions().settle_all();
-  return options_.exchange.codec == "none" || size() == 1 ? nullptr : exchange_.get();
+  return exchange_->traits().has_state ? exchange_.get() : nullptr;
 }
 
 void TrainingHost::require_complete() const {

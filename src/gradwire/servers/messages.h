@@ -60,7 +60,7 @@ struct Request {
     leave,  ///< The last one.
   };
   Kind kind = Kind::hello;
-  std::int64_t unit = 0;  ///< As servers number them.
+  std::int64_t unit = 0;  ///< Its number on the servers.
   std::int64_t clock = 0;
   std::int64_t base = 0;
   std::int64_t value = 0;

@@ -23,7 +23,7 @@ struct Deal {
 /// The part of a group's batch that one of its members computes.
 struct DealShare {
   Deal batch;
-  double weight = 1;  ///< Of its mean gradient in the mean of the group's.
+  double weight = 1;  ///< Weight of its mean gradient in that of the group.
 };
 /// Cuts a batch evenly. Where it has fewer samples than the group members, several compute the same
 /// one, so that each pushes a gradient. The weights are such that all samples count the same.

@@ -112,7 +112,7 @@ class ServedExchange final : public exchange::Exchange {
     Reply reply;  ///< With the version of the values that this worker has.
     std::int64_t clock = 0;
   };
-  /// What servers must know of a gradient.
+  /// A gradient, as its servers must know it.
   struct Gradient {
     std::int64_t batches = 0;
     double rate = 1;
@@ -156,7 +156,7 @@ class ServedExchange final : public exchange::Exchange {
   UnitCodecs codecs_;
   exchange::ErrorFeedback feedback_;                           ///< By unit: of this worker's slice.
   std::unique_ptr<exchange::UnitStages> encoding_, decoding_;  ///< Null without codecs.
-  Gradient now_;                                               ///< Of the following pushes.
+  Gradient now_;                                               ///< The following pushes have it.
 };
 
 }  // namespace gradwire::servers

@@ -18,7 +18,7 @@ struct CodecSettings {
   std::string push = "none";  ///< An element-wise codec of codec/catalogue.h.
   std::string pull = "none";  ///< Or "bf16".
   int warmup_steps = 0;       ///< ExchangeOptions::warmup_steps, in steps of each worker.
-  std::uint64_t seed = 1;     ///< Of randomized codecs.
+  std::uint64_t seed = 1;     ///< Seed of randomized codecs.
 
   bool any() const { return push != "none" || pull != "none"; }
   bool operator==(const CodecSettings&) const = default;
@@ -53,7 +53,7 @@ class UnitCodecs {
   CodecSettings settings_;
   std::vector<bool> coded_;  ///< By unit of the model.
   std::size_t slices_;
-  codec::CodecSpec spec_;  ///< Of pushes.
+  codec::CodecSpec spec_;  ///< The codec of pushes.
   Pointer push_, pull_;    ///< Null: none.
 };
 

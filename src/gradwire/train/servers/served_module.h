@@ -85,10 +85,10 @@ struct ServedOptions {
   /// Codec of the gradients on their way to the servers: an element-wise one of
   /// codec/catalogue.h, with error feedback on the worker, or "none".
   std::string codec = "none";
-  std::string pull_codec = "none";  ///< Of the parameters on their way back; or "bf16".
+  std::string pull_codec = "none";  ///< Parameters on their way back: or "bf16".
   std::size_t codec_min_elements = step::kCodecMinElements;  ///< Smaller units have no codec.
   int codec_warmup_steps = 0;    ///< ExchangeOptions::warmup_steps, of each worker.
-  std::uint64_t codec_seed = 1;  ///< Of randomized codecs.
+  std::uint64_t codec_seed = 1;  ///< Seed of randomized codecs.
 };
 
 /// The part of Served that does not depend on the module's type.
@@ -137,7 +137,7 @@ class ServedModule final : public DistributedModule {
   class PushedUnits;
 
   std::shared_ptr<Communicator> pairs_;
-  std::shared_ptr<Communicator> members_;  ///< Of this worker's group; null without groups.
+  std::shared_ptr<Communicator> members_;  ///< This worker's group; null without groups.
   std::unique_ptr<LocalServer> server_;    ///< Beside this worker; may be null.
   std::unique_ptr<Shards> shards_;
   std::unique_ptr<PushedUnits> pushed_;
