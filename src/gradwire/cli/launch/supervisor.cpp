@@ -92,10 +92,11 @@ std::size_t Supervisor::first_cause() const {
     votes[cause] += knows ? ranks_.size() : 1;
   }
   const auto cause = static_cast<std::size_t>(std::ranges::max_element(votes) - votes.begin());
-  // The launcher ended it, not the program: its host or a link may have failed.
+  // The launcher ended it, not the program: its host or a link may have failed. But a program that
+  // has failed may also be too slow to end by itself.
   const int status = ranks_[cause].exit_status()->status;
-  const bool was_ended =
-      stopped_.contains(cause) && (status == 128 + SIGTERM || status == 128 + SIGKILL);
+  const bool was_ended = votes[cause] < ranks_.size() && stopped_.contains(cause) &&
+                         (status == 128 + SIGTERM || status == 128 + SIGKILL);
   return votes[cause] == 0 || was_ended ? first : cause;
 }
 
