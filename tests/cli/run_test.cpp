@@ -159,6 +159,18 @@ TEST(RunTest, TheRankThatFailedFirstIsNamedByTheReportsOfTheRanks) {
                                          "ValueError: bad sample); the other ranks were stopped")));
 }
 
+TEST(RunTest, ARankThatFailedAndIsTooSlowToEndIsNamed) {
+  Launched run(run_script({"-n", "3"}, R"sh(
+case $RANK in
+  0) echo "2 rank 2 left the job" >> "$GRADWIRE_REPORT"; exit 1;;
+  2) echo "2 after an exception: ValueError: bad sample" >> "$GRADWIRE_REPORT";;
+esac
+exec sleep 100)sh"));
+  EXPECT_NE(run.wait(), 0);
+  EXPECT_THAT(run.err(), AllOf(HasSubstr("gradwire run: rank 2 on host "),
+                               HasSubstr("(after an exception: ValueError: bad sample)")));
+}
+
 TEST(RunTest, ARankThatEndedTooEarlyIsNamedByThoseWhoLostIt) {
   Launched run(
       run_script({"-n", "3"},

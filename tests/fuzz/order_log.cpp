@@ -56,7 +56,7 @@ void test(std::string_view input) {
       }
     }
   } catch (const Exception& e) {
-    expect(e.kind() == ErrorKind::invalid_argument, "a refusal names what is wrong");
+    expect(e.kind() == ErrorKind::invalid_argument, "a damaged log is refused as invalid");
   }
 }
 

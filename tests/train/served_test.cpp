@@ -207,6 +207,10 @@ TEST(Served, RefusesWhatServersCannotDo) {
               HasSubstr("it takes at least 2 workers"));
   EXPECT_THAT(error_with({.servers = {.count = 2}, .optimizer = make_sgd}),
               HasSubstr("2 servers beside 1 workers"));
+  EXPECT_THAT(error_with({.servers = {.mode = "async", .keeps_order = true},
+                          .optimizer = make_sgd,
+                          .codec = "int8"}),
+              HasSubstr("keeps_order excludes groups and codecs"));
   EXPECT_THAT(error_with({.servers = {.groups = 1}, .optimizer = make_sgd}),
               HasSubstr("in mode sync all workers are one group"));
   EXPECT_THAT(error_with({.servers = {.mode = "async", .groups = 2}, .optimizer = make_sgd}),

@@ -142,6 +142,8 @@ TEST_F(ServersCommand, OfTwoGroupsHaveAMeanStalenessOfOne) {
   EXPECT_EQ(run["steps"], 40 * 17);
   EXPECT_NEAR(run["staleness"]["mean"].get<double>(), 1, 0.01);
   EXPECT_THAT(served.output, HasSubstr("epoch 30/40  test accuracy"));
+  std::ifstream record(folder / "groups" / "run.json");
+  EXPECT_EQ(nlohmann::json::parse(record)["strategy"], "1 server, async x4 in 2 groups");
   const auto local =
       train(5, {"servers.mode=ssp:1", "servers.groups=2", "local_steps.steps=4"}, "local");
   EXPECT_EQ(local.status, 0) << local.output;
@@ -445,7 +447,7 @@ TEST_F(ServersCommand, TakeLocalSteps) {
     EXPECT_LT(summary("loose")["test_loss"], 2) << mode;
     std::ifstream record(folder / "loose" / "run.json");
     EXPECT_EQ(nlohmann::json::parse(record)["strategy"],
-              fmt::format("1 servers, {} local steps x4", mode));
+              fmt::format("1 server, {} local steps x4", mode));
   }
   EXPECT_THAT(train(3, with({"servers.count=1", "local_steps.fragments=2"}), "refused").output,
               HasSubstr("local_steps.fragments is incompatible with servers"));

@@ -315,8 +315,8 @@ void check_replay(const TrainOptions& options, const bootstrap::Job& job) {
     refuse("--replay repeats what all ranks did in one process: leave -n and --hosts out");
   }
   const bool records = !options.record_profile.empty() || !options.trace.empty();
-  if (options.dry_run || records || !options.json.empty()) {
-    refuse("--replay has no --dry-run, --record-profile, --trace and --json");
+  if (options.dry_run || records || !options.json.empty() || !options.slow.empty()) {
+    refuse("--replay has no --dry-run, --record-profile, --trace, --json and --slow");
   }
 }
 

@@ -29,8 +29,10 @@ class UnitStages::StagedWork final : public WorkState {
   std::function<void()> finish_;
 };
 
-UnitStages::UnitStages(std::size_t units, std::function<void(const std::string&)> abort)
+UnitStages::UnitStages(std::size_t units, std::function<void(const std::string&)> abort,
+                       std::string where)
     : abort_(std::move(abort)),
+      where_(std::move(where)),
       priorities_(units),
       tracker_(std::make_shared<UnitTracker>(units)),
       worker_(std::make_unique<CodecWorker>()),
@@ -51,9 +53,11 @@ void UnitStages::add(std::size_t unit, int stage, std::function<void()> task) {
 
 void UnitStages::add_after(const Work& work, std::size_t unit, int stage,
                            std::function<void()> task) {
-  work.on_done([this, tracker = tracker_, queue = queue_, stage, priority = priorities_[unit],
-                task = std::move(task)](const Work& done) mutable {
-    if (const auto error = done.error()) return tracker->fail(*error);
+  work.on_done([this, tracker = tracker_, queue = queue_, where = where_, stage,
+                priority = priorities_[unit], task = std::move(task)](const Work& done) mutable {
+    if (const auto error = done.error()) {
+      return tracker->fail({error->kind, where + error->message});
+    }
     queue->add(priority, stage, [this, task = std::move(task)] { run(task); });
   });
   work.drive_in_background();
@@ -65,7 +69,7 @@ void UnitStages::run(const std::function<void()>& task) {
   try {
     task();
   } catch (const Exception& e) {
-    error = {e.kind(), e.what()};
+    error = {e.kind(), where_ + e.what()};
   } catch (const std::exception& e) {
     error = {ErrorKind::system, e.what()};
   }

@@ -17,8 +17,10 @@ namespace gradwire::exchange {
 /// piece_done(). A unit may be cut into pieces, which pass through the stages independently.
 class UnitStages {
  public:
-  /// `abort`: called with the message of a task's exception. That fails all units.
-  UnitStages(std::size_t units, std::function<void(const std::string&)> abort);
+  /// `abort`: called with the message of a task's exception. That fails all units. `where`: the
+  /// beginning of all errors.
+  UnitStages(std::size_t units, std::function<void(const std::string&)> abort,
+             std::string where = "");
   ~UnitStages();
 
   /// Starts the unit, which is done after `pieces` calls of piece_done(). `finish` is called by the
@@ -41,6 +43,7 @@ class UnitStages {
   void run(const std::function<void()>& task);
 
   std::function<void(const std::string&)> abort_;
+  std::string where_;
   std::vector<int> priorities_;           ///< By unit.
   std::shared_ptr<UnitTracker> tracker_;  ///< Shared with operations, which may end later.
   std::unique_ptr<CodecWorker> worker_;

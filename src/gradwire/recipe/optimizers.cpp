@@ -154,6 +154,12 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(
   return make_with_groups<torch::optim::SGD>(config, parameters, sgd_options);
 }
 
+OptimizerFactory optimizer_factory(const OptimizerConfig& config) {
+  return [&config](const std::vector<NamedTensor>& parameters) {
+    return make_optimizer(config, parameters);
+  };
+}
+
 void set_learning_rates(torch::optim::Optimizer& optimizer, const std::vector<double>& rates) {
   auto rate = rates.begin();
   for (auto& group : optimizer.param_groups()) group.options().set_lr(*rate++);

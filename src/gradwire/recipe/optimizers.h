@@ -9,6 +9,7 @@
 
 #include "gradwire/host/named_tensor.h"
 #include "gradwire/recipe/train_config.h"
+#include "gradwire/train/optim/optimizer_factory.h"
 
 namespace gradwire::recipe {
 
@@ -39,6 +40,9 @@ std::vector<double> learning_rates(const OptimizerConfig& optimizer, std::int64_
 /// some may have none of these parameters. Throws Exception(invalid_argument) for invalid settings.
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(const OptimizerConfig& config,
                                                         const std::vector<NamedTensor>& parameters);
+
+/// make_optimizer() as a factory. `config` must outlive it.
+OptimizerFactory optimizer_factory(const OptimizerConfig& config);
 
 /// Sets the learning rate of each group.
 void set_learning_rates(torch::optim::Optimizer& optimizer, const std::vector<double>& rates);

@@ -50,10 +50,7 @@ class ReplayedTraining final : public WholeModel {
   ReplayedTraining(const TrainConfig& config, torch::nn::Sequential module, int servers)
       : WholeModel(config, group_of_one(), nullptr),
         model_(std::move(module), {.servers = servers,
-                                   .optimizer =
-                                       [&config](const std::vector<NamedTensor>& parameters) {
-                                         return make_optimizer(config.optimizer, parameters);
-                                       },
+                                   .optimizer = optimizer_factory(config.optimizer),
                                    .bucket_cap_mb = config.parallel.bucket_cap_mb,
                                    .overlap = config.parallel.overlap}) {}
 

@@ -10,8 +10,8 @@
 
 namespace gradwire::recipe {
 
-/// Throws Exception(invalid_argument) unless all ranks compute with equally many threads: one
-/// process could not repeat what they do. Collective.
+/// Throws Exception(invalid_argument) unless all ranks compute with equally many threads, as
+/// the process of a replay does for all of them. Collective.
 void require_equal_threads(c10d::ProcessGroup& group);
 
 /// Writes the order of a run so far (servers/order_log.h). Call on one worker, when no worker has a

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 
 #include "gradwire/base/random.h"
@@ -19,7 +20,11 @@ class SlowSteps {
       : worker_(worker), random_(seed), alarm_(alarm) {}
 
   /// Waits. Call before the compute of a step, of which this counts as a part.
-  void wait();
+  void wait() {
+    waited_ = random_.unit() < worker_.share ? (worker_.factor - 1) * compute_ : 0;
+    const std::chrono::duration<double> wait(waited_);
+    alarm_.await(alarm_.now() + std::chrono::duration_cast<Duration>(wait));
+  }
   /// Call after the step. `compute`: seconds of its compute, with those of wait().
   void end(double compute) { compute_ = compute - waited_; }
 

@@ -60,12 +60,6 @@ std::vector<exchange::Exchange*> WholeModel::feedback() {
 
 namespace {
 
-OptimizerFactory factory_of(const TrainConfig& config) {
-  return [&config](const std::vector<NamedTensor>& parameters) {
-    return make_optimizer(config.optimizer, parameters);
-  };
-}
-
 BeforeStep at_rates(LearningRates rates) {
   return [rates = std::move(rates)](torch::optim::Optimizer& optimizer) {
     set_learning_rates(optimizer, rates);
@@ -78,7 +72,7 @@ DataParallelOptions parallel_options(const TrainConfig& config, ProcessGroup gro
           .bucket_cap_mb = config.parallel.bucket_cap_mb,
           .broadcast_buffers = config.parallel.broadcast_buffers,
           .find_unused_parameters = config.parallel.find_unused_parameters,
-          .optimizer = factory_of(config),
+          .optimizer = optimizer_factory(config.optimizer),
           .overlap = config.parallel.overlap,
           .codec = config.local_steps.enabled ? "none" : config.parallel.codec,
           .codec_min_elements = static_cast<std::size_t>(config.parallel.codec_min_elements),
@@ -179,7 +173,7 @@ ServedOptions served_options(const TrainConfig& config, ProcessGroup group, Trac
                       .pull_every = static_cast<int>(servers.pull_every),
                       .rate = servers.rate,
                       .keeps_order = !servers.log.empty()},
-          .optimizer = factory_of(config),
+          .optimizer = optimizer_factory(config.optimizer),
           .max_grad_norm = config.gradient_clipping,
           .bucket_cap_mb = config.parallel.bucket_cap_mb,
           .overlap = config.parallel.overlap,
@@ -246,7 +240,7 @@ Pipeline::Options pipeline_options(const TrainConfig& config, const ParallelMesh
       .weights = config.pipeline.weights,
       .costs = config.pipeline.costs,
       .cut = config.pipeline.cut,
-      .optimizer = factory_of(config),
+      .optimizer = optimizer_factory(config.optimizer),
       .recompute = config.pipeline.recompute,
       .activation_codec = {config.pipeline.forward_codec, config.pipeline.backward_codec},
       .loss = likelihood_sum(config.model, layer_groups(config, mesh)),
@@ -336,7 +330,7 @@ ZeroOptions zero_options(const TrainConfig& config, ProcessGroup group, TraceRec
   const double element = config.parameters == Precision::fp32 ? 4 : 2;
   return {.process_group = std::move(group),
           .stage = static_cast<int>(zero.stage),
-          .optimizer = factory_of(config),
+          .optimizer = optimizer_factory(config.optimizer),
           .offload_optimizer = zero.offload_path,
           .parameters = type_of(config.parameters),
           .codec = config.parallel.codec,

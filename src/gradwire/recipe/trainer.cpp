@@ -482,7 +482,10 @@ class Trainer {
 
   /// Describes how gradients or differences are encoded; empty without a codec.
   std::string codec_text() {
-    if (served() != nullptr) return served()->has_codecs() ? served()->exchange().describe() : "";
+    if (served() != nullptr) {
+      const servers::ServedExchange& exchange = served()->exchange();
+      return exchange.has_codecs() ? exchange.describe() : "";
+    }
     if (local_) return config_.local_steps.codec == "none" ? "" : local_->describe();
     if (config_.parallel.codec == "none") return "";
     const auto exchanges = model_->feedback();

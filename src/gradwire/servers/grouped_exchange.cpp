@@ -24,8 +24,13 @@ void scale(const LentSpan& data, double factor) {
 
 }  // namespace
 
+std::string group_text(Rank first, int members) {
+  return fmt::format("group of workers {} to {}, whose rank 0 is worker {}: ", first,
+                     first + members - 1, first);
+}
+
 GroupedExchange::GroupedExchange(std::unique_ptr<Exchange> served, ServedExchange& pushes,
-                                 std::shared_ptr<Communicator> group,
+                                 std::shared_ptr<Communicator> group, Rank first,
                                  std::vector<exchange::UnitShape> units)
     : ExchangeDecorator(std::move(served)),
       pushes_(pushes),
@@ -33,8 +38,12 @@ GroupedExchange::GroupedExchange(std::unique_ptr<Exchange> served, ServedExchang
       units_(std::move(units)),
       slices_(units_.size()),
       first_lane_(group_->reserve_lanes(1 + static_cast<int>(units_.size()))),
-      reductions_(units_.size(), [this](const std::string& why) { group_->abort(why); }),
-      gathers_(units_.size(), [this](const std::string& why) { group_->abort(why); }) {}
+      reductions_(
+          units_.size(), [this](const std::string& why) { group_->abort(why); },
+          group_text(first, group_->size())),
+      gathers_(
+          units_.size(), [this](const std::string& why) { group_->abort(why); },
+          group_text(first, group_->size())) {}
 
 GroupedExchange::~GroupedExchange() {
   reductions_.stop();

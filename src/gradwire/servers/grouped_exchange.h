@@ -13,16 +13,21 @@
 
 namespace gradwire::servers {
 
+/// The beginning of an error between the members of a group.
+std::string group_text(Rank first, int members);
+
 /// Workers in groups: synchronous within a group, and as servers do it between groups.
 /// reduce_scatter() makes the mean of the group's gradients, of which each member pushes its slice;
 /// all_gather() pulls this member's slice of the values, and gathers those of the others. So a
 /// group sends the servers as much as one worker.
 class GroupedExchange final : public exchange::ExchangeDecorator {
  public:
-  /// `group` has the members of this worker's group, in the order of ranks. `served` exchanges
+  /// `group` has the members of this worker's group, in the order of ranks; its rank 0 is worker
+  /// `first`. Errors say so, because `group` counts its own ranks. `served` exchanges
   /// slices with the servers, by `pushes`, which it may decorate.
   GroupedExchange(std::unique_ptr<Exchange> served, ServedExchange& pushes,
-                  std::shared_ptr<Communicator> group, std::vector<exchange::UnitShape> units);
+                  std::shared_ptr<Communicator> group, Rank first,
+                  std::vector<exchange::UnitShape> units);
   ~GroupedExchange() override;
 
   /// Sets the weight of this worker's gradients in the mean; at first 1. Those of the group must

@@ -14,7 +14,7 @@
 
 namespace gradwire::servers {
 
-/// Records in which order a server does what it does. 48 bytes for each gradient of a unit.
+/// Records the events of a server in their order, in 48 bytes for each gradient of a unit.
 class OrderRecorder {
  public:
   OrderRecorder(int workers, std::size_t units)

@@ -92,6 +92,7 @@ class ServedExchange final : public exchange::Exchange {
   /// For a decorator that pushes a unit later than it is asked to: gives that push the batches and
   /// the rate of this moment.
   void announce(std::size_t unit) { units_[unit].announced = now_; }
+  bool has_codecs() const { return layout_.codecs.any(); }
   /// True if the next all_gather() of the unit pulls.
   bool pulls(std::size_t unit) const { return units_[unit].owed; }
 

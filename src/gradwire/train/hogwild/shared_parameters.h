@@ -10,9 +10,9 @@
 
 namespace gradwire {
 
-/// Parameters that the modules of several threads share, and how a gradient updates them: as SGD or
-/// Adagrad of libtorch would, with the same bits if there is one thread. What is shared is read and
-/// written by servers::LockFreeUpdates; libtorch computes with memory of the calling thread alone.
+/// Parameters that the modules of several threads share, and their update by a gradient. With one
+/// thread it has the bits of libtorch's SGD or Adagrad. servers::LockFreeUpdates reads and writes
+/// the shared memory; libtorch computes in memory of the calling thread alone.
 class SharedParameters {
  public:
   /// Shares those of `module`. Throws Exception(invalid_argument) for an optimizer or a parameter

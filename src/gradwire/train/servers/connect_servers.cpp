@@ -4,6 +4,7 @@
 
 #include "gradwire/base/random.h"
 #include "gradwire/base/refuse.h"
+#include "gradwire/bootstrap/failure_report.h"
 #include "gradwire/bootstrap/servers_job.h"
 #include "gradwire/net/address.h"
 #include "gradwire/net/socket.h"
@@ -94,8 +95,13 @@ ServersPlace connect_servers(const ProcessGroup& group, int beside) {
 
 std::shared_ptr<Communicator> connect_members(const ProcessGroup& workers, int members) {
   const std::string name = "members-" + std::to_string(workers->getRank() / members);
+  // The launcher would take the ranks of the group for its own.
+  const bootstrap::Environment unreported =
+      [read = bootstrap::process_environment()](std::string_view variable) {
+        return variable == bootstrap::kReportVariable ? std::nullopt : read(variable);
+      };
   return Communicator::connect(job_of(bootstrap::Job::from_environment(), workers, members, name),
-                               {.scope = "members"});
+                               {.scope = "members", .environment = unreported});
 }
 
 }  // namespace gradwire

@@ -9,13 +9,14 @@
 #include "gradwire/servers/messages.h"
 #include "gradwire/torch/init.h"
 #include "gradwire/torch/tensor_span.h"
+#include "gradwire/train/servers/served_units.h"
 #include "gradwire/train/servers/torch_shards.h"
 #include "gradwire/train/zero/shards.h"
 #include "gradwire/train/zero/unit_plan.h"
 
 namespace gradwire {
 
-/// An exchange with nobody: keeps the gradients, and leaves the parameters as they are.
+/// The exchange of a process alone: keeps the gradients, and leaves the parameters as they are.
 class ReplayedModule::KeptGradients final : public exchange::Exchange {
  public:
   explicit KeptGradients(std::vector<exchange::UnitShape> shapes) : shapes_(std::move(shapes)) {
@@ -45,15 +46,9 @@ class ReplayedModule::KeptGradients final : public exchange::Exchange {
   std::vector<std::vector<std::byte>> memory_;  ///< By unit.
 };
 
-/// The optimizer steps in the order of the log.
-class ReplayedModule::ServersStep final : public UnitOptimizer {
- public:
-  bool step(std::size_t /*unit*/, double /*factor*/) override { return true; }
-};
-
 ReplayedModule::ReplayedModule(torch::nn::Module& module, const ReplayedOptions& options,
                                bool sequential)
-    : stepped_(std::make_unique<ServersStep>()) {
+    : stepped_(std::make_unique<SteppedByServers>()) {
   initialize_vector_math();
   const auto parameters = trainable_parameters(module);
   const UnitPlan plan = plan_whole_units(parameters, step::limits_capped_at(options.bucket_cap_mb));
@@ -65,15 +60,7 @@ ReplayedModule::ReplayedModule(torch::nn::Module& module, const ReplayedOptions&
                                                          .optimizer = options.optimizer}));
   }
   const ProcessGroup alone = group_of_one();
-  shards_ = std::make_unique<Shards>(
-      alone, "replay", ShardsOptions{.stage = 1, .parameters = {}, .servers = options.servers},
-      plan.units.size());
-  for (const auto& unit : plan.units) {
-    std::vector<NamedTensor> members;
-    for (const auto index : unit.members) members.push_back(parameters[index]);
-    shards_->add(unit.name, members, unit.root);
-  }
-  shards_->allocate_gradients();
+  shards_ = make_served_units(alone, "replay", options.servers, plan, parameters);
   const auto make_exchange = [this](std::vector<exchange::UnitShape> shapes) {
     auto made = std::make_unique<KeptGradients>(std::move(shapes));
     gradients_ = made.get();

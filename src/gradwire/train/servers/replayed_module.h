@@ -16,6 +16,7 @@
 namespace gradwire {
 
 class Shards;
+class SteppedByServers;
 class TorchShards;
 class TrainingHost;
 
@@ -26,9 +27,9 @@ struct ReplayedOptions {
   step::Overlap overlap = step::Overlap::full;
 };
 
-/// A module and all servers of a run in this process, without messages: a backward's gradients stay
-/// here, and the parameters are what is written to values(). The memory is laid out as on a worker,
-/// so that the computation has the same bits.
+/// A module and all servers of a run in one process, without messages. The caller reads the
+/// gradients of a backward by gradient(), and writes the parameters by values(). The memory has the
+/// layout of a worker's, so that the computation has the same bits.
 class ReplayedModule final : public DistributedModule {
  public:
   /// The servers get copies of the module's parameters.
@@ -46,11 +47,10 @@ class ReplayedModule final : public DistributedModule {
 
  private:
   class KeptGradients;
-  class ServersStep;
 
   std::vector<std::unique_ptr<TorchShards>> servers_;
   std::unique_ptr<Shards> shards_;
-  std::unique_ptr<ServersStep> stepped_;
+  std::unique_ptr<SteppedByServers> stepped_;
   std::unique_ptr<TrainingHost> own_host_;
   KeptGradients* gradients_ = nullptr;  ///< The host's exchange.
 };

@@ -33,8 +33,9 @@ class ServedLocalSteps {
   /// `parameters`: all that the inner optimizer changes. They get worker 0's values. `options`:
   /// without an optimizer, which is made for `steps`: outer_learning_rate and outer_momentum; the
   /// momentum changes at every W-th difference of W workers, or in mode sync at each step. Throws
-  /// Exception(invalid_argument) as Served, for a max_grad_norm, and for fragments, overlap_steps,
-  /// mixing and codecs, which servers do not have. Collective.
+  /// Exception(invalid_argument) as Served, for a max_grad_norm, and for fragments, overlap_steps
+  /// and mixing, which servers do not have. The codec of the differences is that of `steps`, not
+  /// ServedOptions::codec. Collective.
   ServedLocalSteps(std::vector<NamedTensor> parameters, ServedOptions options,
                    const step::LocalStepsConfig& steps);
   ~ServedLocalSteps();

@@ -21,11 +21,19 @@
 #include "gradwire/train/servers/connect_servers.h"
 #include "gradwire/train/servers/local_server.h"
 #include "gradwire/train/servers/served_state.h"
+#include "gradwire/train/servers/served_units.h"
 #include "gradwire/train/zero/shards.h"
 #include "gradwire/train/zero/unit_plan.h"
 
 namespace gradwire {
 namespace {
+
+servers::CodecSettings codecs_of(const ServedOptions& options) {
+  return {.push = options.codec,
+          .pull = options.pull_codec,
+          .warmup_steps = options.codec_warmup_steps,
+          .seed = options.codec_seed};
+}
 
 void check_options(const ServedOptions& options) {
   if (!options.process_group) {
@@ -38,6 +46,9 @@ void check_options(const ServedOptions& options) {
   }
   if (!(options.bucket_cap_mb > 0)) {
     refuse("Served: bucket_cap_mb is {}; it must be positive", options.bucket_cap_mb);
+  }
+  if (options.servers.keeps_order && (options.servers.groups > 0 || codecs_of(options).any())) {
+    refuse("Served: keeps_order excludes groups and codecs, which are not replayed");
   }
   if (!(options.max_grad_norm >= 0)) {
     refuse("Served: max_grad_norm is {}; it must be positive, or 0", options.max_grad_norm);
@@ -93,13 +104,6 @@ std::vector<exchange::UnitShape> shapes_of(const std::vector<NamedTensor>& param
   return shapes;
 }
 
-servers::CodecSettings codecs_of(const ServedOptions& options) {
-  return {.push = options.codec,
-          .pull = options.pull_codec,
-          .warmup_steps = options.codec_warmup_steps,
-          .seed = options.codec_seed};
-}
-
 std::shared_ptr<const servers::UnitCodecs> codecs_on_server(const servers::ServedLayout& layout) {
   if (!layout.codecs.any()) return nullptr;
   return std::make_shared<servers::UnitCodecs>(layout.unit_codecs());
@@ -130,12 +134,6 @@ void require_cpu(const std::vector<NamedTensor>& parameters) {
 
 }  // namespace
 
-/// The optimizer steps on the servers.
-class ServedModule::PushedUnits final : public UnitOptimizer {
- public:
-  bool step(std::size_t /*unit*/, double /*factor*/) override { return true; }
-};
-
 ServedModule::ServedModule(torch::nn::Module& module, const ServedOptions& options,
                            bool sequential) {
   check_options(options);
@@ -151,14 +149,14 @@ ServedModule::ServedModule(torch::nn::Module& module, const ServedOptions& optio
       shapes_of(parameters, plan, static_cast<std::size_t>(place.placement.parts_of_unit()),
                 options.codec_min_elements),
       codecs_of(options)};
-  has_codecs_ = layout.codecs.any();
   if (place.server >= 0) {
     make_server(options, layout, plan, parameters, place.server);
     if (!place.works()) serve_and_exit(*server_, options.process_group, pairs_);
     server_->start();
   }
   broadcast_model("Served", options.process_group, all_parameters(module), all_buffers(module));
-  make_units(options, layout.placement.parts_of_unit(), plan, parameters);
+  shards_ = make_served_units(options.process_group, "Served", layout.placement.parts_of_unit(),
+                              plan, parameters);
   if (layout.placement.members > 1) {
     members_ = connect_members(options.process_group, layout.placement.members);
   }
@@ -198,27 +196,15 @@ void ServedModule::make_server(const ServedOptions& options, const servers::Serv
   server_ = std::make_unique<LocalServer>(pairs_, std::move(shards), serving, options.clock);
 }
 
-void ServedModule::make_units(const ServedOptions& options, int parts, const UnitPlan& plan,
-                              const std::vector<NamedTensor>& parameters) {
-  shards_ = std::make_unique<Shards>(options.process_group, "Served",
-                                     ShardsOptions{.stage = 1, .parameters = {}, .servers = parts},
-                                     plan.units.size());
-  for (const auto& unit : plan.units) {
-    std::vector<NamedTensor> members;
-    for (const auto index : unit.members) members.push_back(parameters[index]);
-    shards_->add(unit.name, members, unit.root);
-  }
-  shards_->allocate_gradients();
-}
-
 std::unique_ptr<exchange::Exchange> ServedModule::make_exchange(
     const ServedOptions& options, const servers::ServedLayout& layout) {
   auto served =
       std::make_unique<servers::ServedExchange>(pairs_, layout, options.servers.pull_every);
   exchange_ = served.get();
   if (!members_) return served;
-  auto grouped = std::make_unique<servers::GroupedExchange>(std::move(served), *exchange_, members_,
-                                                            layout.units);
+  auto grouped = std::make_unique<servers::GroupedExchange>(
+      std::move(served), *exchange_, members_, options.process_group->getRank() - members_->rank(),
+      layout.units);
   grouped_ = grouped.get();
   return grouped;
 }
@@ -228,7 +214,7 @@ void ServedModule::make_host(const ServedOptions& options, const servers::Served
   const auto make_exchange = [&](const std::vector<exchange::UnitShape>&) {
     return exchange::traced_exchange(this->make_exchange(options, layout), options.trace);
   };
-  pushed_ = std::make_unique<PushedUnits>();
+  pushed_ = std::make_unique<SteppedByServers>();
   own_host_ = std::make_unique<TrainingHost>(
       options.process_group, *shards_, pushed_.get(), std::move(buffers),
       TrainingHostOptions{
@@ -248,7 +234,10 @@ void ServedModule::note_optional_workers(const servers::ServedLayout& layout) {
   const servers::Placement& placement = layout.placement;
   const bool is_whole_job = group()->getSize() == bootstrap::Job::from_environment().world_size;
   if (layout.policy.has_common_steps() || !is_whole_job) return;
-  bootstrap::note_optional({placement.beside_workers ? placement.servers : 0, placement.workers});
+  // A worker beside a server is needed, and so are the others of its group.
+  const int needed = placement.beside_workers ? placement.servers : 0;
+  const int first = (needed + placement.members - 1) / placement.members * placement.members;
+  bootstrap::note_optional({first, placement.workers});
   has_optional_workers_ = true;
 }
 
@@ -265,13 +254,18 @@ void ServedModule::set_rate(double rate) {
   exchange_->set_rate(rate);
 }
 
-void ServedModule::step() {
+void ServedModule::forget_batches() {
   taken_ = 0;
+  own_samples_ = group_samples_ = 0;
+}
+
+void ServedModule::step() {
+  forget_batches();
   host().begin_step();
 }
 
 void ServedModule::step_in_backward() {
-  taken_ = 0;
+  forget_batches();
   host().finish_step();
   host().step_in_backward();
 }
@@ -291,15 +285,31 @@ void ServedModule::deal(std::int64_t samples, std::int64_t epochs,
   sum_over_ranks(*group(), {1});
 }
 
-/// The members of a group have its batch from the first one, and each computes a part of it.
+servers::Deal ServedModule::take_batch_of_group(std::int64_t count, std::int64_t stop) {
+  // The first member may evaluate, or save a checkpoint, for as long as it likes.
+  const OperationOptions patient{.timeout = Duration::max()};
+  servers::Deal batch;
+  try {
+    members_->all_reduce({&stop, 1, DataType::int64, nullptr}, ReduceOp::max, patient).wait();
+    if (members_->rank() == 0) batch = exchange_->take(count * members_->size(), stop);
+    members_->broadcast(servers::lend_message(batch), 0, patient).wait();
+  } catch (const Exception& e) {
+    const int members = members_->size();
+    throw Exception(e.kind(), servers::group_text(rank() - members_->rank(), members) + e.what());
+  }
+  return batch;
+}
+
+/// The members of a group have its batch from the first one, and each computes a part of it. Its
+/// gradient has the weight of its samples among those of the group, since the last step.
 servers::Deal ServedModule::take_share(std::int64_t count, std::int64_t stop) {
   if (!members_) return exchange_->take(count, stop);
-  members_->all_reduce({&stop, 1, DataType::int64, nullptr}, ReduceOp::max).wait();
-  servers::Deal batch;
-  if (members_->rank() == 0) batch = exchange_->take(count * members_->size(), stop);
-  members_->broadcast(servers::lend_message(batch), 0).wait();
+  const servers::Deal batch = take_batch_of_group(count, stop);
   const servers::DealShare share = servers::share_of(batch, members_->rank(), members_->size());
-  grouped_->set_weight(share.weight);
+  const auto samples = static_cast<double>(batch.count);
+  group_samples_ += samples;
+  own_samples_ += share.weight * samples;
+  if (group_samples_ > 0) grouped_->set_weight(own_samples_ / group_samples_);
   return share.batch;
 }
 

@@ -36,6 +36,7 @@ struct ServedLayout;
 class Communicator;
 class LocalServer;
 class Shards;
+class SteppedByServers;
 struct UnitPlan;
 
 /// How parameter servers work. All must be the same on workers and servers.
@@ -120,36 +121,34 @@ class ServedModule final : public DistributedModule {
   std::size_t payload_bytes_sent() const;
   servers::ServerReport report();
   servers::ServedExchange& exchange() { return *exchange_; }
-  bool has_codecs() const { return has_codecs_; }
 
  private:
   void make_server(const ServedOptions& options, const servers::ServedLayout& layout,
                    const UnitPlan& plan, const std::vector<NamedTensor>& parameters, int number);
-  void make_units(const ServedOptions& options, int parts, const UnitPlan& plan,
-                  const std::vector<NamedTensor>& parameters);
   void make_host(const ServedOptions& options, const servers::ServedLayout& layout,
                  std::vector<NamedTensor> buffers, bool sequential);
   std::unique_ptr<exchange::Exchange> make_exchange(const ServedOptions& options,
                                                     const servers::ServedLayout& layout);
   void note_optional_workers(const servers::ServedLayout& layout);
+  servers::Deal take_batch_of_group(std::int64_t count, std::int64_t stop);
   servers::Deal take_share(std::int64_t count, std::int64_t stop);
-
-  class PushedUnits;
+  void forget_batches();
 
   std::shared_ptr<Communicator> pairs_;
   std::shared_ptr<Communicator> members_;  ///< This worker's group; null without groups.
   std::unique_ptr<LocalServer> server_;    ///< Beside this worker; may be null.
   std::unique_ptr<Shards> shards_;
-  std::unique_ptr<PushedUnits> pushed_;
+  std::unique_ptr<SteppedByServers> pushed_;
   std::unique_ptr<Checkpointable> state_;
   std::unique_ptr<TrainingHost> own_host_;
   servers::ServedExchange* exchange_ = nullptr;  ///< The host's.
   servers::GroupedExchange* grouped_ = nullptr;  ///< The host's; null without groups.
-  bool has_codecs_ = false;
   bool left_ = false;
   bool has_optional_workers_ = false;  ///< The launcher knows.
   std::int64_t taken_ = 0;             ///< Batches since the last step.
   std::int64_t samples_ = 0;           ///< The dealt ones, of all epochs.
+  /// Since the last step, with groups: this worker's weighted samples, and those of a batch.
+  double own_samples_ = 0, group_samples_ = 0;
 };
 
 }  // namespace gradwire
