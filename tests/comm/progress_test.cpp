@@ -40,6 +40,7 @@ class SharedSleep final : public net::PollingTransport {
     changed_.notify_all();
     changed_.wait_for(lock, timeout,
                       [&] { return mine.gets_events || over_ || (mine.gets_wakes && pending_); });
+    mine.has_woken |= mine.asleep;
     mine.asleep = false;
     if (mine.gets_wakes) pending_ = false;
     changed_.notify_all();
@@ -84,12 +85,11 @@ class SharedSleep final : public net::PollingTransport {
     (sleeper == Sleeper::waiter ? waiter_ : thread_).gets_events = true;
     changed_.notify_all();
   }
-  /// Waits, with a generous timeout, until `sleeper` is asleep or awake. Returns false on timeout.
-  bool comes_to(Sleeper sleeper, bool asleep) {
-    std::unique_lock lock(mutex_);
-    const State& state = sleeper == Sleeper::waiter ? waiter_ : thread_;
-    return changed_.wait_for(lock, soon_enough().left(), [&] { return state.asleep == asleep; });
-  }
+  /// Waits, with a generous timeout, until `sleeper` is asleep. Returns false on timeout.
+  bool falls_asleep(Sleeper sleeper) { return comes_to(sleeper, &State::asleep); }
+  /// Waits, with a generous timeout, until `sleeper` has woken from a sleep, after which it may
+  /// sleep again. Returns false on timeout.
+  bool wakes_up(Sleeper sleeper) { return comes_to(sleeper, &State::has_woken); }
   /// Makes all calls pass through from here on.
   void end() {
     const std::lock_guard lock(mutex_);
@@ -100,9 +100,16 @@ class SharedSleep final : public net::PollingTransport {
  private:
   struct State {
     bool asleep = false;
+    bool has_woken = false;
     bool gets_wakes = false;
     bool gets_events = false;
   };
+
+  bool comes_to(Sleeper sleeper, bool State::*reached) {
+    std::unique_lock lock(mutex_);
+    const State& state = sleeper == Sleeper::waiter ? waiter_ : thread_;
+    return changed_.wait_for(lock, soon_enough().left(), [&] { return state.*reached; });
+  }
 
   std::unique_ptr<net::PollingTransport> inner_;
   std::mutex mutex_;
@@ -133,12 +140,12 @@ struct ProgressHandOver : ::testing::Test {
     sleep->give_wakes_to(Sleeper::waiter);
     ranks.push_back(communicator_of(0, std::move(shared)));
     ranks.push_back(communicator_of(1, std::move(*opened[1])));
-    ASSERT_TRUE(sleep->comes_to(Sleeper::thread, true));
+    ASSERT_TRUE(sleep->falls_asleep(Sleeper::thread));
     waiter = std::async(std::launch::async, [this] {
       sleep->this_thread_waits();
       ranks[0]->recv({&received, 1, DataType::float32, nullptr}, 1, 0, {}).wait();
     });
-    ASSERT_TRUE(sleep->comes_to(Sleeper::waiter, true));
+    ASSERT_TRUE(sleep->falls_asleep(Sleeper::waiter));
   }
 
   /// Waits for the thread, with a generous timeout. Returns false on timeout.
@@ -181,7 +188,7 @@ TEST_F(ProgressHandOver, TheProgressThreadPollsWhenTheLastWaiterLeaves) {
   sleep->give_wakes_to(Sleeper::thread);
   send();
   sleep->give_events_to(Sleeper::waiter);
-  EXPECT_TRUE(sleep->comes_to(Sleeper::thread, false))
+  EXPECT_TRUE(sleep->wakes_up(Sleeper::thread))
       << "it would sleep until what was the next moment when it began to";
   EXPECT_TRUE(returns());
 }
