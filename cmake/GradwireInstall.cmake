@@ -57,6 +57,7 @@ set(GRADWIRE_TORCH_HEADERS
   train/parallel/spatial_layers.h
   train/pipeline/pipeline.h
   train/servers/served.h
+  train/servers/served_embedding.h
   train/servers/served_local_steps.h
   train/zero/zero.h)
 

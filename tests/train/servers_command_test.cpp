@@ -200,6 +200,38 @@ TEST_F(ServersCommand, ResumeWithACodecToTheSameBits) {
   EXPECT_TRUE(model("resumed") == model("whole"));  // Its bytes would fill the log.
 }
 
+/// Model "dlrm": rows on servers of their own, and a pipeline.
+TEST_F(ServersCommand, HaveTheRowsOfDataParallelism) {
+  write_file(folder / "clicks.json", R"({
+    "data": {"name": "click_through", "samples": 1024, "rows": 300, "fields": 3, "dense": 2},
+    "model": {"width": 4, "hidden": 8}, "batch_size": 32, "epochs": 2,
+    "optimizer": {"learning_rate": 0.1, "momentum": 0}})");
+  const auto trained = [&](int ranks, const Settings& settings, const std::string& output) {
+    Settings command{own_program().parent_path() / "gradwire",
+                     "train",
+                     folder / "clicks.json",
+                     "-n",
+                     std::to_string(ranks),
+                     "--output",
+                     folder / output,
+                     "--json",
+                     folder / (output + ".json")};
+    for (const std::string& setting : settings) command.insert(command.end(), {"--set", setting});
+    const auto finished = run(command, {});
+    EXPECT_EQ(finished.status, 0) << finished.output;
+    return summary(output);
+  };
+  const double loss = trained(2, {}, "plain")["test_loss"];
+  EXPECT_NEAR(trained(2, {"mesh.pipeline=2"}, "pipeline")["test_loss"], loss, 1e-4);
+  const Settings rows{"servers.count=2", "servers.embeddings.optimizer=sgd",
+                      "servers.embeddings.learning_rate=0.1"};
+  const auto served = trained(4, rows, "rows");
+  EXPECT_NEAR(served["test_loss"], loss, 1e-4);
+  EXPECT_EQ(served["rows"]["permits_max"], 1);
+  EXPECT_GT(served["rows"]["made"], 100);
+  EXPECT_FALSE(served.contains("staleness"));
+}
+
 TEST_F(ServersCommand, ReportStaleness) {
   const auto served = train(4,
                             {"servers.place=workers", "servers.mode=async", "servers.rate=inverse",

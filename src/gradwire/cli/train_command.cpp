@@ -86,7 +86,12 @@ std::filesystem::path trace_file(const recipe::TrainConfig& config, const TrainO
 
 recipe::TrainConfig load(const TrainOptions& options) {
   auto config = recipe::load_train_config(options.config, options.settings);
-  if (!options.data.empty()) config.data.path = options.data;
+  if (!options.data.empty()) {
+    if (config.data.name == "click_through") {
+      refuse("--data is incompatible with data.name \"click_through\", which is synthetic");
+    }
+    config.data.path = options.data;
+  }
   return config;
 }
 

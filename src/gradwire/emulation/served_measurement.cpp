@@ -69,7 +69,7 @@ class ServedRun {
       return {};
     }
     std::optional<servers::ServerThread> beside;
-    if (server) beside.emplace(*options_.pairs, *server);
+    if (server) beside.emplace(*options_.pairs, [&server] { server->run(); });
     StepFigures figures = work();
     if (beside) beside->join();
     return figures;

@@ -3,13 +3,23 @@
 #include <algorithm>
 #include <memory>
 
+#include "gradwire/data/click_through.h"
 #include "gradwire/data/text.h"
 
 namespace gradwire::recipe {
 
+namespace {
+
+DataSet load_whole(const DataConfig& config, Split split) {
+  if (config.name == "click_through") return make_data_set(make_clicks(split, config.clicks));
+  if (config.name == "text") return make_data_set(load_text(split, config.context, config.path));
+  return make_data_set(load_fashion_mnist(split, config.path));
+}
+
+}  // namespace
+
 DataSet load_data(const DataConfig& config, Split split) {
-  auto data = config.name == "text" ? make_data_set(load_text(split, config.context, config.path))
-                                    : make_data_set(load_fashion_mnist(split, config.path));
+  auto data = load_whole(config, split);
   // Samplers use the first `size` samples.
   if (split == Split::train && config.limit > 0) data.size = std::min(data.size, config.limit);
   return data;

@@ -97,6 +97,12 @@ std::string servers_text(const TrainConfig& config, int workers) {
   const ServersConfig& servers = config.servers;
   if (!servers.enabled) return "";
   const std::int64_t count = servers.count > 0 ? servers.count : workers;
+  if (servers.rows.enabled) {
+    return fmt::format(
+        "servers: {} {}, each with 1/{} of {} embedding rows; staleness {}: {} permits\n", count,
+        servers.beside_workers ? "beside the first workers" : "on ranks of their own", count,
+        config.model.rows, servers.rows.staleness, servers.rows.staleness + 1);
+  }
   std::string text = fmt::format(
       "servers: {} {}, mode {}, each with 1/{} of the parameters and of the optimizer\n", count,
       servers.beside_workers ? "beside the first workers" : "on ranks of their own", servers.mode,

@@ -41,6 +41,10 @@ TensorPlan read_tensor(JsonFields json, const TrainConfig& config) {
     if (!json.empty()) refuse("tensor divides layers, but mesh.tensor is 1; set it to their ranks");
     return {};
   }
+  if (config.model.name == "dlrm") {
+    refuse("mesh.tensor is {}, but no layer of dlrm can be divided; leave it out",
+           config.mesh.tensor);
+  }
   std::map<std::string, bool> divides;
   auto plan = json.object_or_empty("plan");
   for (const std::string& pattern : plan.keys()) {

@@ -31,6 +31,11 @@ void add_image_model(Layers& layers, const ModelConfig& config, const LayerGroup
 /// if it is tied. The blocks are layers "blockN"; the first `checkpoints` of them are checkpointed.
 void add_text_model(Layers& layers, const ModelConfig& config, const LayerGroups& groups);
 
+/// Adds the layers of "dlrm" (Naumov et al., arXiv:1906.00091): ClickFeatures, the dot products of
+/// each pair of its vectors, and a top MLP. N x (dense + fields) float64, as ClickData has them, to
+/// N x 2 log-probabilities.
+void add_click_model(Layers& layers, const ModelConfig& config);
+
 /// Adds a block "blockN". If `checkpoint` is true, its activations are checkpointed. Its parameters
 /// and their names are the same either way.
 template <class Impl, class... Arguments>

@@ -25,6 +25,8 @@ Layers make_layers(const ModelConfig& config, const LayerGroups& groups) {
   Layers layers;
   if (is_for_text(config)) {
     add_text_model(layers, config, groups);
+  } else if (config.name == "dlrm") {
+    add_click_model(layers, config);
   } else {
     add_image_model(layers, config, groups);
   }

@@ -30,7 +30,7 @@ struct LayerGroups {
 
 /// Returns the layers of the model that a configuration names. The model returns log-probabilities
 /// of classes along dimension 1: N x 10 for N x 1 x 28 x 28 images, N x vocabulary x T for N x T
-/// bytes of text. In training, if `groups` divides the head of a text model, it returns this rank's
+/// bytes of text, N x 2 for N x (dense + fields) features of clicks. In training, if `groups` divides the head of a text model, it returns this rank's
 /// part of the logits, N x T x part, which likelihood_sum() takes.
 /// Weights come from torch's default generator, and are the same however the model is divided.
 ///
@@ -39,6 +39,7 @@ struct LayerGroups {
 ///   resnet       a residual network with group normalization (He et al., CVPR 2016)
 ///   transformer  for text, causal, with pre-layer normalization
 ///   gpt          the same as in GPT-2: with biases, dropout and a vocabulary of any size
+///   dlrm         for click-through: an embedding table, dot products of its rows
 Layers make_layers(const ModelConfig& config, const LayerGroups& groups = {});
 
 /// Makes all of these layers.

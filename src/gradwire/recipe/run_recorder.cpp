@@ -112,6 +112,11 @@ std::string mesh_strategy_of(const TrainConfig& config, int ranks) {
 }  // namespace
 
 std::string strategy_of(const TrainConfig& config, int ranks) {
+  if (config.servers.rows.enabled) {
+    const std::int64_t count = config.servers.count > 0 ? config.servers.count : ranks;
+    return fmt::format("data parallel x{}, rows on {} servers, staleness {}", ranks, count,
+                       config.servers.rows.staleness);
+  }
   if (config.servers.enabled) {
     const int servers = config.servers.count > 0 ? static_cast<int>(config.servers.count) : ranks;
     const std::int64_t groups = config.servers.groups;

@@ -169,6 +169,15 @@ std::string mode_of(JsonFields& json) {
   return fmt::format("ssp:{}", json.integer("staleness", 0, kManySteps));
 }
 
+ServedRowsConfig read_served_rows(JsonFields json) {
+  ServedRowsConfig rows{.enabled = true};
+  rows.staleness = json.integer_or("staleness", 0, 0, 1000);
+  rows.optimizer = json.choice_or("optimizer", rows.optimizer, {"sgd", "adagrad"});
+  rows.learning_rate = json.number_or("learning_rate", rows.learning_rate, 0, 1e6);
+  json.refuse_others();
+  return rows;
+}
+
 ServersConfig read_servers(JsonFields json) {
   ServersConfig servers{.enabled = true};
   servers.beside_workers = json.choice_or("place", "own", {"own", "workers"}) == "workers";
@@ -184,6 +193,16 @@ ServersConfig read_servers(JsonFields json) {
   servers::parse_rate_rule(servers.rate);
   servers.scale = json.number_or("scale", 1, 1e-6, 1);
   servers.log = json.text_or("log", "");
+  if (json.has("embeddings")) {
+    for (const auto* key : {"mode", "staleness", "use", "groups", "groups_beyond_8", "pull_every",
+                            "pull_codec", "rate", "scale", "log"}) {
+      if (!json.has(key)) continue;
+      refuse("servers.{} is of dense parameters, which all-reduces average with "
+             "servers.embeddings; leave one of them out",
+             key);
+    }
+    servers.rows = read_served_rows(json.object_or_empty("embeddings"));
+  }
   json.refuse_others();
   return servers;
 }
@@ -312,8 +331,20 @@ void read_activation_checkpointing(JsonFields json, ModelConfig& model) {
          model.checkpoints, model.name, blocks_of(model));
 }
 
+ModelConfig read_click_model(JsonFields json, const ClickOptions& clicks) {
+  ModelConfig model{.name = json.choice_or("name", "dlrm", {"dlrm"}),
+                    .hidden = json.integer_or("hidden", 64, 1, 1 << 20),
+                    .width = json.integer_or("width", 16, 1, 1 << 16),
+                    .rows = clicks.rows,
+                    .fields = clicks.fields,
+                    .dense = clicks.dense};
+  json.refuse_others();
+  return model;
+}
+
 /// `data` selects the kind of model, and so its default name.
 ModelConfig read_model(JsonFields json, const DataConfig& data) {
+  if (data.name == "click_through") return read_click_model(std::move(json), data.clicks);
   ModelConfig model;
   const bool text = data.name == "text";
   model.name = text ? json.choice_or("name", "transformer", {"transformer", "gpt"})
@@ -335,11 +366,29 @@ ModelConfig read_model(JsonFields json, const DataConfig& data) {
   return model;
 }
 
+ClickOptions read_clicks(JsonFields& json) {
+  ClickOptions clicks;
+  clicks.samples = json.integer_or("samples", clicks.samples, 1, kMaxSamples);
+  clicks.rows = json.integer_or("rows", clicks.rows, 1, kMaxSamples);
+  clicks.fields = json.integer_or("fields", clicks.fields, 1, 1000);
+  clicks.dense = json.integer_or("dense", clicks.dense, 1, 1000);
+  clicks.seed = static_cast<std::uint64_t>(json.integer_or("seed", 1, 0));
+  if (clicks.rows < clicks.fields) {
+    refuse("data.rows is {}, and data.fields {}: each categorical field needs an id", clicks.rows,
+           clicks.fields);
+  }
+  return clicks;
+}
+
 DataConfig read_data(JsonFields json) {
   DataConfig data;
-  data.name = json.choice_or("name", data.name, {"fashion_mnist", "text"});
+  data.name = json.choice_or("name", data.name, {"fashion_mnist", "text", "click_through"});
   if (data.name == "text") data.context = json.integer_or("context", data.context, 1, 1 << 16);
-  data.path = json.text_or("path", data.path);
+  if (data.name == "click_through") {
+    data.clicks = read_clicks(json);
+  } else {
+    data.path = json.text_or("path", data.path);
+  }
   data.limit = json.integer_or("limit", data.limit, 0, kMany);
   data.uneven = json.choice_or("uneven", "drop", {"drop", "pad"}) == "pad" ? UnevenBatch::pad
                                                                            : UnevenBatch::drop;
@@ -506,6 +555,19 @@ void check_served_codecs(const TrainConfig& config) {
   servers::check(servers::CodecSettings{.push = codec, .pull = config.servers.pull_codec});
 }
 
+void check_served_rows(const TrainConfig& config) {
+  if (!config.servers.rows.enabled) return;
+  const auto with_rows = [](const std::string& key) {
+    refuse("{} is incompatible with servers.embeddings; leave one of them out", key);
+  };
+  if (config.model.name != "dlrm") with_rows("model " + config.model.name + ", without a table,");
+  if (config.local_steps.enabled) with_rows("local_steps");
+  if (config.accumulation_steps > 1) with_rows("accumulation_steps");
+  if (config.gradient_clipping > 0) with_rows("gradient_clipping");
+  if (config.checkpoint_every > 0) with_rows("checkpoint_every");
+  if (!config.resume.empty()) with_rows("resume");
+}
+
 /// Workers see their own gradients only, and servers their parts of the parameters.
 void check_servers(const TrainConfig& config) {
   if (!config.servers.enabled) return;
@@ -525,6 +587,7 @@ void check_servers(const TrainConfig& config) {
   if (config.parallel.find_unused_parameters) with("parallel.find_unused_parameters");
   if (config.precision == Precision::fp16) with("precision \"fp16\", whose loss scale is global,");
   check_norms_over_servers(config);
+  check_served_rows(config);
 }
 
 /// With local steps, ranks step independently and never see the mean gradients. `parallel`: the
@@ -677,6 +740,7 @@ TrainConfig parse_train_config(const nlohmann::ordered_json& json) {
   config.resume = root.text_or("resume", config.resume);
   config.trace = root.text_or("trace", config.trace);
   root.refuse_others();
+  config.model.rows_are_served = config.servers.rows.enabled;
   config.model_text = text_of(json.value("model", nlohmann::ordered_json::object()));
   check_together(root, config);
   return config;

@@ -8,6 +8,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "gradwire/data/click_through.h"
 #include "gradwire/data/sampler.h"
 #include "gradwire/pipeline/simulation.h"
 #include "gradwire/recipe/tensor_plan.h"
@@ -60,6 +61,14 @@ struct ZeroConfig {
   std::string offload_path;
 };
 
+/// Rows of an embedding table on servers; docs/servers.md explains the keys.
+struct ServedRowsConfig {
+  bool enabled = false;  ///< The servers have the rows, and no other parameters.
+  std::int64_t staleness = 0;
+  std::string optimizer = "adagrad";
+  double learning_rate = 0.01;
+};
+
 /// Parameter servers in a configuration; docs/servers.md explains the keys.
 struct ServersConfig {
   bool enabled = false;
@@ -74,6 +83,7 @@ struct ServersConfig {
   std::string rate = "none";
   double scale = 1;  ///< Factor on all learning rates.
   std::string log;   ///< File in the output folder for the order of updates; empty: none.
+  ServedRowsConfig rows;
 
   /// Whether servers deal the samples to workers, which take different numbers of steps.
   bool deals() const { return enabled && (mode != "sync" || use < 1); }
@@ -92,36 +102,41 @@ struct HogwildConfig {
 
 /// The model in a training configuration; docs/training.md explains all keys.
 struct ModelConfig {
-  /// "convnet", "mlp" or "resnet" for images, "transformer" or "gpt" for text.
+  /// "convnet", "mlp" or "resnet" for images, "transformer" or "gpt" for text, "dlrm" for
+  /// clicks.
   std::string name = "convnet";
   /// convnet: channels of the first convolution; the second has twice as many. resnet: channels of
   /// the first stage; each stage has twice the previous.
   std::int64_t channels = 16;
   std::int64_t blocks = 1;    ///< resnet: residual blocks in each of the four stages.
   std::int64_t groups = 8;    ///< resnet: channel groups in group normalization.
-  std::int64_t hidden = 128;  ///< Width of the hidden fully connected layer.
+  std::int64_t hidden = 128;  ///< Width of the hidden fully connected layers.
   /// Before the last layer; gpt: in each layer, and after the embedding.
   double dropout = 0;
   std::int64_t vocabulary = 256;  ///< gpt: vocabulary size, at least the data's.
   /// gpt: the output's weight is that of the embedding (Layers::tie). Only if ranks share
   /// a model.
   bool tie_word_embeddings = false;
-  std::int64_t width = 64;  ///< transformer: embedding width.
+  std::int64_t width = 64;  ///< transformer, gpt, dlrm: embedding width.
   std::int64_t layers = 2;  ///< transformer.
   std::int64_t heads = 4;   ///< transformer; must divide the width.
   /// transformer: maximum characters in a sample; DataConfig::context.
   std::int64_t context = 64;
+  /// dlrm: of the table, and of the samples: those of DataConfig::clicks.
+  std::int64_t rows = 0, fields = 0, dense = 0;
+  bool rows_are_served = false;  ///< dlrm: servers have the table (ServersConfig::rows).
   /// Number of blocks, from the first, with activation checkpointing:
   /// activation_checkpointing.number_checkpoints.
   std::int64_t checkpoints = 0;
 };
 
 struct DataConfig {
-  std::string name = "fashion_mnist";  ///< Or "text".
+  std::string name = "fashion_mnist";  ///< Or "text", "click_through".
   /// Folder of the four files, or the text file; empty: the Debian package's.
   std::string path;
   std::int64_t limit = 0;     ///< Train on the first `limit` samples only; 0: all.
   std::int64_t context = 64;  ///< text: characters per sample.
+  ClickOptions clicks;        ///< click_through.
   UnevenBatch uneven = UnevenBatch::drop;
   std::int64_t prefetch = 4;  ///< Batches prefetched.
 };

@@ -2,8 +2,10 @@
 
 #include <utility>
 
+#include "gradwire/base/refuse.h"
 #include "gradwire/base/tags.h"
 #include "gradwire/host/training_host.h"
+#include "gradwire/recipe/click_model.h"
 #include "gradwire/recipe/models.h"
 #include "gradwire/recipe/optimizers.h"
 #include "gradwire/train/checkpoint/checkpoint.h"
@@ -82,7 +84,7 @@ DataParallelOptions parallel_options(const TrainConfig& config, ProcessGroup gro
           .trace = trace};
 }
 
-class ReplicatedTraining final : public WholeModel {
+class ReplicatedTraining : public WholeModel {
  public:
   ReplicatedTraining(const TrainConfig& config, torch::nn::Sequential module, ProcessGroup group,
                      TraceRecorder* trace)
@@ -127,6 +129,67 @@ class ReplicatedTraining final : public WholeModel {
   std::vector<torch::Tensor> parameters_;
   DataParallel<torch::nn::Sequential> model_;
   ReplicatedModel state_;
+};
+
+ServedEmbeddingOptions table_options(const TrainConfig& config, std::uint64_t seed) {
+  const ServedRowsConfig& rows = config.servers.rows;
+  return {.rows = config.model.rows,
+          .width = config.model.width,
+          .staleness = rows.staleness,
+          .seed = seed,
+          .optimizer = rows.optimizer,
+          .learning_rate = rows.learning_rate,
+          .servers = static_cast<int>(config.servers.count)};
+}
+
+/// Dense layers are averaged; the rows of the embedding table are on servers.
+class ServedRowsTraining final : public ReplicatedTraining {
+ public:
+  ServedRowsTraining(const TrainConfig& config, torch::nn::Sequential module,
+                     const ProcessGroup& group, TraceRecorder* trace)
+      : ReplicatedTraining(config, module, group, trace),
+        first_rate_(config.optimizer.learning_rate),
+        staleness_(config.servers.rows.staleness),
+        features_(click_features(module)),
+        table_(group, table_options(config, features_.seed())) {
+    features_.take_rows([this](const torch::Tensor& ids) { return table_(ids); });
+  }
+  ~ServedRowsTraining() override {
+    features_.take_rows([](const torch::Tensor&) -> torch::Tensor {
+      refuse("the servers that had the rows of this model have ended; load its file");
+    });
+  }
+
+  /// The schedule multiplies the rates of all parameters by the same factor.
+  double train_step(const Batch& batch, const LearningRates& rates, bool is_last) override {
+    const double loss = ReplicatedTraining::train_step(batch, rates, is_last);
+    table_.set_rate(first_rate_ > 0 ? rates.front() / first_rate_ : 1);
+    table_.step();
+    return loss;
+  }
+  std::int64_t batches_ahead() const override { return staleness_; }
+  void prefetch(const Batch& batch) override {
+    // An epoch begins with all steps of the last one: with the same rows in every run.
+    if (staleness_ > 0 && table_.free_permits() > staleness_) table_.synchronize();
+    table_.prefetch(features_.ids_of(batch.inputs));
+  }
+  void finish() override {
+    ReplicatedTraining::finish();
+    table_.synchronize();
+  }
+  ServedEmbedding* table() override { return &table_; }
+  void save(const std::filesystem::path& path, const std::string& description) override {
+    if (host().group()->getRank() != 0) return;
+    auto tensors = all_parameters(*module());
+    tensors.push_back({"features.embedding.weight", table_.gather()});
+    save_model(path, tensors, description);
+  }
+
+ private:
+  double first_rate_;
+  std::int64_t staleness_;
+  ClickFeaturesImpl& features_;
+  ServedEmbedding table_;
 };
 
 std::optional<torch::ScalarType> type_of(Precision precision) {
@@ -351,6 +414,9 @@ ZeroOptions zero_options(const TrainConfig& config, ProcessGroup group, TraceRec
 std::unique_ptr<WholeModel> make_trained_model(const TrainConfig& config,
                                                torch::nn::Sequential module, ProcessGroup group,
                                                TraceRecorder* trace) {
+  if (config.servers.rows.enabled) {
+    return std::make_unique<ServedRowsTraining>(config, std::move(module), group, trace);
+  }
   if (config.servers.enabled && !config.local_steps.enabled) {
     return std::make_unique<ServedTraining>(config, std::move(module), std::move(group), trace);
   }

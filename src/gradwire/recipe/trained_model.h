@@ -19,6 +19,7 @@
 #include "gradwire/train/data_parallel/data_parallel.h"
 #include "gradwire/train/optim/mixed_precision.h"
 #include "gradwire/train/parallel_mesh.h"
+#include "gradwire/train/servers/served_embedding.h"
 #include "gradwire/train/servers/served_local_steps.h"
 #include "gradwire/train/servers/served_module.h"
 #include "gradwire/train/zero/zero_module.h"
@@ -53,6 +54,12 @@ class TrainedModel {
   virtual LossScaler* scaler() { return nullptr; }
   /// The connection to parameter servers; null without.
   virtual ServedModule* served() { return nullptr; }
+  /// The table whose rows servers have; null without.
+  virtual ServedEmbedding* table() { return nullptr; }
+  /// Number of batches that are prefetched before the one that is trained.
+  virtual std::int64_t batches_ahead() const { return 0; }
+  /// Announces a batch, in the order in which they are trained.
+  virtual void prefetch(const Batch& /*batch*/) {}
   /// For saving and loading.
   virtual Checkpointable& state() = 0;
   /// The exchanges whose state (error-feedback residuals) belongs to the checkpoint. Call between

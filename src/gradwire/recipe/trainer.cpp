@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <deque>
 #include <optional>
 
 #include <fmt/format.h>
@@ -124,7 +125,9 @@ class Trainer {
   Time now() const { return context_.clock->now(); }
   double sent() const {
     if (!communicator_) return -1;
-    const std::size_t to_servers = served() ? served()->payload_bytes_sent() : 0;
+    const std::size_t to_servers = served()          ? served()->payload_bytes_sent()
+                                   : model_->table() ? model_->table()->payload_bytes_sent()
+                                                     : 0;
     return static_cast<double>(communicator_->payload_bytes_sent() + to_servers);
   }
   /// Null on ranks that do not print.
@@ -335,9 +338,16 @@ class Trainer {
 
   Batch next_batch(BatchStream& batches) {
     const TraceScope scope(context_.trace, TraceKind::data);
-    auto batch = batches.next();
+    while (static_cast<std::int64_t>(ahead_.size()) <= model_->batches_ahead()) {
+      auto batch = batches.next();
+      if (!batch) break;
+      model_->prefetch(*batch);
+      ahead_.push_back(std::move(*batch));
+    }
+    Batch batch = std::move(ahead_.front());
+    ahead_.pop_front();
     meter_.on_data(now());
-    return std::move(*batch);
+    return batch;
   }
 
   /// Ends the step that the meter has begun.
@@ -477,6 +487,7 @@ class Trainer {
             .sent_bytes = sums[2] / ranks,
             .codec = codec_text(),
             .staleness = staleness_,
+            .rows = rows_,
             .memory = memory_};
   }
 
@@ -507,7 +518,19 @@ class Trainer {
     return record;
   }
 
+  void measure_rows() {
+    if (model_->table() == nullptr) return;
+    const ServedEmbeddingReport report = model_->table()->report();
+    rows_ = {.made = report.made,
+             .bytes = report.bytes,
+             .mean_staleness = report.mean_staleness,
+             .max_staleness = report.max_staleness,
+             .max_permits = report.max_permits,
+             .permits = config_.servers.rows.staleness + 1};
+  }
+
   void measure_staleness() {
+    measure_rows();
     if (served() == nullptr) return;
     const auto report = served()->report();
     const servers::Staleness all = report.staleness();
@@ -603,9 +626,11 @@ class Trainer {
   std::optional<SlowSteps> slow_;  ///< Present if this rank is to be slow.
   StepMeter meter_;
   RunRecorder recorder_;
+  std::deque<Batch> ahead_;  ///< Prefetched.
   report::MemoryPeak memory_;
   std::optional<report::StalenessSummary> staleness_;  ///< With servers.
   std::optional<std::int64_t> updates_;                ///< A unit's, if servers deal.
+  std::optional<report::RowsSummary> rows_;            ///< With rows on servers.
   MemoryTimeline memory_timeline_;
   Rank first_ = 0;                 ///< The first rank that is not lost, as far as known.
   std::int64_t done_ = 0;          ///< Steps done, including those before a resumed run started.

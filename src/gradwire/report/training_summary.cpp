@@ -46,6 +46,13 @@ std::string hogwild_text(const HogwildSummary& s) {
                      updates > 0 ? 100 * s.lost_updates() / updates : 0, s.lost, s.sampled);
 }
 
+std::string rows_text(const RowsSummary& s) {
+  return fmt::format(
+      "{} made, {} on servers; staleness mean {:.2f}, maximum {} steps; at most {} of {} permits",
+      s.made, bytes_text(static_cast<double>(s.bytes)), s.mean_staleness, s.max_staleness,
+      s.max_permits, s.permits);
+}
+
 std::string steps_text(const TrainingSummary& s) {
   std::string text =
       line("throughput", throughput_text(s.images_per_second, s.characters_per_sample));
@@ -61,6 +68,7 @@ std::string steps_text(const TrainingSummary& s) {
   if (!s.codec.empty()) text += line("codec", s.codec);
   if (s.hogwild) text += line("lost updates", hogwild_text(*s.hogwild));
   if (s.staleness) text += line("staleness", staleness_text(*s.staleness));
+  if (s.rows) text += line("embedding rows", rows_text(*s.rows));
   if (s.memory.bytes > 0) {
     text += line("tensors' memory", fmt::format("at most {} at once on a rank",
                                                 bytes_text(static_cast<double>(s.memory.bytes))));
@@ -150,6 +158,14 @@ std::string summary_json(const TrainingSummary& s) {
                        {"sampled", s.hogwild->sampled},
                        {"lost", s.hogwild->lost},
                        {"lost_updates", s.hogwild->lost_updates()}};
+  }
+  if (s.rows) {
+    json["rows"] = {{"made", s.rows->made},
+                    {"bytes", s.rows->bytes},
+                    {"staleness_mean", s.rows->mean_staleness},
+                    {"staleness_max", s.rows->max_staleness},
+                    {"permits_max", s.rows->max_permits},
+                    {"permits", s.rows->permits}};
   }
   if (s.memory.resident > 0) json["resident_peak_bytes"] = s.memory.resident;
   if (s.memory.bytes > 0) {

@@ -39,6 +39,16 @@ struct HogwildSummary {
   double lost_updates() const;
 };
 
+/// The rows of an embedding table on servers.
+struct RowsSummary {
+  std::int64_t made = 0;   ///< Rows that were trained.
+  std::int64_t bytes = 0;  ///< Their memory, on all servers.
+  double mean_staleness = 0;
+  std::int64_t max_staleness = 0;  ///< Steps.
+  std::int64_t max_permits = 0;    ///< The largest number that one worker had.
+  std::int64_t permits = 0;        ///< The number that it may have.
+};
+
 /// Result of a training run. Times and bytes of a step are medians over steps (bytes: the mean),
 /// averaged over ranks. A rank that waits for slower ones counts that as communication.
 struct TrainingSummary {
@@ -59,6 +69,7 @@ struct TrainingSummary {
   std::string codec;           ///< Gradient codec; empty: none.
   std::optional<StalenessSummary> staleness;  ///< With parameter servers.
   std::optional<HogwildSummary> hogwild;      ///< With threads that share the parameters.
+  std::optional<RowsSummary> rows;            ///< With rows on servers.
   std::string checkpoint;                     ///< Path of the saved model; empty: none.
   MemoryPeak memory;  ///< Rank with the maximum; `resident`: maximum over ranks.
 };

@@ -36,31 +36,6 @@ class Server::WorkerLost : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Ends of operations, which threads of the communicator report. Outlives the server if need be.
-class Server::Events {
- public:
-  void push(Event event) {
-    {
-      const std::lock_guard lock(mutex_);
-      events_.push_back(std::move(event));
-    }
-    arrived_.notify_one();
-  }
-
-  Event pop() {
-    std::unique_lock lock(mutex_);
-    arrived_.wait(lock, [this] { return !events_.empty(); });
-    Event event = std::move(events_.front());
-    events_.pop_front();
-    return event;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable arrived_;
-  std::deque<Event> events_;
-};
-
 Server::Server(std::shared_ptr<Communicator> pairs, ServedShards& shards,
                const ServerOptions& options, const Clock& clock)
     : pairs_(std::move(pairs)),
@@ -71,7 +46,7 @@ Server::Server(std::shared_ptr<Communicator> pairs, ServedShards& shards,
                  ? std::make_unique<OrderRecorder>(options.placement.workers, shards.units())
                  : nullptr),
       core_(options.policy, shards.units(), *this, [this](const Applied& each) { log(each); }),
-      events_(std::make_shared<Events>()),
+      events_(std::make_shared<EventQueue<Event>>()),
       workers_(static_cast<std::size_t>(options.placement.workers)),
       connected_(options.placement.workers),
       snapshots_(shards.units()) {

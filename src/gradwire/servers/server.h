@@ -1,12 +1,10 @@
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,6 +14,7 @@
 #include "gradwire/base/lent_span.h"
 #include "gradwire/base/work.h"
 #include "gradwire/comm/communicator.h"
+#include "gradwire/servers/event_queue.h"
 #include "gradwire/servers/messages.h"
 #include "gradwire/servers/order_recorder.h"
 #include "gradwire/servers/sample_dealer.h"
@@ -101,7 +100,6 @@ class Server final : private ShardStore {
     bool leaves = false;
     bool gone = false;
   };
-  class Events;
   class WorkerLost;
 
   void await_request(Rank worker);
@@ -150,7 +148,7 @@ class Server final : private ShardStore {
   ServerCore core_;
   std::optional<SampleDealer> dealer_;
   std::int64_t stop_ = 0;  ///< Deal::stop.
-  std::shared_ptr<Events> events_;
+  std::shared_ptr<EventQueue<Event>> events_;  ///< Outlives this if need be.
   std::vector<Worker> workers_;
   int connected_;
   bool left_ = false;      ///< A worker has left.

@@ -1,11 +1,13 @@
 #include "gradwire/servers/server_thread.h"
 
+#include <utility>
+
 namespace gradwire::servers {
 
-ServerThread::ServerThread(Communicator& pairs, Server& server)
-    : thread_([this, &pairs, &server] {
+ServerThread::ServerThread(Communicator& pairs, std::function<void()> serve)
+    : thread_([this, &pairs, serve = std::move(serve)] {
         try {
-          server.run();
+          serve();
         } catch (const std::exception& e) {
           failed_ = std::current_exception();
           pairs.abort(e.what());

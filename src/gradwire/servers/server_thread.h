@@ -1,18 +1,19 @@
 #pragma once
 
 #include <exception>
+#include <functional>
 #include <thread>
 
 #include "gradwire/comm/communicator.h"
-#include "gradwire/servers/server.h"
 
 namespace gradwire::servers {
 
 /// Runs a server on a thread of its own, beside a worker.
 class ServerThread {
  public:
-  /// Both must outlive this. If the server fails, aborts `pairs` with the reason.
-  ServerThread(Communicator& pairs, Server& server);
+  /// `serve`: a server's run(). `pairs` and the server must outlive this. If the server fails,
+  /// aborts `pairs` with the reason.
+  ServerThread(Communicator& pairs, std::function<void()> serve);
   /// Waits until all workers have left.
   ~ServerThread();
 
