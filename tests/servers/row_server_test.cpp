@@ -62,10 +62,9 @@ class RowJob {
         errors[static_cast<std::size_t>(rank)] = error_of([&] {
           if (rank < placement.workers) return work(rank, job_.on(rank));
           const int number = rank - placement.workers;
-          RowServer server(gradwire::test::shared(job_.on(rank)), number, layout_,
-                           exact_square_roots, [&](const std::string& text) {
-                             warnings[static_cast<std::size_t>(number)] += text;
-                           });
+          RowServer server(
+              gradwire::test::shared(job_.on(rank)), number, layout_, exact_square_roots,
+              [&](const std::string& text) { warnings[static_cast<std::size_t>(number)] += text; });
           server.run();
         });
         if (errors[static_cast<std::size_t>(rank)] == "no error") {
@@ -86,8 +85,8 @@ class RowJob {
 
 /// A worker's batches.
 std::vector<std::int64_t> row_batch(Rank worker, std::int64_t number) {
-  Random random(mixed_seed({static_cast<std::uint64_t>(worker),
-                            static_cast<std::uint64_t>(number)}));
+  Random random(
+      mixed_seed({static_cast<std::uint64_t>(worker), static_cast<std::uint64_t>(number)}));
   std::vector<std::int64_t> ids;
   for (int i = 0; i < 20; ++i) ids.push_back(static_cast<std::int64_t>(random.below(60)));
   return ids;

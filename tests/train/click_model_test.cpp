@@ -27,8 +27,8 @@ recipe::ModelConfig small_dlrm() {
 TEST(ClickModel, GivesLogProbabilitiesOfTwoClasses) {
   const torch::NoGradGuard no_grad;
   auto model = recipe::make_model(small_dlrm());
-  const auto features = torch::tensor({{0.5, -1.0, 3.0, 20.0, 49.0}, {0.1, 0.2, 3.0, 17.0, 40.0}},
-                                      torch::kFloat64);
+  const auto features =
+      torch::tensor({{0.5, -1.0, 3.0, 20.0, 49.0}, {0.1, 0.2, 3.0, 17.0, 40.0}}, torch::kFloat64);
   const auto output = model->forward(features);
   ASSERT_EQ(output.sizes(), (at::IntArrayRef{2, 2}));
   EXPECT_TRUE(output.exp().sum(1).allclose(torch::ones({2})));
@@ -78,8 +78,8 @@ struct ClickTraining : testing::Test {
   report::TrainingSummary train_on(int ranks, const std::string& output) {
     report::TrainingSummary summary;
     run_on_threads(ranks, [&](const auto& group) {
-      const auto mine = recipe::train(
-          config, {.group = group, .clock = &clock, .output = folder / output});
+      const auto mine =
+          recipe::train(config, {.group = group, .clock = &clock, .output = folder / output});
       if (group->getRank() == 0) summary = mine.summary;
     });
     return summary;
@@ -180,7 +180,8 @@ TEST(ClickConfig, RefusesWhatItDoesNotGoWith) {
           nlohmann::ordered_json::parse(R"({"data": {"name": "click_through")" + rest));
     });
   };
-  EXPECT_THAT(message(R"(}, "mesh": {"tensor": 2}})"), testing::HasSubstr("mesh.tensor is 2, but no layer"));
+  EXPECT_THAT(message(R"(}, "mesh": {"tensor": 2}})"),
+              testing::HasSubstr("mesh.tensor is 2, but no layer"));
   EXPECT_THAT(message(R"(}, "model": {"name": "mlp"}})"), testing::HasSubstr("dlrm"));
   EXPECT_THAT(message(R"(, "path": "x"}})"), testing::HasSubstr("path"));
   const std::string rows = R"(}, "servers": {"place": "workers", "embeddings": {}})";
@@ -194,7 +195,8 @@ TEST(ClickConfig, RefusesWhatItDoesNotGoWith) {
   }
   EXPECT_THAT(message(R"(}, "servers": {"mode": "async", "embeddings": {}}})"),
               testing::HasSubstr("servers.mode is of dense parameters"));
-  EXPECT_THAT(message(R"(, "rows": 3}})"), testing::HasSubstr("each categorical field needs an id"));
+  EXPECT_THAT(message(R"(, "rows": 3}})"),
+              testing::HasSubstr("each categorical field needs an id"));
 }
 
 }  // namespace

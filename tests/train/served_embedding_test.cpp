@@ -67,8 +67,8 @@ TEST_P(ServedEmbeddingEquals, BitForBitWithOneWorkerAtStalenessZero) {
     if (setting.optimizer == "sgd") {
       optimizer = std::make_unique<torch::optim::SGD>(expected->parameters(), 0.1);
     } else {
-      optimizer = std::make_unique<torch::optim::Adagrad>(
-          expected->parameters(), torch::optim::AdagradOptions(0.1));
+      optimizer = std::make_unique<torch::optim::Adagrad>(expected->parameters(),
+                                                          torch::optim::AdagradOptions(0.1));
     }
     for (int batch = 0; batch < 30; ++batch) {
       const torch::Tensor ids = table_ids(0, batch, setting.repeated);

@@ -61,8 +61,7 @@ bool draw_sample(Random random, const ClickOptions& options, const ClickModel& m
   for (std::int64_t field = 0; field < options.fields; ++field) {
     const std::int64_t first = options.rows * field / options.fields;
     const std::int64_t end = options.rows * (field + 1) / options.fields;
-    features[options.dense + field] =
-        static_cast<double>(first + draw_rank(random, end - first));
+    features[options.dense + field] = static_cast<double>(first + draw_rank(random, end - first));
   }
   return random.unit() < 1 / (1 + std::exp(-model.logit(features)));
 }

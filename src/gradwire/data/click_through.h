@@ -4,6 +4,7 @@
 
 #include <torch/torch.h>
 
+#include "gradwire/data/click_options.h"
 #include "gradwire/data/data_set.h"
 #include "gradwire/data/fashion_mnist.h"
 
@@ -11,15 +12,6 @@ namespace gradwire {
 
 /// Number of classes: 1 is a click.
 inline constexpr std::int64_t kClickClasses = 2;
-
-/// A synthetic task of click-through prediction.
-struct ClickOptions {
-  std::int64_t samples = 40'000;  ///< For training; a quarter as many more are for testing.
-  std::int64_t rows = 10'000;     ///< Ids of all categorical fields together.
-  std::int64_t fields = 8;        ///< Categorical fields, each with its share of the ids.
-  std::int64_t dense = 4;         ///< Dense features, at least one.
-  std::uint64_t seed = 1;
-};
 
 /// Samples of dense features and one id of each categorical field, with clicks, in memory.
 struct ClickData {

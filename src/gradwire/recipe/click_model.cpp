@@ -32,9 +32,8 @@ struct InteractionsImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& vectors) {
     const auto products = torch::bmm(vectors, vectors.transpose(1, 2));
     const auto pairs = torch::tril_indices(vectors.size(1), vectors.size(1), -1);
-    return torch::cat({vectors.select(1, 0),
-                       products.index({torch::indexing::Slice(), pairs[0], pairs[1]})},
-                      1);
+    return torch::cat(
+        {vectors.select(1, 0), products.index({torch::indexing::Slice(), pairs[0], pairs[1]})}, 1);
   }
 };
 TORCH_MODULE(Interactions);
@@ -43,11 +42,10 @@ TORCH_MODULE(Interactions);
 
 ClickFeaturesImpl::ClickFeaturesImpl(const ModelConfig& config)
     : dense_(config.dense), seed_(draw_seed()) {
-  bottom_ = register_module("bottom", torch::nn::Sequential(
-                                          torch::nn::Linear(config.dense, config.hidden),
-                                          torch::nn::ReLU(),
-                                          torch::nn::Linear(config.hidden, config.width),
-                                          torch::nn::ReLU()));
+  bottom_ = register_module(
+      "bottom",
+      torch::nn::Sequential(torch::nn::Linear(config.dense, config.hidden), torch::nn::ReLU(),
+                            torch::nn::Linear(config.hidden, config.width), torch::nn::ReLU()));
   if (config.rows_are_served) return;
   rows_ = [table = register_module("embedding", make_table(config, seed_))](
               const torch::Tensor& ids) { return table->forward(ids); };

@@ -13,6 +13,7 @@
 #include "gradwire/recipe/hogwild_run.h"
 #include "gradwire/recipe/models.h"
 #include "gradwire/recipe/servers_advice.h"
+#include "gradwire/recipe/servers_config.h"
 
 namespace gradwire::recipe {
 namespace {

@@ -30,8 +30,9 @@ struct LayerGroups {
 
 /// Returns the layers of the model that a configuration names. The model returns log-probabilities
 /// of classes along dimension 1: N x 10 for N x 1 x 28 x 28 images, N x vocabulary x T for N x T
-/// bytes of text, N x 2 for N x (dense + fields) features of clicks. In training, if `groups` divides the head of a text model, it returns this rank's
-/// part of the logits, N x T x part, which likelihood_sum() takes.
+/// bytes of text, N x 2 for N x (dense + fields) features of clicks. In training, if `groups`
+/// divides the head of a text model, it returns this rank's part of the logits, N x T x part, which
+/// likelihood_sum() takes.
 /// Weights come from torch's default generator, and are the same however the model is divided.
 ///
 ///   convnet      twice (3x3 convolution, ReLU, 2x2 max pooling), two fully connected layers

@@ -8,7 +8,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "gradwire/data/click_through.h"
+#include "gradwire/data/click_options.h"
 #include "gradwire/data/sampler.h"
 #include "gradwire/pipeline/simulation.h"
 #include "gradwire/recipe/tensor_plan.h"
@@ -230,10 +230,6 @@ struct TrainConfig {
 /// Throws Exception(invalid_argument) that names the key if it is unknown (with the nearest known
 /// one), of the wrong type, or out of range.
 TrainConfig parse_train_config(const nlohmann::ordered_json& json);
-
-/// Returns the key whose value makes servers take norms over all of them: gradient_clipping, or
-/// optimizer.name. Empty if there is none.
-std::string norms_over_servers(const TrainConfig& config);
 
 /// Applies a "key.sub=value" setting to a configuration. The value is JSON if it parses ("0.1",
 /// "true", "[1]"), otherwise a string. Throws Exception(invalid_argument) if "=" is missing or if

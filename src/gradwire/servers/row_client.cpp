@@ -58,8 +58,9 @@ Work RowClient::send_to_all(const std::shared_ptr<Message>& message, RowRequest 
       head.keep_alive = message;
       together.send(head, rank_of(server), kRowRequestTag);
       if (ids.count_of(server) == 0) continue;
-      together.send({ids.ids.data() + ids.begins[i], ids.count_of(server), DataType::int64, message},
-                    rank_of(server), kRowIdsTag);
+      together.send(
+          {ids.ids.data() + ids.begins[i], ids.count_of(server), DataType::int64, message},
+          rank_of(server), kRowIdsTag);
       if (floats == nullptr) continue;
       together.send(part_of(ids, *floats, server), rank_of(server), kRowFloatsTag);
     }
@@ -155,9 +156,9 @@ void RowClient::fetch_made(int server, MadeRows& rows) {
 
 void RowClient::put(const MadeRows& rows) {
   const auto width = static_cast<std::size_t>(layout_.rows.width);
-  const bool fits = rows.values.size() == rows.ids.size() * width &&
-                    rows.states.size() ==
-                        (layout_.rows.optimizer == "adagrad" ? rows.values.size() : 0);
+  const bool fits =
+      rows.values.size() == rows.ids.size() * width &&
+      rows.states.size() == (layout_.rows.optimizer == "adagrad" ? rows.values.size() : 0);
   if (!fits) {
     refuse("{} rows of width {} with optimizer {} have {} values and {} states", rows.ids.size(),
            width, layout_.rows.optimizer, rows.values.size(), rows.states.size());
@@ -189,8 +190,8 @@ void RowClient::put_on(int server, const MadeRows& rows, const std::vector<std::
       floats.insert(floats.end(), row.begin(), row.end());
     }
   }
-  ask(server, {.kind = RowRequest::Kind::put, .clock = 0,
-               .count = static_cast<std::int64_t>(ids.size())});
+  ask(server,
+      {.kind = RowRequest::Kind::put, .clock = 0, .count = static_cast<std::int64_t>(ids.size())});
   if (!ids.empty()) {
     pairs_->send(lend_ids(ids), rank_of(server), kRowIdsTag).wait();
     pairs_->send(lend_floats(floats), rank_of(server), kRowFloatsTag).wait();

@@ -19,9 +19,9 @@ struct MadeRows {
   std::vector<float> values, states;
 };
 
-/// A worker's side of servers of rows. Errors: throws what communication throws, among it the reason
-/// of a server that refuses this worker. Destroy it before the communicator; leave() first, or the
-/// servers take this worker for lost. Not thread-safe.
+/// A worker's side of servers of rows. Errors: throws what communication throws, among it the
+/// reason of a server that refuses this worker. Destroy it before the communicator; leave() first,
+/// or the servers take this worker for lost. Not thread-safe.
 class RowClient {
  public:
   /// The failure domain of `pairs` is a pair, and this rank is a worker. Greets the servers.

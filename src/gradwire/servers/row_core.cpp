@@ -76,9 +76,8 @@ void RowCore::on_gone(Rank rank) {
 bool RowCore::is_complete() const {
   const auto has_update = [](const Worker& worker) { return !worker.updates.empty(); };
   return std::ranges::any_of(workers_, has_update) &&
-         std::ranges::all_of(workers_, [&](const Worker& worker) {
-           return !worker.lives || has_update(worker);
-         });
+         std::ranges::all_of(
+             workers_, [&](const Worker& worker) { return !worker.lives || has_update(worker); });
 }
 
 void RowCore::apply() {

@@ -15,10 +15,10 @@ namespace gradwire::servers {
 std::uint64_t fingerprint_of(const RowLayout& layout) {
   const Placement& placement = layout.placement;
   const RowOptions& rows = layout.rows;
-  const std::string text = fmt::format(
-      "rows {} {} {} {} {} {} {} {} {}", placement.workers, placement.servers,
-      placement.beside_workers, rows.rows, rows.width, rows.seed, rows.optimizer,
-      rows.learning_rate, layout.staleness);
+  const std::string text =
+      fmt::format("rows {} {} {} {} {} {} {} {} {}", placement.workers, placement.servers,
+                  placement.beside_workers, rows.rows, rows.width, rows.seed, rows.optimizer,
+                  rows.learning_rate, layout.staleness);
   return crc32c(std::as_bytes(std::span(text)));
 }
 

@@ -10,8 +10,8 @@
 #include "gradwire/servers/staleness.h"
 
 /// The messages between workers and servers of rows. A worker sends requests in one sequence
-/// (kRowRequestTag), and ids and floats that belong to them in others. The tags are apart from those
-/// of messages.h.
+/// (kRowRequestTag), and ids and floats that belong to them in others. The tags are apart from
+/// those of messages.h.
 namespace gradwire::servers {
 
 /// What workers and servers of rows have in common.

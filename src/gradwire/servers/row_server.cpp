@@ -16,8 +16,7 @@ namespace {
 constexpr std::int64_t kFetchedRows = 1 << 16;
 
 template <class... Arguments>
-[[noreturn]] void refuse_worker(fmt::format_string<Arguments...> text,
-                                Arguments&&... arguments) {
+[[noreturn]] void refuse_worker(fmt::format_string<Arguments...> text, Arguments&&... arguments) {
   throw Exception(ErrorKind::corrupted, fmt::format(text, std::forward<Arguments>(arguments)...));
 }
 

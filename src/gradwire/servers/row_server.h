@@ -85,7 +85,7 @@ class RowServer final : private RowActions {
   RowCore core_;
   std::shared_ptr<EventQueue<Event>> events_;  ///< Outlives this if need be.
   std::vector<Worker> workers_;
-  std::vector<Rows> updates_;          ///< By UpdateId; free ones are empty.
+  std::vector<Rows> updates_;  ///< By UpdateId; free ones are empty.
   std::vector<UpdateId> free_updates_;
   int connected_;
   bool left_ = false;      ///< A worker has left.

@@ -46,9 +46,7 @@ void exact_square_roots(std::span<float> numbers) {
 }
 
 RowStore::RowStore(const RowOptions& options, SquareRoots roots)
-    : options_(options),
-      width_(static_cast<std::size_t>(options.width)),
-      roots_(std::move(roots)) {
+    : options_(options), width_(static_cast<std::size_t>(options.width)), roots_(std::move(roots)) {
   check(options);
 }
 
@@ -95,7 +93,8 @@ void RowStore::step(std::span<const std::int64_t> ids, std::span<const float> gr
   }
 }
 
-/// Adagrad: adds the squares of the gradients to the sums, and divides the gradients by their roots.
+/// Adagrad: adds the squares of the gradients to the sums, and divides the gradients by their
+/// roots.
 void RowStore::add_squares(std::span<const float> gradients) {
   directions_.resize(gradients.size());
   for (std::size_t row = 0; row < stepped_.size(); ++row) {

@@ -30,8 +30,9 @@ void exact_square_roots(std::span<float> numbers);
 
 /// Rows of a table, and their optimizer. A row is made by its first step; until then it is not
 /// stored, as its values are known. The arithmetic is that of torch::optim's steps with sparse
-/// gradients, bit for bit if `roots` are torch's. Memory: 4 bytes for each element of a row that was made, with Adagrad
-/// 8, and about 32 for its id; twice that while the store grows. Not thread-safe.
+/// gradients, bit for bit if `roots` are torch's. Memory: 4 bytes for each element of a row that
+/// was made, with Adagrad 8, and about 32 for its id; twice that while the store grows. Not thread-
+/// safe.
 class RowStore {
  public:
   explicit RowStore(const RowOptions& options, SquareRoots roots = exact_square_roots);

@@ -147,7 +147,7 @@ class Server final : private ShardStore {
   std::unique_ptr<OrderRecorder> order_;  ///< Null: no worker will ask.
   ServerCore core_;
   std::optional<SampleDealer> dealer_;
-  std::int64_t stop_ = 0;  ///< Deal::stop.
+  std::int64_t stop_ = 0;                      ///< Deal::stop.
   std::shared_ptr<EventQueue<Event>> events_;  ///< Outlives this if need be.
   std::vector<Worker> workers_;
   int connected_;

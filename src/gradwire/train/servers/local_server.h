@@ -35,7 +35,9 @@ class LocalServer {
   /// Serves until all workers have left. Throws what servers::Server::run() throws.
   void run() { server_.run(); }
   /// Serves on a thread of its own, beside a worker.
-  void start() { thread_.emplace(*pairs_, [this] { server_.run(); }); }
+  void start() {
+    thread_.emplace(*pairs_, [this] { server_.run(); });
+  }
   /// Call when the worker beside it has left.
   void worker_left() { left_ = true; }
 

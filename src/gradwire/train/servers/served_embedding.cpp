@@ -192,8 +192,8 @@ class ServedEmbedding::Impl {
 
   /// A server rank has nothing else to do: its program ends here.
   void serve(const ServersPlace& place, const servers::RowLayout& layout) {
-    server_ = std::make_unique<servers::RowServer>(pairs_, place.server, layout,
-                                                   torch_square_roots);
+    server_ =
+        std::make_unique<servers::RowServer>(pairs_, place.server, layout, torch_square_roots);
     if (place.works()) {
       thread_.emplace(*pairs_, [this] { server_->run(); });
       return;

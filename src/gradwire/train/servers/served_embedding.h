@@ -54,14 +54,14 @@ struct ServedEmbeddingReport {
 ///     table.step();                     // the gradients of this batch's rows leave
 ///
 /// A step is the mean of all workers' gradients, as with DataParallel, added in the order of the
-/// workers; the optimizer steps each row that a batch has. Batch c is looked up when step
-/// c - 1 - `staleness` is applied. With staleness 0 that is synchronous training, and one worker has
-/// the bits of torch::nn::Embedding with sparse gradients, in which equal ids are added. If each
-/// worker prefetches `staleness` batches, runs repeat bit for bit, on any number of servers.
+/// workers; the optimizer steps each row that a batch has. Batch c is looked up when step c - 1 -
+/// `staleness` is applied. With staleness 0 that is synchronous training, and one worker has the
+/// bits of torch::nn::Embedding with sparse gradients, in which equal ids are added. If each worker
+/// prefetches `staleness` batches, runs repeat bit for bit, on any number of servers.
 ///
 /// A row is a function of seed and id until its first step, and takes memory from then on. Under
-/// `gradwire run --servers` the constructor of a server rank serves until all workers have left, and
-/// then ends the process with status 0: construct it before what servers do not need. Otherwise
+/// `gradwire run --servers` the constructor of a server rank serves until all workers have left,
+/// and then ends the process with status 0: construct it before what servers do not need. Otherwise
 /// servers are threads beside workers.
 ///
 /// Errors: throws Exception. Not thread-safe.

@@ -1,0 +1,159 @@
+#include "gradwire/recipe/servers_config.h"
+
+#include <string>
+
+#include <fmt/format.h>
+
+#include "gradwire/base/refuse.h"
+#include "gradwire/servers/server_policy.h"
+#include "gradwire/servers/unit_codecs.h"
+
+namespace gradwire::recipe {
+namespace {
+
+/// The text of servers::set_mode().
+std::string mode_of(JsonFields& json) {
+  const std::string mode = json.text_or("mode", "sync");
+  if (mode != "ssp") {
+    servers::ServerPolicy policy;
+    servers::set_mode(policy, mode);
+    if (json.has("staleness")) {
+      refuse("servers.staleness needs servers.mode \"ssp\", not \"{}\"", mode);
+    }
+    return mode;
+  }
+  constexpr std::int64_t kManySteps = 1'000'000;
+  return fmt::format("ssp:{}", json.integer("staleness", 0, kManySteps));
+}
+
+ServedRowsConfig read_served_rows(JsonFields json) {
+  ServedRowsConfig rows{.enabled = true};
+  rows.staleness = json.integer_or("staleness", 0, 0, 1000);
+  rows.optimizer = json.choice_or("optimizer", rows.optimizer, {"sgd", "adagrad"});
+  rows.learning_rate = json.number_or("learning_rate", rows.learning_rate, 0, 1e6);
+  json.refuse_others();
+  return rows;
+}
+
+/// Servers that step with different gradients have no norms in common.
+void check_norms_over_servers(const TrainConfig& config) {
+  const std::string key = norms_over_servers(config);
+  if (key.empty() || !config.servers.deals()) return;
+  const std::string rule = config.servers.mode == "sync"
+                               ? fmt::format("servers.use {}", config.servers.use)
+                               : fmt::format("servers.mode \"{}\"", config.servers.mode);
+  refuse(
+      "{} takes norms of one step's gradients over all servers, and with {} each server steps with "
+      "the gradients that reach it; use servers.mode \"sync\" with servers.use 1",
+      key, rule);
+}
+
+/// A log of the order of updates has no state but that of its own run.
+void check_order_log(const TrainConfig& config) {
+  if (config.servers.log.empty()) return;
+  if (!config.servers.deals()) {
+    refuse(
+        "servers.log is of modes in which chance decides the order of updates: in mode \"sync\" "
+        "with use 1 another run of this configuration has the same bits; leave it out");
+  }
+  const auto with = [](const char* key) {
+    refuse("{} is incompatible with servers.log, which could not be replayed; leave one out", key);
+  };
+  if (config.local_steps.enabled) with("local_steps");
+  if (config.servers.groups > 0) with("servers.groups");
+  if (config.servers.pull_codec != "none") with("servers.pull_codec");
+  if (!config.resume.empty()) with("resume");
+  if (config.parallel.codec != "none") with("parallel.codec");
+}
+
+void check_served_codecs(const TrainConfig& config) {
+  const std::string& codec =
+      config.local_steps.enabled ? config.local_steps.codec : config.parallel.codec;
+  servers::check(servers::CodecSettings{.push = codec, .pull = config.servers.pull_codec});
+}
+
+void check_served_rows(const TrainConfig& config) {
+  if (!config.servers.rows.enabled) return;
+  const auto with_rows = [](const std::string& key) {
+    refuse("{} is incompatible with servers.embeddings; leave one of them out", key);
+  };
+  if (config.model.name != "dlrm") with_rows("model " + config.model.name + ", without a table,");
+  if (config.local_steps.enabled) with_rows("local_steps");
+  if (config.accumulation_steps > 1) with_rows("accumulation_steps");
+  if (config.gradient_clipping > 0) with_rows("gradient_clipping");
+  if (config.checkpoint_every > 0) with_rows("checkpoint_every");
+  if (!config.resume.empty()) with_rows("resume");
+}
+
+}  // namespace
+
+ServersConfig read_servers(JsonFields json) {
+  ServersConfig servers{.enabled = true};
+  servers.beside_workers = json.choice_or("place", "own", {"own", "workers"}) == "workers";
+  servers.count = servers.beside_workers ? json.integer_or("count", 0, 0, kMaxRanks)
+                                         : json.integer_or("count", 1, 1, kMaxRanks - 1);
+  servers.mode = mode_of(json);
+  servers.use = json.number_or("use", 1, 0, 1);
+  servers.groups = json.integer_or("groups", 0, 1, kMaxRanks);
+  servers.groups_beyond_8 = json.flag_or("groups_beyond_8", false);
+  servers.pull_every = json.integer_or("pull_every", 1, 1, 1'000'000);
+  servers.pull_codec = json.text_or("pull_codec", servers.pull_codec);
+  servers.rate = json.text_or("rate", servers.rate);
+  servers::parse_rate_rule(servers.rate);
+  servers.scale = json.number_or("scale", 1, 1e-6, 1);
+  servers.log = json.text_or("log", "");
+  if (json.has("embeddings")) {
+    for (const auto* key : {"mode", "staleness", "use", "groups", "groups_beyond_8", "pull_every",
+                            "pull_codec", "rate", "scale", "log"}) {
+      if (!json.has(key)) continue;
+      refuse(
+          "servers.{} is of dense parameters, which all-reduces average with "
+          "servers.embeddings; leave one of them out",
+          key);
+    }
+    servers.rows = read_served_rows(json.object_or_empty("embeddings"));
+  }
+  json.refuse_others();
+  return servers;
+}
+
+/// Workers see their own gradients only, and servers their parts of the parameters.
+void check_servers(const TrainConfig& config) {
+  if (!config.servers.enabled) return;
+  check_order_log(config);
+  const auto with = [](const std::string& key) {
+    refuse("{} is incompatible with servers; leave one of them out", key);
+  };
+  if (config.zero.stage > 0) with("zero");
+  if (config.uses_pipeline()) with("mesh (or model.tie_word_embeddings)");
+  if (config.local_steps.enabled) {
+    if (config.checkpoint_every > 0) with("checkpoint_every with local_steps");
+    if (!config.resume.empty()) with("resume with local_steps");
+    if (config.servers.pull_every > 1) with("local_steps with servers.pull_every");
+  }
+  check_served_codecs(config);
+  if (config.parallel.check_finite) with("parallel.check_finite");
+  if (config.parallel.find_unused_parameters) with("parallel.find_unused_parameters");
+  if (config.precision == Precision::fp16) with("precision \"fp16\", whose loss scale is global,");
+  check_norms_over_servers(config);
+  check_served_rows(config);
+}
+
+void check_groups(const ServersConfig& config, int workers) {
+  if (config.groups == 0) return;
+  servers::ServerPolicy policy;
+  servers::set_mode(policy, config.mode);
+  const servers::Groups groups{static_cast<int>(config.groups), config.groups_beyond_8};
+  servers::workers_per_group(groups, workers, policy.mode);
+}
+
+std::string norms_over_servers(const TrainConfig& config) {
+  // The optimizer of local steps is a worker's own.
+  if (!config.servers.enabled || config.local_steps.enabled) return "";
+  if (config.gradient_clipping > 0) return "gradient_clipping";
+  const std::string& optimizer = config.optimizer.name;
+  const bool takes_norms = optimizer == "lars" || optimizer == "lamb";
+  return takes_norms ? fmt::format("optimizer.name \"{}\"", optimizer) : "";
+}
+
+}  // namespace gradwire::recipe
