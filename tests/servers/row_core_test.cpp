@@ -23,7 +23,7 @@ struct RowScenario {
   int workers = 3;
   std::int64_t staleness = 2;
   std::int64_t permitted = 2;  ///< The staleness that is checked; another is a mutant.
-  int batches = 6;             ///< Of each worker.
+  int batches = 6;             ///< Each worker has so many.
   std::uint64_t seed = 0;
   std::optional<int> lost_before;  ///< The number of the event before which a worker is lost.
   bool updates_twice = false;      ///< A mutant: the last worker's updates count for two.

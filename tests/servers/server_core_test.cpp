@@ -29,6 +29,7 @@ std::vector<Rule> rules() {
       {"sync_first_of_4", {.workers = 4, .use = 0.7}},
       {"sync_of_1", {.workers = 1}},
       {"sync_whole_steps", {.workers = 3, .whole_steps = true}},
+      {"sync_beside_async", {.workers = 3, .asynchronous = {false, true}}},
       {"ssp_0", {.mode = Mode::ssp, .workers = 3}},
       {"ssp_2", {.mode = Mode::ssp, .workers = 4, .staleness = 2, .rate = inverse}},
       {"async", {.mode = Mode::async, .workers = 3, .rate = inverse}},
@@ -191,6 +192,24 @@ TEST(ServerCore, AWholeStepWaitsForTheLastGradientOfItsUnits) {
   EXPECT_THAT(answers(core), testing::UnorderedElementsAre("0:1", "0:1", "1:1", "1:1"));
 }
 
+TEST(ServerCore, AnAsynchronousUnitStepsBesideASynchronousOne) {
+  NoStore store;
+  ServerCore core({.workers = 2, .asynchronous = {false, true}}, 2, store);
+  core.on_push({.worker = 0, .unit = 0, .gradient = 1});
+  core.on_push({.worker = 0, .unit = 1, .gradient = 2});
+  EXPECT_THAT(store.applied, testing::ElementsAre(testing::ElementsAre(2)));
+  core.on_pull(0, 0, 1);
+  core.on_pull(0, 1, 1);
+  EXPECT_THAT(answers(core), testing::ElementsAre("0:1"));
+  core.on_push({.worker = 1, .unit = 1, .gradient = 3});
+  core.on_push({.worker = 1, .unit = 0, .gradient = 4});
+  EXPECT_THAT(store.applied, testing::ElementsAre(testing::ElementsAre(2), testing::ElementsAre(3),
+                                                  testing::ElementsAre(1, 4)));
+  EXPECT_THAT(answers(core), testing::ElementsAre("0:1"));
+  EXPECT_EQ(core.staleness_of_unit(0).max(), 0);
+  EXPECT_EQ(core.staleness_of_unit(1).max(), 1);
+}
+
 TEST(ServerCore, APartOfALostWorkersGradientIsInNoWholeStep) {
   NoStore store;
   ServerCore core({.workers = 2, .whole_steps = true}, 2, store);
@@ -287,6 +306,11 @@ TEST(ServerPolicy, RefusesWhatHasNoEffect) {
               HasSubstr("not mode sync with use 0.75"));
   EXPECT_THAT(refusal({.mode = Mode::async, .workers = 4, .whole_steps = true}),
               HasSubstr("not mode async"));
+  EXPECT_THAT(refusal({.mode = Mode::async, .workers = 4, .asynchronous = {true}}),
+              HasSubstr("with mode async and use 1 none is synchronous"));
+  EXPECT_THAT(refusal({.workers = 4, .whole_steps = true, .asynchronous = {false, true}}),
+              HasSubstr("not part of a step of all units"));
+  EXPECT_EQ(refusal({.workers = 4, .asynchronous = {false, true}}), "no error");
 }
 
 TEST(ServerPolicy, ModesAsText) {

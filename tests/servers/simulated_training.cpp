@@ -95,7 +95,7 @@ void SimulatedTraining::read(Rank rank, std::size_t unit, std::int64_t version) 
   Worker& worker = workers_[index(rank)];
   worker.versions[unit] = version;
   // One that was late goes on with the step of the others.
-  if (scenario_.policy.mode == Mode::sync) worker.clocks[unit] = version;
+  if (is_synchronous(unit)) worker.clocks[unit] = version;
   if (--worker.awaited > 0) return;
   const double compute = 1 + 5 * random_.unit() * random_.unit();
   for (std::size_t each = 0; each < scenario_.units; ++each) {
@@ -131,7 +131,7 @@ void SimulatedTraining::arrive(const Push& push, bool repeated) {
   const bool living = core_.is_living(push.worker);
   if (living && !repeated) next = std::max(next, push.clock + 1);
   const bool counts = living && !repeated && push.clock == versions_[push.unit];
-  if (scenario_.policy.mode == Mode::sync && counts) open_[push.unit].push_back(id);
+  if (is_synchronous(push.unit) && counts) open_[push.unit].push_back(id);
   core_.on_push(gradients_[id].push);
   send_answers();
 }
@@ -183,8 +183,7 @@ void SimulatedTraining::resume_if_all_pause() {
   for (const Rank rank : resumed) {
     workers_[index(rank)].paused = false;
     for (std::size_t unit = 0; unit < scenario_.units; ++unit) {
-      const bool sync = scenario_.policy.mode == Mode::sync;
-      const std::int64_t next = sync ? versions_[unit] : clock;
+      const std::int64_t next = is_synchronous(unit) ? versions_[unit] : clock;
       workers_[index(rank)].clocks[unit] = pushed_[unit][index(rank)] = next;
     }
     at_worker(rank, delay(), [this, rank](Worker&) { begin_step(rank); });
@@ -200,7 +199,7 @@ void SimulatedTraining::send_answers() {
       expect(std::ranges::adjacent_find(versions_, std::not_equal_to()) == versions_.end(),
              "a worker reads between the units of a whole step");
     }
-    if (scenario_.policy.mode == Mode::sync) {
+    if (is_synchronous(answer.unit)) {
       const bool alone = core_.living() == 1;  // It goes on where the others have left.
       expect(answer.version >= clock || alone, "a worker reads before its step is complete");
     }
@@ -236,7 +235,7 @@ void SimulatedTraining::apply(std::size_t unit, std::span<const GradientId> grad
     const double expected = scenario_.policy.rate.factor(versions_[unit] - gradient.push.base);
     expect(factor == expected, "the rate is not that of the staleness");
   }
-  if (scenario_.policy.mode == Mode::sync) check_synchronous(unit, gradients);
+  if (is_synchronous(unit)) check_synchronous(unit, gradients);
   if (scenario_.policy.whole_steps) check_whole(unit, gradients);
   ++versions_[unit];
 }

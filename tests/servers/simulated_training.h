@@ -76,6 +76,9 @@ class SimulatedTraining final : private ShardStore {
 
   void after(double delay, std::function<void()> action);
   void at_worker(Rank rank, double delay, std::function<void(Worker&)> action);
+  bool is_synchronous(std::size_t unit) const {
+    return scenario_.policy.mode_of(unit) == Mode::sync;
+  }
   double delay() { return 0.1 + random_.unit(); }
   void begin_step(Rank rank);
   void read(Rank rank, std::size_t unit, std::int64_t version);

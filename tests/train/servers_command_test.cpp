@@ -232,6 +232,22 @@ TEST_F(ServersCommand, HaveTheRowsOfDataParallelism) {
   EXPECT_FALSE(served.contains("staleness"));
 }
 
+/// Only the named units are stale, and a checkpoint has them as the servers do.
+TEST_F(ServersCommand, HaveAsynchronousUnitsBesideSynchronousOnes) {
+  const Settings settings{"servers.count=1", "checkpoint_every=8"};
+  Settings units = settings;
+  units.insert(units.end(), {"servers.units=output", "servers.scale=0.5"});
+  const auto trained = train(3, units, "units");
+  ASSERT_EQ(trained.status, 0) << trained.output;
+  EXPECT_THAT(trained.output, Not(HasSubstr("warning: 2 workers take 2 steps")));
+  EXPECT_NEAR(summary("units")["staleness"]["mean"].get<double>(), 1, 0.3);
+  std::ifstream record(folder / "units" / "run.json");
+  EXPECT_EQ(nlohmann::json::parse(record)["strategy"], "1 server, sync x2 with asynchronous units");
+  units.push_back("resume=" + (folder / "units" / "checkpoints" / "step-000016").string());
+  const auto resumed = train(3, units, "resumed");
+  EXPECT_EQ(resumed.status, 0) << resumed.output;
+}
+
 TEST_F(ServersCommand, ReportStaleness) {
   const auto served = train(4,
                             {"servers.place=workers", "servers.mode=async", "servers.rate=inverse",
@@ -504,6 +520,9 @@ TEST_F(ServersCommand, ADryRunSaysWhoServes) {
               AllOf(HasSubstr("servers: 4 beside the first workers, mode async"),
                     HasSubstr("server 0 deals batches of 4 samples"),
                     HasSubstr("servers.scale 0.25 (1/4)")));
+  EXPECT_THAT(dry({"servers.count=2", "servers.units=[\"output\", \"hidden.weight\"]"}),
+              AllOf(HasSubstr("asynchronous units: output, hidden.weight\n"),
+                    HasSubstr("2 workers take 2 steps of the asynchronous units where mode sync")));
 }
 
 TEST_F(ServersCommand, RefuseWhatTheyCannotDo) {
@@ -528,6 +547,19 @@ TEST_F(ServersCommand, RefuseWhatTheyCannotDo) {
   EXPECT_THAT(logged("resume=auto"), HasSubstr("resume is incompatible with servers.log"));
   EXPECT_THAT(logged("parallel.codec=int8"),
               HasSubstr("parallel.codec is incompatible with servers.log"));
+  EXPECT_THAT(error(3, "servers.units=nothing"), HasSubstr("\"nothing\" names no parameter"));
+  EXPECT_THAT(error(3, "servers.units=[]"), HasSubstr("servers.units"));
+  EXPECT_THAT(
+      train(3, {"servers.count=1", "servers.units=output", "servers.mode=async"}, "refused").output,
+      HasSubstr("with servers.mode \"async\" and use 1 none is synchronous"));
+  EXPECT_THAT(
+      train(3, {"servers.count=1", "servers.units=output", "gradient_clipping=1"}, "refused")
+          .output,
+      HasSubstr("of which servers.units have none in common"));
+  EXPECT_THAT(
+      train(3, {"servers.count=1", "servers.units=output", "local_steps.steps=2"}, "refused")
+          .output,
+      HasSubstr("local_steps with servers.units"));
   EXPECT_THAT(error(3, "servers.staleness=2"), HasSubstr("needs servers.mode \"ssp\""));
   EXPECT_THAT(error(3, "servers.use=0.9"), HasSubstr("it takes at least 10 workers"));
   EXPECT_THAT(error(1, "servers.mode=sync"), HasSubstr("at least one rank must work"));

@@ -22,7 +22,7 @@ class ClickFeaturesImpl : public torch::nn::Module {
 
   /// Returns the ids of a batch of features, N x fields.
   torch::Tensor ids_of(const torch::Tensor& features) const;
-  /// Of the rows, which initial_row() makes from it.
+  /// The seed from which initial_row() makes the rows.
   std::uint64_t seed() const { return seed_; }
   /// Takes the rows of ids from elsewhere: N x fields to N x fields x width.
   void take_rows(std::function<torch::Tensor(const torch::Tensor&)> rows) {

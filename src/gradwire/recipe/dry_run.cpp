@@ -116,6 +116,9 @@ std::string servers_text(const TrainConfig& config, int workers) {
     text += fmt::format("{} groups of {} workers, synchronous within\n", servers.groups,
                         workers / servers.groups);
   }
+  if (!servers.units.empty()) {
+    text += fmt::format("asynchronous units: {}\n", fmt::join(servers.units, ", "));
+  }
   if (const std::string key = norms_over_servers(config); !key.empty()) {
     text += fmt::format(
         "{} takes norms over all servers: they step when the last gradient has arrived\n", key);

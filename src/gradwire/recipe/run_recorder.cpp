@@ -120,9 +120,11 @@ std::string strategy_of(const TrainConfig& config, int ranks) {
   if (config.servers.enabled) {
     const int servers = config.servers.count > 0 ? static_cast<int>(config.servers.count) : ranks;
     const std::int64_t groups = config.servers.groups;
-    return fmt::format("{} server{}, {}{} x{}{}", servers, servers == 1 ? "" : "s",
+    const bool has_units = !config.servers.units.empty();
+    return fmt::format("{} server{}, {}{} x{}{}{}", servers, servers == 1 ? "" : "s",
                        config.servers.mode, config.local_steps.enabled ? " local steps" : "", ranks,
-                       groups > 0 ? fmt::format(" in {} groups", groups) : "");
+                       groups > 0 ? fmt::format(" in {} groups", groups) : "",
+                       has_units ? " with asynchronous units" : "");
   }
   if (config.hogwild.enabled) {
     return config.hogwild.threads == 0 ? "Hogwild"

@@ -21,14 +21,17 @@ std::vector<std::string> advice_on_servers(const TrainConfig& config, int ranks)
   const ServersConfig& servers = config.servers;
   const int workers = servers.asynchronous(ranks);  // To servers, a group is one.
   std::vector<std::string> lines;
-  if (!servers.enabled || servers.mode == "sync" || workers == 1) return lines;
+  const bool has_asynchronous = servers.mode != "sync" || !servers.units.empty();
+  if (!servers.enabled || !has_asynchronous || workers == 1) return lines;
   // The outer optimizer takes each difference for a part of a step, and delays its momentum.
   const bool is_outer = config.local_steps.enabled;
   if (!is_outer && servers.rate == "none" && servers.scale == 1) {
-    lines.push_back(fmt::format(
-        "warning: {} workers take {} steps where mode sync takes one: servers.scale {:.3g} (1/{}) "
-        "or servers.rate \"inverse\" gives them its learning rate",
-        workers, workers, 1.0 / workers, workers));
+    lines.push_back(
+        fmt::format("warning: {} workers take {} steps{} where mode sync takes one: servers.scale "
+                    "{:.3g} (1/{}) "
+                    "or servers.rate \"inverse\" gives them its learning rate",
+                    workers, workers, servers.units.empty() ? "" : " of the asynchronous units",
+                    1.0 / workers, workers));
   }
   if (const double momentum = momentum_of(config.optimizer); !is_outer && momentum > 0) {
     lines.push_back(fmt::format(

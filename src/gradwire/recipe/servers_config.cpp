@@ -1,6 +1,8 @@
 #include "gradwire/recipe/servers_config.h"
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -26,6 +28,21 @@ std::string mode_of(JsonFields& json) {
   return fmt::format("ssp:{}", json.integer("staleness", 0, kManySteps));
 }
 
+std::vector<std::string> read_units(JsonFields& json, const ServersConfig& servers) {
+  std::vector<std::string> units = json.texts_or("units", "");
+  if (units.empty() || std::ranges::count(units, "") > 0) {
+    json.refuse("units",
+                "a name of a parameter or a module, such as \"embedding\", or a list of them");
+  }
+  if (servers.deals()) {
+    refuse(
+        "servers.units are asynchronous beside synchronous ones, and with servers.mode \"{}\" and "
+        "use {} none is synchronous: leave them out, or choose mode \"sync\" with use 1",
+        servers.mode, servers.use);
+  }
+  return units;
+}
+
 ServedRowsConfig read_served_rows(JsonFields json) {
   ServedRowsConfig rows{.enabled = true};
   rows.staleness = json.integer_or("staleness", 0, 0, 1000);
@@ -38,7 +55,14 @@ ServedRowsConfig read_served_rows(JsonFields json) {
 /// Servers that step with different gradients have no norms in common.
 void check_norms_over_servers(const TrainConfig& config) {
   const std::string key = norms_over_servers(config);
-  if (key.empty() || !config.servers.deals()) return;
+  if (key.empty()) return;
+  if (!config.servers.units.empty()) {
+    refuse(
+        "{} takes norms of one step's gradients, of which servers.units have none in common; "
+        "leave one of them out",
+        key);
+  }
+  if (!config.servers.deals()) return;
   const std::string rule = config.servers.mode == "sync"
                                ? fmt::format("servers.use {}", config.servers.use)
                                : fmt::format("servers.mode \"{}\"", config.servers.mode);
@@ -102,9 +126,10 @@ ServersConfig read_servers(JsonFields json) {
   servers::parse_rate_rule(servers.rate);
   servers.scale = json.number_or("scale", 1, 1e-6, 1);
   servers.log = json.text_or("log", "");
+  if (json.has("units")) servers.units = read_units(json, servers);
   if (json.has("embeddings")) {
     for (const auto* key : {"mode", "staleness", "use", "groups", "groups_beyond_8", "pull_every",
-                            "pull_codec", "rate", "scale", "log"}) {
+                            "pull_codec", "rate", "scale", "log", "units"}) {
       if (!json.has(key)) continue;
       refuse(
           "servers.{} is of dense parameters, which all-reduces average with "
@@ -130,6 +155,7 @@ void check_servers(const TrainConfig& config) {
     if (config.checkpoint_every > 0) with("checkpoint_every with local_steps");
     if (!config.resume.empty()) with("resume with local_steps");
     if (config.servers.pull_every > 1) with("local_steps with servers.pull_every");
+    if (!config.servers.units.empty()) with("local_steps with servers.units");
   }
   check_served_codecs(config);
   if (config.parallel.check_finite) with("parallel.check_finite");

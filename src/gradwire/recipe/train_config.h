@@ -81,8 +81,9 @@ struct ServersConfig {
   std::int64_t pull_every = 1;
   std::string pull_codec = "none";  ///< ServedOptions::pull_codec.
   std::string rate = "none";
-  double scale = 1;  ///< Factor on all learning rates.
-  std::string log;   ///< File in the output folder for the order of updates; empty: none.
+  double scale = 1;                ///< Factor on all learning rates, or on those of `units`.
+  std::vector<std::string> units;  ///< ServersOptions::units.
+  std::string log;  ///< File in the output folder for the order of updates; empty: none.
   ServedRowsConfig rows;
 
   /// Whether servers deal the samples to workers, which take different numbers of steps.

@@ -233,6 +233,8 @@ ServedOptions served_options(const TrainConfig& config, ProcessGroup group, Trac
                       .use = servers.use,
                       .groups = static_cast<int>(servers.groups),
                       .groups_beyond_8 = servers.groups_beyond_8,
+                      .units = servers.units,
+                      .units_rate = servers.units.empty() ? 1 : servers.scale,
                       .pull_every = static_cast<int>(servers.pull_every),
                       .rate = servers.rate,
                       .keeps_order = !servers.log.empty()},
@@ -254,7 +256,7 @@ class ServedTraining final : public WholeModel {
   ServedTraining(const TrainConfig& config, torch::nn::Sequential module, ProcessGroup group,
                  TraceRecorder* trace)
       : WholeModel(config, group, trace),
-        scale_(config.servers.scale),
+        scale_(config.servers.units.empty() ? config.servers.scale : 1),
         first_rate_(config.optimizer.learning_rate),
         logs_(!config.servers.log.empty()),
         model_(std::move(module), served_options(config, std::move(group), trace)) {}

@@ -529,11 +529,21 @@ class Trainer {
              .permits = config_.servers.rows.staleness + 1};
   }
 
+  /// Staleness of all units, or of the asynchronous ones beside others.
+  servers::Staleness asynchronous_staleness(const servers::ServerReport& report) {
+    if (config_.servers.units.empty()) return report.staleness();
+    servers::Staleness all;
+    for (std::size_t unit = 0; unit < report.by_unit.size(); ++unit) {
+      if (served()->is_asynchronous(unit)) all.add(report.by_unit[unit]);
+    }
+    return all;
+  }
+
   void measure_staleness() {
     measure_rows();
     if (served() == nullptr) return;
     const auto report = served()->report();
-    const servers::Staleness all = report.staleness();
+    const servers::Staleness all = asynchronous_staleness(report);
     const auto updates = static_cast<double>(all.count()),
                late = static_cast<double>(report.late());
     const double served = std::chrono::duration<double>(report.elapsed).count();

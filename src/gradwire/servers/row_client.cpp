@@ -15,7 +15,7 @@ const OperationOptions kPatient{.timeout = Duration::max()};
 
 }  // namespace
 
-/// What must live until a request is sent and answered.
+/// Memory that must live until a request is sent and answered.
 struct RowClient::Message {
   std::shared_ptr<const DistinctIds> ids;
   std::vector<RowRequest> requests;  ///< By server.

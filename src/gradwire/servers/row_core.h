@@ -14,7 +14,7 @@ namespace gradwire::servers {
 /// A received update, by the caller's number.
 using UpdateId = std::size_t;
 
-/// What RowCore decides about.
+/// The decisions of RowCore.
 class RowActions {
  public:
   virtual ~RowActions() = default;

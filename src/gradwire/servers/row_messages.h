@@ -14,7 +14,7 @@
 /// those of messages.h.
 namespace gradwire::servers {
 
-/// What workers and servers of rows have in common.
+/// The settings that workers and servers of rows have in common.
 struct RowLayout {
   Placement placement;
   RowOptions rows;
@@ -59,13 +59,13 @@ constexpr int kRowTags = 1 << 29;
 constexpr int kRowRequestTag = kRowTags, kRowIdsTag = kRowTags + 1, kRowFloatsTag = kRowTags + 2,
               kRowLookUpTag = kRowTags + 3, kRowReadTag = kRowTags + 4, kRowReplyTag = kRowTags + 5;
 
-/// What servers of rows have done.
+/// The work of servers of rows so far.
 struct RowReport {
   std::int64_t made = 0;         ///< Rows.
-  std::int64_t bytes = 0;        ///< Of the stores.
-  std::int64_t steps = 0;        ///< Of one server.
+  std::int64_t bytes = 0;        ///< Memory of the stores.
+  std::int64_t steps = 0;        ///< Each server takes them.
   std::int64_t max_permits = 0;  ///< The largest number that one worker had.
-  Staleness staleness;           ///< Of the updates.
+  Staleness staleness;           ///< The updates'.
 };
 void add(RowReport& sum, const RowReport& other);
 std::vector<std::int64_t> encode(const RowReport& report);

@@ -119,7 +119,7 @@ void RowStore::put(std::int64_t id, std::span<const float> values, std::span<con
 }
 
 std::size_t RowStore::bytes() const {
-  constexpr std::size_t kNode = 32;  // Of the hash map: id, slot, hash, link.
+  constexpr std::size_t kNode = 32;  // A node of the hash map: id, slot, hash, link.
   return (values_.capacity() + states_.capacity()) * sizeof(float) +
          ids_.capacity() * sizeof(std::int64_t) + slots_.size() * kNode +
          slots_.bucket_count() * sizeof(void*);

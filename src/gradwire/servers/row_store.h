@@ -31,8 +31,8 @@ void exact_square_roots(std::span<float> numbers);
 /// Rows of a table, and their optimizer. A row is made by its first step; until then it is not
 /// stored, as its values are known. The arithmetic is that of torch::optim's steps with sparse
 /// gradients, bit for bit if `roots` are torch's. Memory: 4 bytes for each element of a row that
-/// was made, with Adagrad 8, and about 32 for its id; twice that while the store grows. Not thread-
-/// safe.
+/// was made, with Adagrad 8, and about 32 for its id; twice that while the store grows.
+/// Not thread-safe.
 class RowStore {
  public:
   explicit RowStore(const RowOptions& options, SquareRoots roots = exact_square_roots);
@@ -63,7 +63,7 @@ class RowStore {
   std::vector<float> values_, states_;
   SquareRoots roots_;
   std::vector<std::size_t> stepped_;  ///< Slots of the rows of a step.
-  std::vector<float> directions_;     ///< Of the rows of a step, with Adagrad.
+  std::vector<float> directions_;     ///< With Adagrad: by row of a step.
 };
 
 }  // namespace gradwire::servers

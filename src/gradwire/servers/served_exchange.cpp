@@ -36,6 +36,7 @@ std::uint64_t fingerprint_of(const ServedLayout& layout) {
     }
     text += ';';
   }
+  for (const bool asynchronous : policy.asynchronous) text += asynchronous ? 'a' : 's';
   const CodecSettings& codecs = layout.codecs;
   text += fmt::format("{} {} {} {}", codecs.push, codecs.pull, codecs.warmup_steps, codecs.seed);
   return crc32c(std::as_bytes(std::span(text)));
@@ -287,9 +288,10 @@ Work ServedExchange::reduce_scatter(std::size_t unit, LentSpan data, LentSpan /*
   Unit& pushed = units_[unit];
   exchange::check_idle(unit, in_flight(pushed.push) || in_flight(pushed.pull));
   require_pulled(pushed);
-  take_replies(pushed);
+  take_replies(unit);
   const bool pull = pushed.owed = ++pushed.pushes % pull_every_ == 0;
   const Gradient gradient = std::exchange(pushed.announced, std::nullopt).value_or(now_);
+  const bool alone = layout_.policy.mode_of(unit) != layout_.policy.mode;
   for (Part& part : pushed.parts) {
     part.request = {Request::Kind::push,
                     static_cast<std::int64_t>(own_number(unit)),
@@ -297,7 +299,7 @@ Work ServedExchange::reduce_scatter(std::size_t unit, LentSpan data, LentSpan /*
                     part.reply.value,
                     pull,
                     gradient.batches,
-                    gradient.rate,
+                    alone ? gradient.rate * asynchronous_factor_ : gradient.rate,
                     gradient.random};
   }
   const bool encodes = layout_.codecs.push != "none" && is_coded(unit);
@@ -417,9 +419,10 @@ void ServedExchange::require_pulled(const Unit& unit) const {
 }
 
 /// In mode sync, a worker whose gradient was late goes on with the step that the others are at.
-void ServedExchange::take_replies(Unit& unit) const {
-  if (!std::exchange(unit.answered, false) || layout_.policy.mode != Mode::sync) return;
-  for (Part& part : unit.parts) part.clock = part.reply.value;
+void ServedExchange::take_replies(std::size_t unit) {
+  const bool answered = std::exchange(units_[unit].answered, false);
+  if (!answered || layout_.policy.mode_of(unit) != Mode::sync) return;
+  for (Part& part : units_[unit].parts) part.clock = part.reply.value;
 }
 
 std::string ServedExchange::describe() const {

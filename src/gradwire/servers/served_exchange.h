@@ -79,6 +79,8 @@ class ServedExchange final : public exchange::Exchange {
   void set_batches(std::int64_t batches) { now_.batches = batches; }
   /// Sets the factor on the learning rate of the following pushes.
   void set_rate(double rate) { now_.rate = rate; }
+  /// Sets a further factor on that of ServerPolicy::asynchronous units; at first 1.
+  void set_asynchronous_factor(double factor) { asynchronous_factor_ = factor; }
   /// Sets the checksum of the random state with which the following pushes are computed.
   void set_random(std::uint32_t checksum) { now_.random = checksum; }
   /// Returns the order of what a server has done so far (ServerOptions::keeps_order), and the
@@ -87,6 +89,7 @@ class ServedExchange final : public exchange::Exchange {
   /// Returns what all servers have done so far.
   ServerReport report();
   const Placement& placement() const { return layout_.placement; }
+  const ServerPolicy& policy() const { return layout_.policy; }
   /// Tells the servers that this worker ends. Waits for nothing but earlier pushes.
   void leave();
   /// For a decorator that pushes a unit later than it is asked to: gives that push the batches and
@@ -134,7 +137,7 @@ class ServedExchange final : public exchange::Exchange {
   Rank rank_of(int server) const { return layout_.placement.rank_of_server(server); }
   void check_idle() const;
   void require_pulled(const Unit& unit) const;
-  void take_replies(Unit& unit) const;
+  void take_replies(std::size_t unit);
   void check_slice(std::size_t unit, const LentSpan& data) const;
   std::size_t number_of(std::size_t unit, int member) const;
   std::size_t own_number(std::size_t unit) const;
@@ -157,7 +160,8 @@ class ServedExchange final : public exchange::Exchange {
   UnitCodecs codecs_;
   exchange::ErrorFeedback feedback_;                           ///< By unit: of this worker's slice.
   std::unique_ptr<exchange::UnitStages> encoding_, decoding_;  ///< Null without codecs.
-  Gradient now_;                                               ///< The following pushes have it.
+  double asynchronous_factor_ = 1;
+  Gradient now_;  ///< The following pushes have it.
 };
 
 }  // namespace gradwire::servers

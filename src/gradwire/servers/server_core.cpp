@@ -22,7 +22,10 @@ ServerCore::ServerCore(const ServerPolicy& policy, std::size_t units, ShardStore
   check(policy_);
   const std::size_t workers = index(policy_.workers);
   units_.resize(units);
-  for (Unit& unit : units_) unit.clocks.resize(workers);
+  for (std::size_t unit = 0; unit < units; ++unit) {
+    units_[unit].mode = policy_.mode_of(unit);
+    units_[unit].clocks.resize(workers);
+  }
   living_.assign(workers, true);
   paused_.resize(workers);
   by_worker_.resize(workers);
@@ -48,7 +51,7 @@ void ServerCore::on_push(const Push& push) {
     return drop(push);
   }
   // A worker that was late in mode sync goes on with the step that the others have reached.
-  const std::int64_t last = policy_.mode == Mode::sync ? std::max(next, unit.version) : next;
+  const std::int64_t last = unit.mode == Mode::sync ? std::max(next, unit.version) : next;
   if (push.clock > last || push.base < 0 || push.base > unit.version) {
     corrupted(
         fmt::format("worker {} pushes unit {} with clock {} and version {}; it may push clock "
@@ -57,7 +60,7 @@ void ServerCore::on_push(const Push& push) {
   }
   next = push.clock + 1;
   const Contribution gradient{push.worker, push.clock, push.base, push.gradient, push.rate};
-  if (policy_.mode != Mode::sync) {
+  if (unit.mode != Mode::sync) {
     apply(push.unit, {gradient});
   } else if (push.clock < unit.version) {
     ++dropped_[index(push.worker)].late;
@@ -114,7 +117,7 @@ std::int64_t ServerCore::resume() {
   std::int64_t clock = 0;
   for (const Unit& unit : units_) clock = std::max(clock, std::ranges::max(unit.clocks));
   for (Unit& unit : units_) {
-    std::ranges::fill(unit.clocks, policy_.mode == Mode::sync ? unit.version : clock);
+    std::ranges::fill(unit.clocks, unit.mode == Mode::sync ? unit.version : clock);
   }
   paused_.assign(paused_.size(), false);
   return clock;
@@ -137,7 +140,7 @@ std::int64_t ServerCore::join_clock() const {
   std::int64_t clock = 0;
   for (const Unit& unit : units_) {
     const std::int64_t open = unit.version + (unit.open.empty() ? 0 : 1);
-    clock = std::max(clock, policy_.mode == Mode::sync ? open : slowest(unit));
+    clock = std::max(clock, unit.mode == Mode::sync ? open : slowest(unit));
   }
   return clock;
 }
@@ -204,7 +207,7 @@ std::int64_t ServerCore::slowest(const Unit& unit) const {
 }
 
 bool ServerCore::may_read(const Unit& unit, std::int64_t clock) const {
-  switch (policy_.mode) {
+  switch (unit.mode) {
     case Mode::sync:
       return unit.version >= clock;
     case Mode::ssp:
@@ -217,7 +220,7 @@ bool ServerCore::may_read(const Unit& unit, std::int64_t clock) const {
 
 /// Mode sync: workers have joined for the next step, and all that could complete this one are gone.
 void ServerCore::begin_where_others_left(Unit& unit) {
-  if (policy_.mode != Mode::sync || !unit.open.empty() || slowest(unit) <= unit.version) return;
+  if (unit.mode != Mode::sync || !unit.open.empty() || slowest(unit) <= unit.version) return;
   for (Waiting& pull : unit.waiting) {
     pull.clock = unit.version;
     unit.clocks[index(pull.worker)] = unit.version;

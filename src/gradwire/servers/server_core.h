@@ -90,8 +90,8 @@ class ServerCore {
   void on_lost(Rank worker);
   /// The worker has no samples: no other worker waits for it, until resume().
   void on_pause(Rank worker);
-  /// All living workers go on with the clock that this returns, in mode sync with the version of
-  /// each unit. Call when all of them have paused.
+  /// All living workers go on with the clock that this returns; with each unit that is synchronous
+  /// they go on with its version. Call when all of them have paused.
   std::int64_t resume();
   /// A worker comes, again or for the first time, and begins with `clock`. In mode sync another one
   /// must live, whose steps it joins. Throws as on_push().
@@ -127,6 +127,7 @@ class ServerCore {
     std::int64_t clock = 0;
   };
   struct Unit {
+    Mode mode = Mode::sync;
     std::int64_t version = 0;
     std::vector<std::int64_t> clocks;  ///< By worker: the next clock that it may push.
     std::vector<Contribution> open;    ///< In the order of their arrival.

@@ -17,6 +17,18 @@ namespace {
 /// use * workers is rounded up only if it is above a whole number by more than its rounding error.
 constexpr double kRounding = 1e-9;
 
+void check_asynchronous_units(const ServerPolicy& policy) {
+  if (!policy.has_common_steps()) {
+    refuse(
+        "units: some are asynchronous beside synchronous ones, and with mode {} and use {} none is "
+        "synchronous: leave them out, or choose mode sync with use 1",
+        name_of(policy.mode), policy.use);
+  }
+  if (policy.whole_steps) {
+    refuse("units: asynchronous ones are not part of a step of all units together; leave them out");
+  }
+}
+
 }  // namespace
 
 std::string_view name_of(Mode mode) {
@@ -131,6 +143,7 @@ void check(const ServerPolicy& policy) {
         "1, not mode {} with use {}",
         name_of(policy.mode), policy.use);
   }
+  if (std::ranges::count(policy.asynchronous, true) > 0) check_asynchronous_units(policy);
   if (policy.staleness < 0) refuse("staleness is {}; it must not be negative", policy.staleness);
   if (policy.rate.kind == RateRule::Kind::power && !(policy.rate.exponent > 0)) {
     refuse("the exponent of the rate is {}; it must be positive", policy.rate.exponent);

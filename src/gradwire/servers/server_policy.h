@@ -1,8 +1,10 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "gradwire/base/types.h"
 
@@ -45,7 +47,13 @@ struct ServerPolicy {
   /// sync with all gradients: the units of a step are applied together, when the last of its
   /// gradients has arrived, as an optimizer needs that takes norms over units or servers.
   bool whole_steps = false;
+  /// sync with all gradients: by unit, whether each of its gradients is a step, as in mode async.
+  /// Units beyond its end are synchronous.
+  std::vector<bool> asynchronous;
 
+  Mode mode_of(std::size_t unit) const {
+    return unit < asynchronous.size() && asynchronous[unit] ? Mode::async : mode;
+  }
   /// All workers take the same steps: each needs a gradient of every one.
   bool has_common_steps() const { return mode == Mode::sync && use >= 1; }
 };

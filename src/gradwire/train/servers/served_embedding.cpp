@@ -175,9 +175,9 @@ class ServedEmbedding::Impl {
  private:
   /// A batch from its look-up to its gradients.
   struct LookedUp {
-    torch::Tensor ids;  ///< As the caller gave them.
+    torch::Tensor ids;  ///< The caller's.
     std::shared_ptr<const servers::DistinctIds> distinct;
-    torch::Tensor rows;  ///< Of the distinct ids. A leaf.
+    torch::Tensor rows;  ///< By distinct id. A leaf.
     Work arrival;
   };
 

@@ -16,7 +16,7 @@ struct ServedEmbeddingOptions {
   std::int64_t rows = 0;       ///< Ids are 0 .. rows - 1. Required.
   std::int64_t width = 0;      ///< Elements of a row. Required.
   std::int64_t staleness = 0;  ///< Steps that a look-up may lack: batches that can be prefetched.
-  std::uint64_t seed = 0;      ///< Of the rows: each begins uniform in [-0.01, 0.01).
+  std::uint64_t seed = 0;      ///< Each row begins uniform in [-0.01, 0.01).
   std::string optimizer = "sgd";  ///< Or "adagrad": torch::optim's, without further options.
   double learning_rate = 0.05;
   /// Number of servers beside workers, the first ones; 0: one on each worker. Ignored if `gradwire
@@ -31,13 +31,13 @@ struct ServedRows {
   torch::Tensor states;  ///< M x width, with Adagrad the sums of squares; otherwise 0 x width.
 };
 
-/// What the servers have done so far.
+/// The work of the servers so far.
 struct ServedEmbeddingReport {
   std::int64_t made = 0;         ///< Rows that were made.
   std::int64_t bytes = 0;        ///< Memory of the rows on all servers.
   std::int64_t steps = 0;        ///< Steps that were applied.
   std::int64_t max_permits = 0;  ///< The largest number of permits that one worker had.
-  double mean_staleness = 0;     ///< Of the applied gradients, in steps.
+  double mean_staleness = 0;     ///< The applied gradients', in steps.
   std::int64_t max_staleness = 0;
 };
 

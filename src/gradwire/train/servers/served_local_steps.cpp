@@ -72,6 +72,9 @@ ServedLocalSteps::ServedLocalSteps(std::vector<NamedTensor> parameters, ServedOp
         "the gradients before a step of your own optimizer",
         options.max_grad_norm);
   }
+  if (!options.servers.units.empty()) {
+    refuse("ServedLocalSteps: units are of gradients, and local steps send differences; omit them");
+  }
   options.codec = steps.codec;
   options.optimizer = outer_optimizer(steps, differences_of_a_step(options));
   for (NamedTensor& parameter : parameters) own_.push_back(std::move(parameter.tensor));

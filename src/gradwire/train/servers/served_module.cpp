@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <exception>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -64,9 +65,10 @@ int members_of(const ServersOptions& options, int workers) {
 
 /// `need`: what needs which norms.
 void require_whole_steps(const char* need, const servers::ServerPolicy& policy) {
-  if (policy.has_common_steps()) return;
+  if (policy.has_common_steps() && policy.asynchronous.empty()) return;
   const std::string reason =
-      policy.mode == servers::Mode::sync
+      policy.has_common_steps() ? "each gradient of the asynchronous units is a step alone"
+      : policy.mode == servers::Mode::sync
           ? fmt::format("with use {} each server steps with the gradients that reach it first",
                         policy.use)
           : fmt::format("in mode {} each gradient is a step on each server alone",
@@ -75,8 +77,23 @@ void require_whole_steps(const char* need, const servers::ServerPolicy& policy) 
          need, reason);
 }
 
-servers::ServerPolicy policy_of(const ServedOptions& options, int workers) {
-  servers::ServerPolicy policy{.workers = workers, .use = options.servers.use};
+/// By unit, whether it has the named parameters, which are in no unit with others. Empty if none
+/// has.
+std::vector<bool> asynchronous_units(const UnitPlan& plan,
+                                     const std::vector<NamedTensor>& parameters,
+                                     const std::set<std::string>& named) {
+  if (named.empty()) return {};
+  std::vector<bool> asynchronous;
+  for (const UnitPlan::Unit& unit : plan.units) {
+    asynchronous.push_back(named.contains(parameters[unit.members.front()].name));
+  }
+  return asynchronous;
+}
+
+servers::ServerPolicy policy_of(const ServedOptions& options, int workers,
+                                std::vector<bool> asynchronous) {
+  servers::ServerPolicy policy{
+      .workers = workers, .use = options.servers.use, .asynchronous = std::move(asynchronous)};
   servers::set_mode(policy, options.servers.mode);
   policy.rate = servers::parse_rate_rule(options.servers.rate);
   servers::check(policy);
@@ -140,12 +157,15 @@ ServedModule::ServedModule(torch::nn::Module& module, const ServedOptions& optio
   initialize_vector_math();
   const auto parameters = trainable_parameters(module);
   require_cpu(parameters);
-  const UnitPlan plan = plan_whole_units(parameters, step::limits_capped_at(options.bucket_cap_mb));
+  const auto named = parameters_of_units(parameters, options.servers.units);
+  const UnitPlan plan =
+      plan_whole_units(parameters, step::limits_capped_at(options.bucket_cap_mb), {.apart = named});
   ServersPlace place = connect_servers(options.process_group, options.servers.count);
   pairs_ = place.pairs;
   place.placement.members = members_of(options.servers, place.placement.workers);
   const servers::ServedLayout layout{
-      place.placement, policy_of(options, place.placement.groups()),
+      place.placement,
+      policy_of(options, place.placement.groups(), asynchronous_units(plan, parameters, named)),
       shapes_of(parameters, plan, static_cast<std::size_t>(place.placement.parts_of_unit()),
                 options.codec_min_elements),
       codecs_of(options)};
@@ -201,6 +221,7 @@ std::unique_ptr<exchange::Exchange> ServedModule::make_exchange(
   auto served =
       std::make_unique<servers::ServedExchange>(pairs_, layout, options.servers.pull_every);
   exchange_ = served.get();
+  exchange_->set_asynchronous_factor(options.servers.units_rate);
   if (!members_) return served;
   auto grouped = std::make_unique<servers::GroupedExchange>(
       std::move(served), *exchange_, members_, options.process_group->getRank() - members_->rank(),
@@ -369,6 +390,10 @@ servers::Placement ServedModule::placement() const {
 
 std::size_t ServedModule::payload_bytes_sent() const {
   return pairs_->payload_bytes_sent() + (members_ ? members_->payload_bytes_sent() : 0);
+}
+
+bool ServedModule::is_asynchronous(std::size_t unit) const {
+  return exchange_->policy().mode_of(unit) != servers::Mode::sync;
 }
 
 servers::ServerReport ServedModule::report() {

@@ -53,6 +53,11 @@ struct ServersOptions {
   /// within; 0: each worker is one. More than 8 only with `groups_beyond_8`.
   int groups = 0;
   bool groups_beyond_8 = false;
+  /// Mode sync with `use` 1: names of parameters, or of modules with all of theirs, of which each
+  /// gradient is a step, as in mode async. Workers still take the same steps: they wait for the
+  /// others' gradients of the rest.
+  std::vector<std::string> units;
+  double units_rate = 1;  ///< Factor on the learning rate of these.
   int pull_every = 1;  ///< Modes ssp and async: steps from one pull of the parameters to the next.
   /// Factor on the learning rate by staleness: "none", "inverse" (1 / max(1, staleness)) or
   /// "power:0.5" ((1 + staleness) ^ -0.5).
@@ -120,6 +125,8 @@ class ServedModule final : public DistributedModule {
   Checkpointable& state() { return *state_; }
   std::size_t payload_bytes_sent() const;
   servers::ServerReport report();
+  /// Whether each gradient of the unit is a step.
+  bool is_asynchronous(std::size_t unit) const;
   servers::ServedExchange& exchange() { return *exchange_; }
 
  private:

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,11 @@ namespace gradwire {
 std::unique_ptr<Shards> make_served_units(ProcessGroup group, const std::string& who, int parts,
                                           const UnitPlan& plan,
                                           const std::vector<NamedTensor>& parameters);
+
+/// Returns the names of the parameters that `units` name (ServersOptions::units). Throws
+/// Exception(invalid_argument) for a unit without parameters, with the names that there are.
+std::set<std::string> parameters_of_units(const std::vector<NamedTensor>& parameters,
+                                          const std::vector<std::string>& units);
 
 /// The optimizer of a worker's units, which steps on the servers.
 class SteppedByServers final : public UnitOptimizer {

@@ -17,7 +17,7 @@ using Module = torch::nn::Module;
 /// Parameters of the same kind may share a unit.
 std::string kind_of(const NamedTensor& parameter, const UnitSharing& sharing) {
   return fmt::format("{} {} {} {}", torch::toString(parameter.tensor.scalar_type()),
-                     parameter.tensor.device().str(), sharing.divided.contains(parameter.name),
+                     parameter.tensor.device().str(), sharing.apart.contains(parameter.name),
                      sharing.alone.contains(parameter.name) ? parameter.name : "");
 }
 

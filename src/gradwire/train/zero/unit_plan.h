@@ -28,8 +28,8 @@ struct UnitPlan {
 
 /// Names of parameters that may not be in a unit with any other.
 struct UnitSharing {
-  std::set<std::string> divided;  ///< divided_parameters(): share units with each other only.
-  std::set<std::string> alone;    ///< Each is a unit of its own.
+  std::set<std::string> apart;  ///< They share units with each other only.
+  std::set<std::string> alone;  ///< Each is a unit of its own.
 };
 
 /// Stages 1 and 2: units are DataParallel's buckets, the last parameters first.

@@ -134,7 +134,7 @@ void ZeroModule::make_units(const torch::nn::Module& module, bool sequential) {
 }
 
 UnitSharing ZeroModule::unit_sharing(const torch::nn::Module& module) const {
-  UnitSharing sharing{.divided = divided_parameters(module)};
+  UnitSharing sharing{.apart = divided_parameters(module)};
   for (const auto& [name, tensor] : trainable_parameters(module)) {
     const bool is_own = std::ranges::any_of(
         options_.own_units, [&](const torch::Tensor& own) { return own.is_same(tensor); });
