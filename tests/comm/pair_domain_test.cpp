@@ -94,5 +94,15 @@ TEST(PairDomain, AKilledWorkerEndsItsOwnMessagesOnly) {
   }
 }
 
+/// Nothing drives it, so that it would never end.
+TEST(PairDomain, AnOperationAfterLeavingFails) {
+  LocalJob job(2, {.failure_domain = FailureDomain::pair});
+  job.on(0).leave_at_once("");
+  std::vector<float> values(8);
+  const Work late = job.on(0).recv(lend(values), 1, kPush);
+  ASSERT_TRUE(late.done());
+  EXPECT_THAT(late.error()->message, testing::HasSubstr("the communicator is closed"));
+}
+
 }  // namespace
 }  // namespace gradwire::test

@@ -34,6 +34,10 @@ void Operations::post(OperationRequest request) {
     request.completion->failed(after_failure(*state_.error));
     return;
   }
+  if (state_.leaving) {  // Nothing drives it any more.
+    request.completion->failed({ErrorKind::aborted, "the communicator is closed"});
+    return;
+  }
   request.deadline = after(state_.now, request.timeout);
   earliest_deadline_ = std::min(earliest_deadline_, request.deadline);
   if (request.sends_to_self) {
