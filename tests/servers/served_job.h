@@ -44,10 +44,8 @@ class SteppedShards final : public ServedShards {
 
   std::size_t units() const override { return parts.size(); }
   LentSpan values(std::size_t unit) override { return gradwire::test::lend(parts[unit].values); }
-  std::vector<LentSpan> states() override {
-    std::vector<LentSpan> all;
-    for (SteppedValues& part : parts) all.push_back(gradwire::test::lend(part.momentum));
-    return all;
+  std::vector<LentSpan> states_of(std::size_t unit) override {
+    return {gradwire::test::lend(parts[unit].momentum)};
   }
   void step(std::size_t unit, const LentSpan& gradient, double rate) override {
     parts[unit].step(static_cast<const float*>(gradient.data), rate);
@@ -148,6 +146,7 @@ class ServedJob {
          .policy = layout_.policy,
          .fingerprint = fingerprint_of(layout_),
          .codecs = std::make_shared<UnitCodecs>(layout_.unit_codecs()),
+         .weighs_samples = layout_.weighs_samples,
          .keeps_order = keeps_order_,
          .warn = [this, number](const std::string& text) { warnings_[number] += text + "\n"; }},
         clock_);

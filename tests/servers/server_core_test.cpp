@@ -27,6 +27,7 @@ std::vector<Rule> rules() {
   return {
       {"sync", {.workers = 3}},
       {"sync_first_of_4", {.workers = 4, .use = 0.7}},
+      {"sync_first_of_4_with_grace", {.workers = 4, .use = 0.5, .grace = duration_of(0.3)}},
       {"sync_of_1", {.workers = 1}},
       {"sync_whole_steps", {.workers = 3, .whole_steps = true}},
       {"sync_beside_async", {.workers = 3, .asynchronous = {false, true}}},
@@ -120,6 +121,26 @@ TEST(ServerCore, DropsWhatIsLateAndCountsIt) {
   EXPECT_THAT(answers(core), testing::ElementsAre("2:1"));
   core.on_push({.worker = 2, .clock = 1, .base = 1, .gradient = 4});
   EXPECT_EQ(core.dropped(2).late, 1);
+}
+
+TEST(ServerCore, AStepWithEnoughGradientsWaitsForMoreUntilItsGraceIsOver) {
+  NoStore store;
+  ServerCore core({.workers = 3, .use = 0.6, .grace = Duration(1)}, 1, store);
+  core.on_push({.worker = 0, .gradient = 10});
+  EXPECT_FALSE(core.waits_for_more(0));
+  core.on_grace_over(0);  // There are too few.
+  core.on_push({.worker = 1, .gradient = 11});
+  EXPECT_TRUE(core.waits_for_more(0));
+  EXPECT_TRUE(store.applied.empty());
+  core.on_grace_over(0);
+  EXPECT_THAT(store.applied, testing::ElementsAre(testing::ElementsAre(10, 11)));
+  core.on_push({.worker = 2, .gradient = 12});
+  EXPECT_THAT(store.dropped, testing::ElementsAre(12));
+  // The last worker ends the next one's grace, which has begun anew.
+  for (const Rank worker : {0, 1}) core.on_push({.worker = worker, .clock = 1, .base = 1});
+  EXPECT_TRUE(core.waits_for_more(0));
+  core.on_push({.worker = 2, .clock = 1, .base = 1});
+  EXPECT_EQ(core.version(0), 2);
 }
 
 TEST(ServerCore, ALateGradientThatIsRepeatedCountsOnce) {
@@ -301,6 +322,8 @@ TEST(ServerPolicy, RefusesWhatHasNoEffect) {
               HasSubstr("mode async drops no gradients"));
   EXPECT_THAT(refusal({.mode = Mode::ssp, .workers = 4, .staleness = -1}),
               HasSubstr("must not be negative"));
+  EXPECT_THAT(refusal({.workers = 4, .grace = Duration(1)}), HasSubstr("sync with use below 1"));
+  EXPECT_THAT(refusal({.workers = 4, .use = 0.5, .grace = Duration(-1)}), HasSubstr("negative"));
   EXPECT_THAT(refusal({.workers = 0}), HasSubstr("at least one worker"));
   EXPECT_THAT(refusal({.workers = 4, .use = 0.75, .whole_steps = true}),
               HasSubstr("not mode sync with use 0.75"));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <barrier>
 #include <functional>
 #include <map>
 #include <stdexcept>
@@ -324,6 +325,55 @@ std::vector<float> transmitted(const codec::Codec& codec, std::span<const float>
 }
 
 /// Unit 0 has no codec, because it is small.
+/// Two of three gradients are a step, unless the third comes within the grace.
+TEST(ServedJob, AStepWaitsForMoreGradientsUntilItsGraceIsOver) {
+  const auto late = [](double grace) {
+    ServedJob job(layout_of({3, 1, false}, {.use = 0.5, .grace = duration_of(grace)}));
+    std::barrier<> two(2);
+    std::atomic<bool> stepped = false;
+    expect_no_errors(job.run([&](Rank worker, ServedExchange& exchange) {
+      Model model = zeros(three_units());
+      // Worker 2 is late: it pushes when the others' step is done, or after a while.
+      if (worker == 2) {
+        const SteadyClock clock;
+        const Time enough = clock.now() + duration_of(0.2);
+        while (!stepped && clock.now() < enough) std::this_thread::yield();
+      }
+      step(exchange, model, worker, 0);
+      stepped = true;
+    }));
+    return job.reports()[0].late();
+  };
+  EXPECT_EQ(late(0), 3) << "units";
+  EXPECT_EQ(late(0.05), 3);
+  EXPECT_EQ(late(100), 0);
+}
+
+TEST(ServedJob, GradientsCountByTheirSamples) {
+  for (const ServerPolicy& policy : {ServerPolicy{}, ServerPolicy{.mode = Mode::async}}) {
+    ServedLayout layout = layout_of({2, 1, false}, policy);
+    layout.units = {{.count = 1}};
+    layout.weighs_samples = true;
+    ServedJob job(layout);
+    std::barrier<> in_turn(2);
+    expect_no_errors(job.run([&](Rank worker, ServedExchange& exchange) {
+      std::vector<float> gradient{worker == 0 ? 1.0F : 4.0F}, value(1);
+      exchange.set_samples(worker == 0 ? 3 : 1);
+      if (worker == 1 && policy.mode == Mode::async) in_turn.arrive_and_wait();
+      exchange.reduce_scatter(0, lend(gradient), {}, 0).wait();
+      exchange.all_gather(0, {}, lend(value), 0).wait();
+      if (worker == 0 && policy.mode == Mode::async) in_turn.arrive_and_wait();
+    }));
+    if (policy.mode == Mode::sync) {
+      // (3 * 1 + 1 * 4) / 4, at the rate 0.1.
+      EXPECT_NEAR(job.shards()[0].parts[0].values[0], -0.1 * 7 / 4, 1e-6);
+    } else {
+      // The first one's mean is its own; the second has 1 of (3 + 1) / 2 samples.
+      EXPECT_THAT(job.shards()[0].rates, testing::ElementsAre(1, 0.5));
+    }
+  }
+}
+
 TEST(ServedJob, GradientsAndValuesHaveTheirCodecs) {
   constexpr int kPushes = 3, kServers = 2;
   for (const std::string push : {"int8", "top_k:0.01", "none"}) {

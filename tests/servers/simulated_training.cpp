@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "gradwire/base/clock.h"
+
 namespace gradwire::servers::test {
 namespace {
 
@@ -21,6 +23,7 @@ SimulatedTraining::SimulatedTraining(const Scenario& scenario)
       core_(scenario.policy, scenario.units, *this),
       workers_(index(scenario.policy.workers)),
       versions_(scenario.units),
+      waiting_(scenario.units, -1),
       open_(scenario.units),
       pushed_(scenario.units, std::vector<std::int64_t>(workers_.size())) {
   for (Worker& worker : workers_) {
@@ -190,7 +193,22 @@ void SimulatedTraining::resume_if_all_pause() {
   }
 }
 
+/// Measures the grace of steps that have enough gradients.
+void SimulatedTraining::begin_graces() {
+  for (std::size_t unit = 0; unit < scenario_.units; ++unit) {
+    if (!core_.waits_for_more(unit) || waiting_[unit] == versions_[unit]) continue;
+    waiting_[unit] = versions_[unit];
+    after(seconds(scenario_.policy.grace), [this, unit, version = versions_[unit]] {
+      waiting_[unit] = -1;
+      if (versions_[unit] != version) return;
+      core_.on_grace_over(unit);
+      send_answers();
+    });
+  }
+}
+
 void SimulatedTraining::send_answers() {
+  begin_graces();
   for (const Answer& answer : core_.take_answers()) {
     const std::int64_t clock = workers_[index(answer.worker)].clocks[answer.unit];
     expect(core_.is_living(answer.worker), "a lost worker is answered");
@@ -256,7 +274,9 @@ void SimulatedTraining::check_synchronous(std::size_t unit, std::span<const Grad
   if (all_live && all_train) {
     const auto wanted = static_cast<std::size_t>(
         gradients_per_step(scenario_.policy.use, scenario_.policy.workers));
-    expect(gradients.size() == wanted, "a step has another number of gradients");
+    const bool waits = scenario_.policy.grace > Duration::zero();
+    expect(waits ? gradients.size() >= wanted : gradients.size() == wanted,
+           "a step has another number of gradients");
   }
   std::ranges::sort(first, {}, [&](GradientId id) { return gradients_[id].push.worker; });
   expect(std::ranges::equal(first, gradients), "a step has not the first gradients");

@@ -90,6 +90,7 @@ class SimulatedTraining final : private ShardStore {
   void pause(Rank rank);
   void resume_if_all_pause();
   void send_answers();
+  void begin_graces();
   void expect(bool holds, const std::string& rule);
   std::int64_t slowest(std::size_t unit) const;
   void check_synchronous(std::size_t unit, std::span<const GradientId> gradients);
@@ -102,6 +103,7 @@ class SimulatedTraining final : private ShardStore {
   std::vector<Gradient> gradients_;
   std::vector<std::int64_t> versions_;  ///< By unit: number of updates.
   WholeStep whole_;
+  std::vector<std::int64_t> waiting_;  ///< By unit: the version whose grace has begun; or -1.
   /// Numbers of the gradients that have arrived for the open step of each unit, in mode sync.
   std::vector<std::vector<GradientId>> open_;
   /// By unit and worker: clocks that have arrived, below this one.

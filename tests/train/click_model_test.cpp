@@ -141,6 +141,7 @@ TEST_F(ClickTraining, HasTheSameRowsOnServers) {
   const auto served = train_on(2, "synchronous");
   EXPECT_LT(difference("plain", "synchronous"), 1e-5);
   EXPECT_NEAR(served.test_loss, plain.test_loss, 1e-5);
+  EXPECT_EQ(served.samples, "samples") << "not images";
   ASSERT_TRUE(served.rows);
   EXPECT_EQ(served.rows->max_permits, 1);
   EXPECT_EQ(served.rows->max_staleness, 0);

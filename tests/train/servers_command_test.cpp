@@ -68,6 +68,9 @@ struct ServersCommand : testing::Test {
     return run(command);
   }
 
+  Finished train_and_kill(const std::string& rank, int ranks, int servers,
+                          const Settings& settings);
+
   std::string model(const std::string& output) {
     return read_file(folder / output / "model.safetensors").value();
   }
@@ -410,35 +413,60 @@ TEST_F(ServersCommand, ReplayWithTheSameBits) {
   }
 }
 
-/// The shells of `gradwire run` write their processes' numbers.
-TEST_F(ServersCommand, ReplayARunInWhichAWorkerDied) {
+/// Kills a rank of a run in the folder "run" after its first checkpoint: the one with this RANK and
+/// WORLD_SIZE, which count the ranks of its role.
+Finished ServersCommand::train_and_kill(const std::string& rank, int ranks, int servers,
+                                        const Settings& settings) {
   const std::string gradwire = own_program().parent_path() / "gradwire";
+  // The shells write their processes' numbers.
   const std::string script =
       "echo $$ > $0/pid.$RANK.$WORLD_SIZE.part && mv $0/pid.$RANK.$WORLD_SIZE.part "
       "$0/pid.$RANK.$WORLD_SIZE && exec \"$@\"";
+  Settings command{gradwire,      "run",
+                   "-n",          std::to_string(ranks),
+                   "--servers",   std::to_string(servers),
+                   "--",          "sh",
+                   "-c",          script,
+                   folder.path(), gradwire,
+                   "train",       folder / "mlp.json",
+                   "--data",      folder.path(),
+                   "--output",    folder / "run",
+                   "--json",      folder / "run.json"};
+  for (const std::string& setting : settings) command.insert(command.end(), {"--set", setting});
+  std::filesystem::remove_all(folder / "run");
   Subprocesses job;
-  Settings command{gradwire, "run", "-n", "4", "--servers", "1", "--", "sh", "-c", script};
-  for (const std::string& argument :
-       {folder.path().string(), gradwire, std::string("train"), (folder / "mlp.json").string(),
-        std::string("--data"), folder.path().string(), std::string("--output"),
-        (folder / "run").string()}) {
-    command.push_back(argument);
-  }
-  for (const std::string setting :
-       {"servers.count=1", "servers.mode=async", "servers.log=order.bin", "epochs=150",
-        "model.dropout=0.3", "checkpoint_every=20", "batch_size=18"}) {
-    command.insert(command.end(), {"--set", setting});
-  }
   job.start(command, kOneThread);
   while (!std::filesystem::exists(folder / "run" / "checkpoints")) std::this_thread::yield();
-  const int worker = std::stoi(read_file(folder / "pid.2.3").value());
-  ASSERT_EQ(::kill(worker, SIGKILL), 0);
-  const auto ended = job.wait().front();
+  EXPECT_EQ(::kill(std::stoi(read_file(folder / ("pid." + rank)).value()), SIGKILL), 0);
+  return job.wait().front();
+}
+
+TEST_F(ServersCommand, ReplayARunInWhichAWorkerDied) {
+  const auto ended =
+      train_and_kill("2.3", 4, 1,
+                     {"servers.count=1", "servers.mode=async", "servers.log=order.bin",
+                      "epochs=150", "model.dropout=0.3", "checkpoint_every=20", "batch_size=18"});
   ASSERT_EQ(ended.status, 0) << ended.output;
   EXPECT_THAT(ended.output, HasSubstr("rank 2"));
   const auto again = replay("run");
   EXPECT_EQ(again.status, 0) << again.output;
   EXPECT_EQ(model("replay"), model("run"));
+}
+
+/// Server 0 also deals the samples.
+TEST_F(ServersCommand, GoOnWithTheMirrorOfALostServer) {
+  for (const std::string lost : {"0.2", "1.2"}) {
+    const auto ended =
+        train_and_kill(lost, 5, 2,
+                       {"servers.count=2", "servers.mode=async", "servers.mirror_every=4",
+                        "epochs=150", "checkpoint_every=20", "batch_size=18"});
+    ASSERT_EQ(ended.status, 0) << ended.output;
+    EXPECT_THAT(ended.output, HasSubstr("the others go on without it"));
+    EXPECT_THAT(ended.output, HasSubstr("1 replaced by its mirror"));
+    const auto staleness = summary("run")["staleness"];
+    EXPECT_EQ(staleness["lost_servers"], 1);
+    EXPECT_LE(staleness["lost_updates"], 4 * 4) << "of four tensors, each at most a unit";
+  }
 }
 
 TEST_F(ServersCommand, ReplayNamesWhatDiffersAndRefusesOtherFiles) {
@@ -503,6 +531,20 @@ TEST_F(ServersCommand, TakeLocalSteps) {
               HasSubstr("checkpoint_every with local_steps is incompatible with servers"));
 }
 
+/// The last batch of an epoch has 2 samples, and the others 4 for a worker.
+TEST_F(ServersCommand, WeighGradientsAndDifferencesBySamples) {
+  for (const Settings& settings :
+       {Settings{"servers.mode=async", "servers.weights=samples"},
+        Settings{"servers.use=0.5", "servers.grace=0.01", "servers.weights=samples"},
+        Settings{"servers.use=0.5", "servers.grace=0.01", "local_steps.steps=4",
+                 "servers.weights=samples"},
+        Settings{"servers.mode=ssp:1", "local_steps.steps=4", "servers.weights=samples"}}) {
+    const auto finished = train(5, settings, "weighed");
+    ASSERT_EQ(finished.status, 0) << finished.output;
+    EXPECT_GT(summary("weighed")["test_accuracy"].get<double>(), 0.5) << settings[0];
+  }
+}
+
 TEST_F(ServersCommand, ADryRunSaysWhoServes) {
   const std::string gradwire = own_program().parent_path() / "gradwire";
   const auto dry = [&](const Settings& settings) {
@@ -547,6 +589,22 @@ TEST_F(ServersCommand, RefuseWhatTheyCannotDo) {
   EXPECT_THAT(logged("resume=auto"), HasSubstr("resume is incompatible with servers.log"));
   EXPECT_THAT(logged("parallel.codec=int8"),
               HasSubstr("parallel.codec is incompatible with servers.log"));
+  EXPECT_THAT(error(3, "servers.weights=samples"), HasSubstr("or servers.use below 1"));
+  EXPECT_THAT(error(3, "servers.grace=1"), HasSubstr("set servers.use"));
+  EXPECT_THAT(error(3, "servers.mirror_every=4"),
+              HasSubstr("servers.mirror_every is of the modes \"ssp\" and \"async\""));
+  const auto mirrored = [this](const Settings& more) {
+    Settings settings{"servers.mode=async", "servers.mirror_every=4"};
+    settings.insert(settings.end(), more.begin(), more.end());
+    return train(4, settings, "refused").output;
+  };
+  EXPECT_THAT(mirrored({"servers.count=1"}), HasSubstr("servers.mirror_every needs two servers"));
+  for (const std::string& other : Settings{"servers.groups=2", "servers.pull_codec=bf16",
+                                           "parallel.codec=int8", "servers.log=order.bin"}) {
+    const std::string key = other.substr(0, other.find('='));
+    EXPECT_THAT(mirrored({"servers.count=2", other}),
+                HasSubstr(key + " is incompatible with servers.mirror_every"));
+  }
   EXPECT_THAT(error(3, "servers.units=nothing"), HasSubstr("\"nothing\" names no parameter"));
   EXPECT_THAT(error(3, "servers.units=[]"), HasSubstr("servers.units"));
   EXPECT_THAT(

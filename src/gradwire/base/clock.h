@@ -1,6 +1,8 @@
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
+#include <mutex>
 
 #include "gradwire/base/types.h"
 
@@ -27,6 +29,10 @@ inline double seconds(Duration duration) {
 inline Duration duration_of(double seconds) {
   return std::chrono::round<Duration>(std::chrono::duration<double>(seconds));
 }
+
+/// Waits until the condition is notified, or until this time of the SteadyClock; also returns
+/// without either, as all waits for conditions may.
+void wait_until(std::condition_variable& condition, std::unique_lock<std::mutex>& lock, Time until);
 
 /// Returns this host's wall-clock time since 1970-01-01 (UTC). For comparing the clocks of hosts,
 /// not for measuring durations.

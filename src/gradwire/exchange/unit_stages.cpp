@@ -63,6 +63,16 @@ void UnitStages::add_after(const Work& work, std::size_t unit, int stage,
   work.drive_in_background();
 }
 
+void UnitStages::add_when_ended(const Work& work, std::size_t unit, int stage,
+                                std::function<void(const std::shared_ptr<const Error>&)> task) {
+  work.on_done([this, queue = queue_, stage, priority = priorities_[unit],
+                task = std::move(task)](const Work& done) mutable {
+    queue->add(priority, stage,
+               [this, error = done.error(), task = std::move(task)] { run([&] { task(error); }); });
+  });
+  work.drive_in_background();
+}
+
 void UnitStages::run(const std::function<void()>& task) {
   if (!tracker_->begin_access()) return;
   std::optional<Error> error;

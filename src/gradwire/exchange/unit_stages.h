@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "gradwire/base/error.h"
 #include "gradwire/base/work.h"
 #include "gradwire/exchange/codec_worker.h"
 #include "gradwire/exchange/unit_tracker.h"
@@ -32,6 +33,9 @@ class UnitStages {
   void add(std::size_t unit, int stage, std::function<void()> task);
   /// Queues the task when `work` is complete. If that fails, all units do.
   void add_after(const Work& work, std::size_t unit, int stage, std::function<void()> task);
+  /// Queues the task when `work` has ended, with its error, if it failed.
+  void add_when_ended(const Work& work, std::size_t unit, int stage,
+                      std::function<void(const std::shared_ptr<const Error>&)> task);
   void piece_done(std::size_t unit) { tracker_->piece_done(unit); }
 
   /// Waits for the running task, and drops the others. Call it before anything ends that tasks use.

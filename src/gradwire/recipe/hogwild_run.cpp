@@ -156,6 +156,7 @@ class HogwildRun {
                                .loss = smooth_loss_,
                                .images_per_second = rate,
                                .characters_per_sample = characters_per_sample(),
+                               .samples = config_.data.samples(),
                                .left = duration_of(rate > 0 ? left / rate : 0)},
                               time);
   }
@@ -190,6 +191,7 @@ class HogwildRun {
             .test_images = test.images,
             .images_per_second = elapsed > 0 ? static_cast<double>(samples_) / elapsed : 0,
             .characters_per_sample = characters_per_sample(),
+            .samples = config_.data.samples(),
             .training = before_,
             .compute_seconds = median(compute_),
             .data_seconds = median(waited_),

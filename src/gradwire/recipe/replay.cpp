@@ -176,7 +176,8 @@ report::TrainingSummary tested(ReplayedTraining& model, const TrainConfig& confi
   return {.test_accuracy = found.accuracy,
           .test_loss = found.loss,
           .test_images = found.images,
-          .characters_per_sample = config.data.name == "text" ? config.data.context : 0};
+          .characters_per_sample = config.data.name == "text" ? config.data.context : 0,
+          .samples = config.data.samples()};
 }
 
 /// Shows the steps that are computed, and keeps their rows.

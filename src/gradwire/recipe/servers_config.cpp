@@ -96,6 +96,53 @@ void check_served_codecs(const TrainConfig& config) {
   servers::check(servers::CodecSettings{.push = codec, .pull = config.servers.pull_codec});
 }
 
+/// Weights and times of steps that not all gradients are part of.
+void check_late_gradients(const TrainConfig& config) {
+  const ServersConfig& servers = config.servers;
+  if (servers.grace > 0 && servers.use == 1) {
+    refuse(
+        "servers.grace is of steps that do not wait for all gradients: omit it, or set "
+        "servers.use");
+  }
+  if (!servers.weighs_samples) return;
+  if (!servers.deals()) {
+    refuse(
+        "servers.weights \"samples\" is of workers that take different numbers of samples: omit "
+        "it, "
+        "or choose another servers.mode, or servers.use below 1");
+  }
+  const auto with = [](const char* key) {
+    refuse("{} is incompatible with servers.weights \"samples\"; leave one of them out", key);
+  };
+  if (servers.groups > 0) with("servers.groups");
+  if (!servers.log.empty()) with("servers.log");
+}
+
+/// A mirror has the values and states of another server, and nothing else.
+void check_mirrors(const TrainConfig& config) {
+  const ServersConfig& servers = config.servers;
+  if (servers.mirror_every == 0) return;
+  if (servers.mode == "sync") {
+    refuse(
+        "servers.mirror_every is of the modes \"ssp\" and \"async\", in which a job goes on "
+        "without "
+        "a lost rank; in mode \"sync\" use checkpoint_every");
+  }
+  if (servers.count == 1) {
+    refuse(
+        "servers.mirror_every needs two servers, of which each mirrors another one; set "
+        "servers.count");
+  }
+  const auto with = [](const char* key) {
+    refuse("{} is incompatible with servers.mirror_every; leave one of them out", key);
+  };
+  if (servers.groups > 0) with("servers.groups");
+  if (servers.pull_codec != "none") with("servers.pull_codec");
+  if (config.parallel.codec != "none") with("parallel.codec");
+  if (config.local_steps.enabled && config.local_steps.codec != "none") with("local_steps.codec");
+  if (!servers.log.empty()) with("servers.log");
+}
+
 void check_served_rows(const TrainConfig& config) {
   if (!config.servers.rows.enabled) return;
   const auto with_rows = [](const std::string& key) {
@@ -118,6 +165,8 @@ ServersConfig read_servers(JsonFields json) {
                                          : json.integer_or("count", 1, 1, kMaxRanks - 1);
   servers.mode = mode_of(json);
   servers.use = json.number_or("use", 1, 0, 1);
+  servers.grace = json.number_or("grace", 0, 0, 3600);
+  servers.weighs_samples = json.choice_or("weights", "equal", {"equal", "samples"}) == "samples";
   servers.groups = json.integer_or("groups", 0, 1, kMaxRanks);
   servers.groups_beyond_8 = json.flag_or("groups_beyond_8", false);
   servers.pull_every = json.integer_or("pull_every", 1, 1, 1'000'000);
@@ -126,10 +175,12 @@ ServersConfig read_servers(JsonFields json) {
   servers::parse_rate_rule(servers.rate);
   servers.scale = json.number_or("scale", 1, 1e-6, 1);
   servers.log = json.text_or("log", "");
+  servers.mirror_every = json.integer_or("mirror_every", 0, 1, 1'000'000);
   if (json.has("units")) servers.units = read_units(json, servers);
   if (json.has("embeddings")) {
-    for (const auto* key : {"mode", "staleness", "use", "groups", "groups_beyond_8", "pull_every",
-                            "pull_codec", "rate", "scale", "log", "units"}) {
+    for (const auto* key :
+         {"mode", "staleness", "use", "grace", "weights", "groups", "groups_beyond_8", "pull_every",
+          "pull_codec", "rate", "scale", "log", "units", "mirror_every"}) {
       if (!json.has(key)) continue;
       refuse(
           "servers.{} is of dense parameters, which all-reduces average with "
@@ -157,6 +208,8 @@ void check_servers(const TrainConfig& config) {
     if (config.servers.pull_every > 1) with("local_steps with servers.pull_every");
     if (!config.servers.units.empty()) with("local_steps with servers.units");
   }
+  check_late_gradients(config);
+  check_mirrors(config);
   check_served_codecs(config);
   if (config.parallel.check_finite) with("parallel.check_finite");
   if (config.parallel.find_unused_parameters) with("parallel.find_unused_parameters");

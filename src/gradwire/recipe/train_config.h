@@ -76,13 +76,16 @@ struct ServersConfig {
   bool beside_workers = false;  ///< Otherwise on the last ranks of the job.
   std::string mode = "sync";    ///< ServersOptions::mode.
   double use = 1;
-  std::int64_t groups = 0;  ///< ServersOptions::groups.
+  double grace = 0;             ///< ServersOptions::grace, in seconds.
+  bool weighs_samples = false;  ///< ServersOptions::weighs_samples.
+  std::int64_t groups = 0;      ///< ServersOptions::groups.
   bool groups_beyond_8 = false;
   std::int64_t pull_every = 1;
   std::string pull_codec = "none";  ///< ServedOptions::pull_codec.
   std::string rate = "none";
   double scale = 1;                ///< Factor on all learning rates, or on those of `units`.
   std::vector<std::string> units;  ///< ServersOptions::units.
+  std::int64_t mirror_every = 0;   ///< ServersOptions::mirror_every.
   std::string log;  ///< File in the output folder for the order of updates; empty: none.
   ServedRowsConfig rows;
 
@@ -140,6 +143,9 @@ struct DataConfig {
   ClickOptions clicks;        ///< click_through.
   UnevenBatch uneven = UnevenBatch::drop;
   std::int64_t prefetch = 4;  ///< Batches prefetched.
+
+  /// The name of samples that are not of a text.
+  std::string samples() const { return name == "click_through" ? "samples" : "images"; }
 };
 
 struct ScheduleConfig {

@@ -313,7 +313,8 @@ class Trainer {
     const report::TrainingSummary tested{.test_accuracy = result.accuracy,
                                          .test_loss = result.loss,
                                          .test_images = result.images,
-                                         .characters_per_sample = characters_per_sample()};
+                                         .characters_per_sample = characters_per_sample(),
+                                         .samples = config_.data.samples()};
     record_test(tested);
     if (progress() == nullptr) return;
     progress()->print(fmt::format("epoch {}/{}  test accuracy {}", epoch + 1, config_.epochs,
@@ -439,6 +440,7 @@ class Trainer {
                         .loss = smooth_loss_,
                         .images_per_second = images_per_second(),
                         .characters_per_sample = characters_per_sample(),
+                        .samples = config_.data.samples(),
                         .communication_share = meter_.communication_share(),
                         .left = meter_.time_of(total_steps() - done_)},
                        now());
@@ -478,6 +480,7 @@ class Trainer {
             .test_images = test.images,
             .images_per_second = sums[3] / ranks,
             .characters_per_sample = characters_per_sample(),
+            .samples = config_.data.samples(),
             .training = std::chrono::duration_cast<Duration>(
                 std::chrono::duration<double>(sums[4] / ranks)),
             .compute_seconds = sums[0] / ranks,
@@ -557,7 +560,10 @@ class Trainer {
                   .max = all.max(),
                   .rate = report.mean_factor,
                   .late = updates + late > 0 ? late / (updates + late) : 0,
-                  .busy = served > 0 ? busy / served / report.servers : 0};
+                  .busy = served > 0 ? busy / served / report.servers : 0,
+                  .lost_servers = report.lost_servers,
+                  .lost_updates = report.lost_updates,
+                  .lost_gradients = report.lost_gradients};
   }
 
   /// Measures the memory of training, without the last evaluation.

@@ -27,7 +27,7 @@ std::string format_clock(Duration duration) {
 std::string progress_line(const TrainingProgress& p) {
   return fmt::format("epoch {}/{}  step {}/{}  loss {:.4f}  {}  communication {:.0f} %  {} left",
                      p.epoch, p.epochs, p.step, p.steps, p.loss,
-                     throughput_text(p.images_per_second, p.characters_per_sample),
+                     throughput_text(p.images_per_second, p.samples, p.characters_per_sample),
                      100 * p.communication_share, format_clock(p.left));
 }
 

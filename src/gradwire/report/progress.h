@@ -18,6 +18,7 @@ struct TrainingProgress {
   double loss = 0;
   double images_per_second = 0;            ///< Samples, over all ranks.
   std::int64_t characters_per_sample = 0;  ///< TrainingSummary::characters_per_sample.
+  std::string samples = "images";          ///< TrainingSummary::samples.
   double communication_share = 0;  ///< Share of time spent waiting for communication, 0 .. 1.
   Duration left{};                 ///< Estimated.
 };

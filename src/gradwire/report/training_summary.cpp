@@ -39,6 +39,13 @@ std::string staleness_text(const StalenessSummary& s) {
       s.mean, s.p50, s.p99, s.max, s.rate, 100 * s.late, 100 * s.busy);
 }
 
+std::string lost_text(const StalenessSummary& s) {
+  return fmt::format(
+      "{} replaced by {} mirror{}; {} updates and {} gradients without an answer were lost",
+      s.lost_servers, s.lost_servers == 1 ? "its" : "their", s.lost_servers == 1 ? "" : "s",
+      s.lost_updates, s.lost_gradients);
+}
+
 std::string hogwild_text(const HogwildSummary& s) {
   const auto updates = static_cast<double>(s.updates);
   return fmt::format("about {:.0f} of {:.4g} by {} threads ({:.2g} %): {} in {} samples",
@@ -55,7 +62,7 @@ std::string rows_text(const RowsSummary& s) {
 
 std::string steps_text(const TrainingSummary& s) {
   std::string text =
-      line("throughput", throughput_text(s.images_per_second, s.characters_per_sample));
+      line("throughput", throughput_text(s.images_per_second, s.samples, s.characters_per_sample));
   text += line("compute T_s", fmt::format("{:.2f} ms a step (median)", 1e3 * s.compute_seconds));
   text += line(
       "communication T_c",
@@ -68,6 +75,9 @@ std::string steps_text(const TrainingSummary& s) {
   if (!s.codec.empty()) text += line("codec", s.codec);
   if (s.hogwild) text += line("lost updates", hogwild_text(*s.hogwild));
   if (s.staleness) text += line("staleness", staleness_text(*s.staleness));
+  if (s.staleness && s.staleness->lost_servers > 0) {
+    text += line("lost servers", lost_text(*s.staleness));
+  }
   if (s.rows) text += line("embedding rows", rows_text(*s.rows));
   if (s.memory.bytes > 0) {
     text += line("tensors' memory", fmt::format("at most {} at once on a rank",
@@ -89,8 +99,9 @@ double HogwildSummary::lost_updates() const {
   return static_cast<double>(updates) * static_cast<double>(lost) / static_cast<double>(sampled);
 }
 
-std::string throughput_text(double samples_per_second, std::int64_t characters_per_sample) {
-  if (characters_per_sample == 0) return fmt::format("{:.0f} images/s", samples_per_second);
+std::string throughput_text(double samples_per_second, const std::string& samples,
+                            std::int64_t characters_per_sample) {
+  if (characters_per_sample == 0) return fmt::format("{:.0f} {}/s", samples_per_second, samples);
   return fmt::format("{:.0f} characters/s",
                      samples_per_second * static_cast<double>(characters_per_sample));
 }
@@ -98,7 +109,7 @@ std::string throughput_text(double samples_per_second, std::int64_t characters_p
 std::string test_text(const TrainingSummary& s) {
   const bool is_text = s.characters_per_sample > 0;
   return fmt::format("{:.2f} % of {} {} (loss {:.4f}{})", 100 * s.test_accuracy, s.test_images,
-                     is_text ? "characters" : "images", s.test_loss,
+                     is_text ? "characters" : s.samples, s.test_loss,
                      is_text ? perplexity_text(s.test_loss) : "");
 }
 
@@ -151,6 +162,11 @@ std::string summary_json(const TrainingSummary& s) {
                          {"p99", s.staleness->p99},   {"max", s.staleness->max},
                          {"rate", s.staleness->rate}, {"late", s.staleness->late},
                          {"busy", s.staleness->busy}};
+    if (s.staleness->lost_servers > 0) {
+      json["staleness"]["lost_servers"] = s.staleness->lost_servers;
+      json["staleness"]["lost_updates"] = s.staleness->lost_updates;
+      json["staleness"]["lost_gradients"] = s.staleness->lost_gradients;
+    }
   }
   if (s.hogwild) {
     json["hogwild"] = {{"threads", s.hogwild->threads},

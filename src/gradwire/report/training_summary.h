@@ -26,6 +26,8 @@ struct StalenessSummary {
   double rate = 1;  ///< Mean factor on the learning rate.
   double late = 0;  ///< Share of the gradients that were dropped.
   double busy = 0;  ///< Share of the time in which servers computed.
+  /// servers::ServerReport::lost_servers and so on.
+  std::int64_t lost_servers = 0, lost_updates = 0, lost_gradients = 0;
 };
 
 /// Threads that share the parameters, and what their updates without locks cost.
@@ -56,12 +58,12 @@ struct TrainingSummary {
   std::int64_t steps = 0;
   double test_accuracy = 0;  ///< 0 .. 1.
   double test_loss = 0;
-  std::int64_t test_images = 0;  ///< Images, or characters of a text.
-  double images_per_second = 0;  ///< Samples, while training, over all ranks.
-  /// The characters per sample of a text; 0: the samples are images.
-  std::int64_t characters_per_sample = 0;
-  Duration training{};         ///< Without evaluation.
-  double compute_seconds = 0;  ///< T_s: a step without waiting for communication.
+  std::int64_t test_images = 0;            ///< Images, or characters of a text.
+  double images_per_second = 0;            ///< Samples, while training, over all ranks.
+  std::int64_t characters_per_sample = 0;  ///< Those of a text; 0: it is none.
+  std::string samples = "images";          ///< Their name, unless they are of a text.
+  Duration training{};                     ///< Without evaluation.
+  double compute_seconds = 0;              ///< T_s: a step without waiting for communication.
   double exposed_seconds = 0;  ///< T_c: waiting for communication not hidden behind compute.
   double data_seconds = 0;     ///< Waiting for the next batch; not part of T_s or T_c.
   double gradient_bytes = 0;   ///< G: all-reduced per step.
@@ -75,7 +77,8 @@ struct TrainingSummary {
 };
 
 /// "3412 images/s", or of a text "218368 characters/s".
-std::string throughput_text(double samples_per_second, std::int64_t characters_per_sample);
+std::string throughput_text(double samples_per_second, const std::string& samples,
+                            std::int64_t characters_per_sample);
 
 /// "88.10 % of 10000 images (loss 0.3312)"; of a text with its perplexity.
 std::string test_text(const TrainingSummary& summary);

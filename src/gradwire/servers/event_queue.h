@@ -3,7 +3,10 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <utility>
+
+#include "gradwire/base/clock.h"
 
 namespace gradwire::servers {
 
@@ -19,16 +22,33 @@ class EventQueue {
     arrived_.notify_one();
   }
 
+  /// Waits for the next event. Returns nullopt if there is none until `until`, or Time::max().
+  std::optional<Event> pop_until(Time until, const Clock& clock) {
+    std::unique_lock lock(mutex_);
+    while (events_.empty() && clock.now() < until) {
+      if (until == Time::max()) {
+        arrived_.wait(lock);
+      } else {
+        wait_until(arrived_, lock, until);
+      }
+    }
+    if (events_.empty()) return std::nullopt;
+    return take(lock);
+  }
   /// Waits for the next event.
   Event pop() {
     std::unique_lock lock(mutex_);
     arrived_.wait(lock, [this] { return !events_.empty(); });
+    return take(lock);
+  }
+
+ private:
+  Event take(const std::unique_lock<std::mutex>& /*held*/) {
     Event event = std::move(events_.front());
     events_.pop_front();
     return event;
   }
 
- private:
   std::mutex mutex_;
   std::condition_variable arrived_;
   std::deque<Event> events_;

@@ -8,19 +8,13 @@
 #include "gradwire/base/check.h"
 #include "gradwire/base/refuse.h"
 #include "gradwire/servers/messages.h"
+#include "gradwire/servers/scale.h"
 
 namespace gradwire::servers {
 namespace {
 
 /// Stages of a unit (exchange::UnitStages).
 enum Stage : int { kFirst, kSecond };
-
-template <class Value>
-void scale(const LentSpan& data, double factor) {
-  for (Value& value : std::span(static_cast<Value*>(data.data), data.count)) {
-    value = static_cast<Value>(value * factor);
-  }
-}
 
 }  // namespace
 
@@ -58,18 +52,11 @@ LentSpan GroupedExchange::slice_of(std::size_t unit) {
   return {slices_[unit]->data(), count, shape.type, slices_[unit]};
 }
 
-void GroupedExchange::weigh(const LentSpan& data) const {
-  if (weight_ == 1) return;
-  if (data.type == DataType::float32) return scale<float>(data, weight_);
-  if (data.type == DataType::float64) return scale<double>(data, weight_);
-  refuse("groups of workers with batches of different sizes need float32 or float64 gradients");
-}
-
 Work GroupedExchange::reduce_scatter(std::size_t unit, LentSpan data, LentSpan shard,
                                      int priority) {
   exchange::check_unit(units_, unit, data);
   pushes_.announce(unit);
-  weigh(data);
+  scale(data, weight_);
   Work pushed = reductions_.begin(unit, 1, priority);
   const LentSpan slice = slice_of(unit);
   const Work reduced = group_->reduce_scatter(std::move(data), slice, ReduceOp::mean,

@@ -42,7 +42,6 @@ class GroupedExchange final : public exchange::ExchangeDecorator {
   using Buffer = std::vector<std::byte>;
 
   LentSpan slice_of(std::size_t unit);
-  void weigh(const LentSpan& data) const;
 
   ServedExchange& pushes_;
   std::shared_ptr<Communicator> group_;

@@ -11,7 +11,8 @@
 /// The messages between workers and servers. A worker sends requests to a server in one sequence
 /// (kRequestTag), a server answers them with replies. Gradients and values follow the request or
 /// reply that announces them; those of each unit are a sequence of their own. Servers send each
-/// other their parts of sums (kSumTag).
+/// other their parts of sums (kSumTag), and copies of what they have (kMirrorTag), and
+/// acknowledgements of these (kMirroredTag).
 namespace gradwire::servers {
 
 /// The ranks of a communicator that work and that serve: workers come first. Consecutive workers
@@ -29,6 +30,9 @@ struct Placement {
   int groups() const { return workers / members; }
   int group_of(Rank worker) const { return worker / members; }
   int member_of(Rank worker) const { return worker % members; }
+  /// The server that mirrors this one, and the server that it mirrors.
+  int mirror_of(int server) const { return (server + 1) % servers; }
+  int mirrored_by(int server) const { return (server + servers - 1) % servers; }
   /// The worker that pushes this slice for the group.
   Rank worker_of(int group, std::size_t slice) const {
     return group * members + static_cast<Rank>(slice % static_cast<std::size_t>(members));
@@ -51,6 +55,10 @@ struct Request {
     take,   ///< Asks server 0 for a batch of at most `value` samples (kDealTag). If `base` is not
             ///< 0, the worker has got the signal of that number.
     meet,   ///< Asks to be told when all other living workers ask that, too.
+    read,   ///< Asks for its part of the unit's values, as they are.
+    join,  ///< The worker comes from the lost server that this one mirrors. `value` integers follow
+           ///< (kStateTag): by unit, the version of the values that it has from that server, and
+           ///< the number of pushes that it has not answered.
     progress,      ///< Asks server 0 for a DealProgress.
     fetch_states,  ///< Asks for the `value` states of its optimizers (kStateTag).
     load_states,   ///< `value` states follow (kStateTag), and replace its own.
@@ -66,6 +74,7 @@ struct Request {
   std::int64_t value = 0;
   std::int64_t batches = 0;  ///< push: number of dealt batches whose gradient it is.
   double rate = 1;           ///< push: factor on the learning rate.
+  double samples = 1;        ///< push: number of samples of the gradient, or another weight.
   std::int64_t random = 0;   ///< push: checksum of the worker's random state before it; 0: none.
 };
 
@@ -77,13 +86,16 @@ struct Reply {
   std::int64_t value = 0;
 };
 
-constexpr int kRequestTag = 0, kReplyTag = 1, kDealTag = 2, kStateTag = 3, kSumTag = 4;
+constexpr int kRequestTag = 0, kReplyTag = 1, kDealTag = 2, kStateTag = 3, kSumTag = 4,
+              kMirrorTag = 5, kMirroredTag = 6;
 constexpr int push_tag(std::size_t unit) {
-  return static_cast<int>(5 + 2 * unit);
+  return static_cast<int>(7 + 2 * unit);
 }
 constexpr int pull_tag(std::size_t unit) {
-  return static_cast<int>(6 + 2 * unit);
+  return static_cast<int>(8 + 2 * unit);
 }
+/// Added to all of these between workers and a server in place of a lost one.
+constexpr int kMirrorTags = 1 << 28;
 
 /// Lends a request or a reply, which must outlive the operation.
 template <class Message>

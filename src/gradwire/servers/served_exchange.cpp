@@ -38,8 +38,25 @@ std::uint64_t fingerprint_of(const ServedLayout& layout) {
   }
   for (const bool asynchronous : policy.asynchronous) text += asynchronous ? 'a' : 's';
   const CodecSettings& codecs = layout.codecs;
-  text += fmt::format("{} {} {} {}", codecs.push, codecs.pull, codecs.warmup_steps, codecs.seed);
+  text += fmt::format("{} {} {} {} {}", codecs.push, codecs.pull, codecs.warmup_steps, codecs.seed,
+                      layout.mirror_every);
+  text += fmt::format(" {} {}", layout.policy.grace.count(), layout.weighs_samples);
   return crc32c(std::as_bytes(std::span(text)));
+}
+
+void check(const ServedLayout& layout) {
+  check(layout.policy);
+  if (layout.mirror_every == 0) return;
+  const auto with = [](const std::string& what) {
+    refuse("mirror_every is incompatible with {}; leave one of them out", what);
+  };
+  if (layout.mirror_every < 0) {
+    refuse("mirror_every is {}; it must be positive, or 0", layout.mirror_every);
+  }
+  if (layout.policy.mode == Mode::sync) with("mode sync, in which a worker cannot be lost either");
+  if (layout.placement.servers < 2) with("one server, which no other one mirrors");
+  if (layout.placement.members > 1) with("groups");
+  if (layout.codecs.any()) with("codecs");
 }
 
 ServedExchange::ServedExchange(std::shared_ptr<Communicator> pairs, ServedLayout layout,
@@ -47,8 +64,13 @@ ServedExchange::ServedExchange(std::shared_ptr<Communicator> pairs, ServedLayout
     : pairs_(std::move(pairs)),
       layout_(std::move(layout)),
       pull_every_(pull_every),
+      links_(pairs_, {.placement = layout_.placement,
+                      .fingerprint = fingerprint_of(layout_),
+                      .mirrors = layout_.mirror_every > 0,
+                      .known = [this](int server) { return known_of(server); },
+                      .forget = [this](int server) { forget(server); }}),
       codecs_(layout_.unit_codecs()) {
-  check(layout_.policy);
+  check(layout_);
   if (pull_every < 1) refuse("servers: pull_every is {}; it must be at least 1", pull_every);
   if (pull_every > 1 && layout_.policy.mode == Mode::sync) {
     refuse("servers: pull_every {} would repeat a step's parameters in mode sync; use ssp or async",
@@ -73,19 +95,12 @@ ServedExchange::ServedExchange(std::shared_ptr<Communicator> pairs, ServedLayout
     if (placement.members > 1) slice.tensors.clear();
     feedback_.add_unit(slice, codecs_.wants_feedback() && !slice.skip_compression, {});
   }
-  if (layout_.codecs.any()) {
+  if (layout_.codecs.any() || has_mirrors()) {
     const auto abort = [this](const std::string& why) { pairs_->abort(why); };
     encoding_ = std::make_unique<exchange::UnitStages>(units_.size(), abort);
     decoding_ = std::make_unique<exchange::UnitStages>(units_.size(), abort);
   }
-  const auto fingerprint = static_cast<std::int64_t>(fingerprint_of(layout_));
-  for (int server = 0; server < servers(); ++server) {
-    ask(server, {.kind = Request::Kind::hello, .value = fingerprint});
-  }
-  for (int server = 0; server < servers(); ++server) {
-    Reply welcome;
-    wait_for_reply(server, welcome);
-  }
+  links_.greet();
 }
 
 ServedExchange::~ServedExchange() {
@@ -105,14 +120,6 @@ void ServedExchange::load_state(const std::vector<SavedState>& saved) {
   exchange::load_exchange_state(state(), saved);
 }
 
-void ServedExchange::ask(int server, Request request) {
-  pairs_->send(lend_message(request), rank_of(server), kRequestTag).wait();
-}
-
-void ServedExchange::wait_for_reply(int server, Reply& reply) {
-  pairs_->recv(lend_message(reply), rank_of(server), kReplyTag).wait();
-}
-
 void ServedExchange::load(std::size_t unit, const LentSpan& values) {
   exchange::check_unit(layout_.units, unit, values);
   const int members = layout_.placement.members;
@@ -120,10 +127,10 @@ void ServedExchange::load(std::size_t unit, const LentSpan& values) {
     const LentSpan slice = part_of(values, member, members);
     const std::size_t number = number_of(unit, member);
     for (int server = 0; server < servers(); ++server) {
-      ask(server, {.kind = Request::Kind::load, .unit = static_cast<std::int64_t>(number)});
-      pairs_->send(part_of(slice, server, servers()), rank_of(server), push_tag(number)).wait();
-      Reply loaded;
-      wait_for_reply(server, loaded);
+      const ServerLinks::Link link = links_.of(server);
+      links_.ask(link, {.kind = Request::Kind::load, .unit = static_cast<std::int64_t>(number)});
+      pairs_->send(part_of(slice, server, servers()), link.rank, push_tag(number)).wait();
+      links_.wait_for_reply(link);
     }
   }
 }
@@ -156,7 +163,10 @@ void ServedExchange::check_idle() const {
 void ServedExchange::pull(std::span<const LentSpan> values) {
   GRADWIRE_CHECK(values.size() == units_.size());
   check_idle();
-  for (int server = 0; server < servers(); ++server) ask(server, {.kind = Request::Kind::pull});
+  if (has_mirrors()) return pull_from_each(values);
+  for (int server = 0; server < servers(); ++server) {
+    links_.ask(links_.of(server), {.kind = Request::Kind::pull});
+  }
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     exchange::check_unit(layout_.units, unit, values[unit]);
     receive_all(unit, values[unit]);
@@ -171,7 +181,7 @@ void ServedExchange::receive_all(std::size_t unit, const LentSpan& whole) {
   const Work received = pairs_->coalesced([&](Communicator& together) {
     for (int part = 0; part < parts; ++part) {
       const int tag = pull_tag(number_of(unit, part / servers()));
-      const Rank server = rank_of(part % servers());
+      const Rank server = links_.of(part % servers()).rank;
       together.recv(lend_message(replies[static_cast<std::size_t>(part)]), server, tag);
       together.recv(part_of(whole, part, parts), server, tag);
     }
@@ -186,10 +196,20 @@ void ServedExchange::receive_all(std::size_t unit, const LentSpan& whole) {
 
 Meeting ServedExchange::meet() {
   check_idle();
-  for (int server = 0; server < servers(); ++server) ask(server, {.kind = Request::Kind::meet});
+  const Request meet{.kind = Request::Kind::meet};
+  std::vector<int> asked;
+  for (int server = 0; server < servers(); ++server) {
+    asked.push_back(links_.with_server(server, [&](const ServerLinks::Link& link) {
+      links_.ask(link, meet);
+      return link.generation;
+    }));
+  }
   Meeting met;
   for (int server = servers() - 1; server >= 0; --server) {
-    const std::vector<std::int64_t> said = receive_integers(server);
+    const auto said = links_.with_server(server, [&](const ServerLinks::Link& link) {
+      if (link.generation != asked[static_cast<std::size_t>(server)]) links_.ask(link, meet);
+      return links_.receive_integers(link);
+    });
     met = {.clock = said.at(0), .applied = said.at(1), .first = said.at(2)};
     for (Unit& unit : units_) unit.parts[static_cast<std::size_t>(server)].clock = met.clock;
   }
@@ -197,62 +217,53 @@ Meeting ServedExchange::meet() {
 }
 
 void ServedExchange::deal(std::int64_t samples, std::int64_t epochs, DealProgress progress) {
-  ask(0, {.kind = Request::Kind::deal,
-          .clock = epochs,
-          .base = progress.dealt,
-          .value = samples,
-          .batches = static_cast<std::int64_t>(progress.unapplied.size())});
+  const ServerLinks::Link link = links_.of(0);
+  links_.ask(link, {.kind = Request::Kind::deal,
+                    .clock = epochs,
+                    .base = progress.dealt,
+                    .value = samples,
+                    .batches = static_cast<std::int64_t>(progress.unapplied.size())});
   if (!progress.unapplied.empty()) {
-    pairs_->send(lend_all(progress.unapplied), rank_of(0), kStateTag).wait();
+    pairs_->send(lend_all(progress.unapplied), link.rank, kStateTag).wait();
   }
-  Reply begun;
-  wait_for_reply(0, begun);
+  links_.wait_for_reply(link);
 }
 
 Deal ServedExchange::take(std::int64_t count, std::int64_t stop) {
-  ask(0, {.kind = Request::Kind::take, .base = stop, .value = count});
-  Deal batch;
-  pairs_->recv(lend_message(batch), rank_of(0), kDealTag).wait();
-  return batch;
+  return links_.with_server(0, [&](const ServerLinks::Link& link) {
+    links_.ask(link, {.kind = Request::Kind::take, .base = stop, .value = count});
+    Deal batch;
+    pairs_->recv(lend_message(batch), link.rank, kDealTag + link.tags).wait();
+    return batch;
+  });
 }
 
 DealProgress ServedExchange::progress() {
-  ask(0, {.kind = Request::Kind::progress});
-  return decode_progress(receive_integers(0));
+  return decode_progress(links_.integers_of(0, {.kind = Request::Kind::progress}));
 }
 
 void ServedExchange::fetch_states(int server, std::span<const LentSpan> states) {
-  ask(server,
-      {.kind = Request::Kind::fetch_states, .value = static_cast<std::int64_t>(states.size())});
-  for (const LentSpan& state : states) pairs_->recv(state, rank_of(server), kStateTag).wait();
+  links_.with_server(server, [&](const ServerLinks::Link& link) {
+    links_.ask(link, {.kind = Request::Kind::fetch_states,
+                      .value = static_cast<std::int64_t>(states.size())});
+    for (const LentSpan& state : states) {
+      pairs_->recv(state, link.rank, kStateTag + link.tags).wait();
+    }
+  });
 }
 
 void ServedExchange::load_states(int server, std::span<const LentSpan> states) {
-  ask(server,
-      {.kind = Request::Kind::load_states, .value = static_cast<std::int64_t>(states.size())});
-  for (const LentSpan& state : states) pairs_->send(state, rank_of(server), kStateTag).wait();
-  Reply loaded;
-  wait_for_reply(server, loaded);
-}
-
-std::vector<std::int64_t> ServedExchange::receive_integers(int server) {
-  // A meeting lasts until the last worker comes.
-  const OperationOptions patient{.timeout = Duration::max()};
-  Reply size;
-  pairs_->recv(lend_message(size), rank_of(server), kReplyTag, patient).wait();
-  std::vector<std::int64_t> integers(static_cast<std::size_t>(size.value));
-  pairs_
-      ->recv({integers.data(), integers.size(), DataType::int64, nullptr}, rank_of(server),
-             kReplyTag)
-      .wait();
-  return integers;
+  const ServerLinks::Link link = links_.of(server);
+  links_.ask(link, {.kind = Request::Kind::load_states,
+                    .value = static_cast<std::int64_t>(states.size())});
+  for (const LentSpan& state : states) pairs_->send(state, link.rank, kStateTag).wait();
+  links_.wait_for_reply(link);
 }
 
 ServerReport ServedExchange::report() {
   ServerReport sum{.servers = 0};
   for (int server = 0; server < servers(); ++server) {
-    ask(server, {.kind = Request::Kind::report});
-    add(sum, decode_report(receive_integers(server)));
+    add(sum, decode_report(links_.integers_of(server, {.kind = Request::Kind::report})));
   }
   return sum;
 }
@@ -262,10 +273,9 @@ std::vector<OrderRecord> ServedExchange::order(int server) {
   for (const bool of_values : {false, true}) {
     std::size_t all = records.size() + 1;
     for (std::size_t first = records.size(), got = 0; got < all; got = records.size() - first) {
-      ask(server, {.kind = Request::Kind::order,
-                   .base = static_cast<std::int64_t>(got),
-                   .value = of_values ? 1 : 0});
-      const std::vector<std::int64_t> said = receive_integers(server);
+      const auto said = links_.integers_of(server, {.kind = Request::Kind::order,
+                                                    .base = static_cast<std::int64_t>(got),
+                                                    .value = of_values ? 1 : 0});
       all = static_cast<std::size_t>(said.at(0));
       append_records(records, std::span(said).subspan(1));
     }
@@ -274,7 +284,7 @@ std::vector<OrderRecord> ServedExchange::order(int server) {
 }
 
 void ServedExchange::leave() {
-  for (int server = 0; server < servers(); ++server) ask(server, {.kind = Request::Kind::leave});
+  links_.leave();
 }
 
 Work ServedExchange::all_reduce(std::size_t, LentSpan, int) {
@@ -291,20 +301,32 @@ Work ServedExchange::reduce_scatter(std::size_t unit, LentSpan data, LentSpan /*
   take_replies(unit);
   const bool pull = pushed.owed = ++pushed.pushes % pull_every_ == 0;
   const Gradient gradient = std::exchange(pushed.announced, std::nullopt).value_or(now_);
+  compose(unit, gradient, pull);
+  if (has_mirrors()) return pushed.push = send_to_each(unit, data, priority);
+  const bool encodes = layout_.codecs.push != "none" && is_coded(unit);
+  pushed.push = encodes ? send_encoded(unit, data, priority) : send(unit, data, priority);
+  return pushed.push;
+}
+
+/// The unit's requests to all servers.
+void ServedExchange::compose(std::size_t unit, const Gradient& gradient, bool pull) {
   const bool alone = layout_.policy.mode_of(unit) != layout_.policy.mode;
-  for (Part& part : pushed.parts) {
+  const auto lock = links_.hold();
+  const bool has_dealer = gradient.dealer == links_.held(0).generation;
+  for (int server = 0; server < servers(); ++server) {
+    Part& part = units_[unit].parts[static_cast<std::size_t>(server)];
     part.request = {Request::Kind::push,
                     static_cast<std::int64_t>(own_number(unit)),
                     part.clock++,
                     part.reply.value,
                     pull,
-                    gradient.batches,
+                    has_dealer ? gradient.batches : 0,
                     alone ? gradient.rate * asynchronous_factor_ : gradient.rate,
+                    gradient.samples,
                     gradient.random};
+    part.link = links_.held(server);
+    ++part.unanswered;
   }
-  const bool encodes = layout_.codecs.push != "none" && is_coded(unit);
-  pushed.push = encodes ? send_encoded(unit, data, priority) : send(unit, data, priority);
-  return pushed.push;
 }
 
 /// Sends the unit's requests, and its encoded parts or those of `data`.
@@ -318,9 +340,9 @@ Work ServedExchange::send(std::size_t unit, const LentSpan& data, int priority) 
       const LentSpan payload =
           encoded ? LentSpan{encoded->data(), encoded->size(), DataType::uint8, encoded}
                   : part_of(data, server, servers());
-      together.send(lend_message(pushed.parts[index].request), rank_of(server), kRequestTag,
+      together.send(lend_message(pushed.parts[index].request), links_.of(server).rank, kRequestTag,
                     options);
-      together.send(payload, rank_of(server), push_tag(own_number(unit)), options);
+      together.send(payload, links_.of(server).rank, push_tag(own_number(unit)), options);
     }
   });
 }
@@ -363,6 +385,7 @@ Work ServedExchange::all_gather(std::size_t unit, LentConstSpan /*shard*/, LentS
   exchange::check_idle(unit, in_flight(pulled.pull));
   if (!std::exchange(pulled.owed, false)) return completed_work();
   pulled.answered = true;
+  if (has_mirrors()) return pulled.pull = receive_from_each(unit, data, priority);
   const bool decodes = layout_.codecs.pull != "none" && is_coded(unit);
   pulled.pull = decodes ? receive_encoded(pulled, unit, data, priority)
                         : receive(pulled, unit, data, priority);
@@ -403,8 +426,8 @@ Work ServedExchange::receive(Unit& pulled, std::size_t unit, const LentSpan& dat
       const LentSpan payload =
           encoded ? LentSpan{encoded->data(), encoded->size(), DataType::uint8, encoded}
                   : part_of(data, server, servers());
-      together.recv(lend_message(pulled.parts[index].reply), rank_of(server), tag, options);
-      together.recv(payload, rank_of(server), tag, options);
+      together.recv(lend_message(pulled.parts[index].reply), links_.of(server).rank, tag, options);
+      together.recv(payload, links_.of(server).rank, tag, options);
     }
   });
 }
@@ -423,6 +446,116 @@ void ServedExchange::take_replies(std::size_t unit) {
   const bool answered = std::exchange(units_[unit].answered, false);
   if (!answered || layout_.policy.mode_of(unit) != Mode::sync) return;
   for (Part& part : units_[unit].parts) part.clock = part.reply.value;
+}
+
+/// A gradient that a lost server does not get is lost with it.
+Work ServedExchange::send_to_each(std::size_t unit, const LentSpan& data, int priority) {
+  Work pushed = encoding_->begin(unit, static_cast<std::size_t>(servers()), priority);
+  for (int server = 0; server < servers(); ++server) {
+    Part& part = units_[unit].parts[static_cast<std::size_t>(server)];
+    const ServerLinks::Link link = part.link;
+    const OperationOptions options{.priority = priority};
+    const Work sent = pairs_->coalesced([&](Communicator& together) {
+      together.send(lend_message(part.request), link.rank, kRequestTag + link.tags, options);
+      together.send(part_of(data, server, servers()), link.rank, push_tag(unit) + link.tags,
+                    options);
+    });
+    encoding_->add_when_ended(
+        sent, unit, kFirst, [this, unit, server, link](const std::shared_ptr<const Error>& error) {
+          if (error) links_.replace(server, link, *error);
+          encoding_->piece_done(unit);
+        });
+  }
+  return pushed;
+}
+
+Work ServedExchange::receive_from_each(std::size_t unit, const LentSpan& data, int priority) {
+  Work pulled = decoding_->begin(unit, static_cast<std::size_t>(servers()), priority);
+  for (int server = 0; server < servers(); ++server) {
+    const LentSpan part = part_of(data, server, servers());
+    const int asked = units_[unit].parts[static_cast<std::size_t>(server)].link.generation;
+    if (asked == links_.of(server).generation) {
+      receive_part(unit, server, part, priority);
+    } else {
+      decoding_->add(unit, kFirst, [this, unit, server, part] { read_part(unit, server, part); });
+    }
+  }
+  return pulled;
+}
+
+/// Receives the answer to the last push, or reads from the server that replaces a lost one.
+void ServedExchange::receive_part(std::size_t unit, int server, const LentSpan& values,
+                                  int priority) {
+  Part& part = units_[unit].parts[static_cast<std::size_t>(server)];
+  const ServerLinks::Link link = part.link;
+  const OperationOptions options{.priority = priority};
+  const int tag = pull_tag(unit) + link.tags;
+  const Work received = pairs_->coalesced([&](Communicator& together) {
+    together.recv(lend_message(part.reply), link.rank, tag, options);
+    together.recv(values, link.rank, tag, options);
+  });
+  decoding_->add_when_ended(
+      received, unit, kFirst,
+      [this, unit, server, values, link](const std::shared_ptr<const Error>& error) {
+        if (error) {
+          links_.replace(server, link, *error);
+          return read_part(unit, server, values);
+        }
+        note_answer(unit, server);
+        decoding_->piece_done(unit);
+      });
+}
+
+void ServedExchange::read_part(std::size_t unit, int server, const LentSpan& values) {
+  Reply reply;
+  links_.with_server(server, [&](const ServerLinks::Link& link) {
+    links_.ask(link, {.kind = Request::Kind::read, .unit = static_cast<std::int64_t>(unit)});
+    const int tag = pull_tag(unit) + link.tags;
+    pairs_->recv(lend_message(reply), link.rank, tag).wait();
+    pairs_->recv(values, link.rank, tag).wait();
+  });
+  note_answer(unit, server);
+  units_[unit].parts[static_cast<std::size_t>(server)].reply = reply;
+  decoding_->piece_done(unit);
+}
+
+void ServedExchange::pull_from_each(std::span<const LentSpan> values) {
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    exchange::check_unit(layout_.units, unit, values[unit]);
+  }
+  for (int server = 0; server < servers(); ++server) {
+    links_.with_server(server, [&](const ServerLinks::Link& link) {
+      links_.ask(link, {.kind = Request::Kind::pull});
+      for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+        Part& part = units_[unit].parts[static_cast<std::size_t>(server)];
+        const int tag = pull_tag(unit) + link.tags;
+        pairs_->recv(lend_message(part.reply), link.rank, tag).wait();
+        pairs_->recv(part_of(values[unit], server, servers()), link.rank, tag).wait();
+      }
+    });
+  }
+}
+
+void ServedExchange::note_answer(std::size_t unit, int server) {
+  const auto lock = links_.hold();
+  units_[unit].parts[static_cast<std::size_t>(server)].unanswered = 0;
+}
+
+std::vector<std::int64_t> ServedExchange::known_of(int server) const {
+  std::vector<std::int64_t> known;
+  for (const Unit& unit : units_) {
+    const Part& part = unit.parts[static_cast<std::size_t>(server)];
+    known.insert(known.end(), {part.reply.value, part.unanswered});
+  }
+  return known;
+}
+
+void ServedExchange::forget(int server) {
+  for (Unit& unit : units_) {
+    Part& part = unit.parts[static_cast<std::size_t>(server)];
+    part.reply = {};
+    part.clock = part.unanswered = 0;
+  }
 }
 
 std::string ServedExchange::describe() const {

@@ -15,6 +15,7 @@
 #include "gradwire/servers/messages.h"
 #include "gradwire/servers/order_log.h"
 #include "gradwire/servers/sample_dealer.h"
+#include "gradwire/servers/server_links.h"
 #include "gradwire/servers/server_policy.h"
 #include "gradwire/servers/server_report.h"
 #include "gradwire/servers/unit_codecs.h"
@@ -28,17 +29,29 @@ struct ServedLayout {
   /// Each unit has as many elements as a multiple of Placement::parts_of_unit().
   std::vector<exchange::UnitShape> units;
   CodecSettings codecs = {};
+  /// Each server mirrors the one before it (Placement::mirror_of), of which at most so many updates
+  /// of a unit are lost (MirroredShards); 0: none does. Not in mode sync, and without groups and
+  /// codecs.
+  std::int64_t mirror_every = 0;
+  bool weighs_samples = false;  ///< ServerOptions::weighs_samples.
 
   UnitCodecs unit_codecs() const { return {codecs, units, placement.members}; }
 };
 /// A number that differs between layouts.
 std::uint64_t fingerprint_of(const ServedLayout& layout);
+/// Throws Exception(invalid_argument) for a policy that there is not, and for mirrors with what
+/// excludes them.
+void check(const ServedLayout& layout);
 
 /// A worker's side: the exchange of sharded training (step::StepPolicy::stage 1) whose shards are
 /// on servers. reduce_scatter() pushes a gradient, each server's part to it, and all_gather() pulls
 /// the values that the servers' optimizers have made of it. Both ignore `shard`. In mode sync, a
 /// pull returns when all workers have pushed. With groups of workers (Placement), both are of this
 /// worker's slice of the unit only, which is their `data` (GroupedExchange).
+///
+/// With mirrors, a server that is lost is replaced by the one that mirrors it, on which clocks and
+/// versions begin anew. Gradients that the lost one has not answered, and samples that it has dealt
+/// and not got back, come to nothing there.
 ///
 /// A pushed unit must be gathered before it is pushed again: otherwise reduce_scatter() throws
 /// Exception(invalid_argument). Errors name the server. Destroy it before the communicator; leave()
@@ -76,9 +89,18 @@ class ServedExchange final : public exchange::Exchange {
   /// follow.
   void load_states(int server, std::span<const LentSpan> states);
   /// Sets the number of dealt batches of which the following pushes are the gradients; at first 0.
-  void set_batches(std::int64_t batches) { now_.batches = batches; }
+  void set_batches(std::int64_t batches) {
+    now_.batches = batches;
+    now_.dealer = dealer();
+  }
+  /// How often another server has taken over the dealing: it does not know of the batches that this
+  /// worker had then.
+  int dealer() const { return links_.of(0).generation; }
   /// Sets the factor on the learning rate of the following pushes.
   void set_rate(double rate) { now_.rate = rate; }
+  /// Sets the number of samples of the following pushes, for ServerOptions::weighs_samples; at first
+  /// 1.
+  void set_samples(double samples) { now_.samples = samples; }
   /// Sets a further factor on that of ServerPolicy::asynchronous units; at first 1.
   void set_asynchronous_factor(double factor) { asynchronous_factor_ = factor; }
   /// Sets the checksum of the random state with which the following pushes are computed.
@@ -115,12 +137,16 @@ class ServedExchange final : public exchange::Exchange {
     Request request;
     Reply reply;  ///< With the version of the values that this worker has.
     std::int64_t clock = 0;
+    ServerLinks::Link link;       ///< Of the last push.
+    std::int64_t unanswered = 0;  ///< Pushes.
   };
   /// A gradient, as its servers must know it.
   struct Gradient {
     std::int64_t batches = 0;
     double rate = 1;
+    double samples = 1;
     std::int64_t random = 0;
+    int dealer = 0;  ///< Of the batches.
   };
   using Buffer = std::vector<std::byte>;
   struct Unit {
@@ -134,7 +160,6 @@ class ServedExchange final : public exchange::Exchange {
   };
 
   int servers() const { return layout_.placement.servers; }
-  Rank rank_of(int server) const { return layout_.placement.rank_of_server(server); }
   void check_idle() const;
   void require_pulled(const Unit& unit) const;
   void take_replies(std::size_t unit);
@@ -149,17 +174,26 @@ class ServedExchange final : public exchange::Exchange {
   Work send_encoded(std::size_t unit, const LentSpan& data, int priority);
   Work receive_encoded(Unit& pulled, std::size_t unit, const LentSpan& data, int priority);
   void decode(std::size_t unit, const LentSpan& data);
-  void ask(int server, Request request);
-  void wait_for_reply(int server, Reply& reply);
-  std::vector<std::int64_t> receive_integers(int server);
+  bool has_mirrors() const { return layout_.mirror_every > 0; }
+  void compose(std::size_t unit, const Gradient& gradient, bool pull);
+  Work send_to_each(std::size_t unit, const LentSpan& data, int priority);
+  Work receive_from_each(std::size_t unit, const LentSpan& data, int priority);
+  void receive_part(std::size_t unit, int server, const LentSpan& part, int priority);
+  void read_part(std::size_t unit, int server, const LentSpan& part);
+  void pull_from_each(std::span<const LentSpan> values);
+  void note_answer(std::size_t unit, int server);
+  std::vector<std::int64_t> known_of(int server) const;
+  void forget(int server);
 
   std::shared_ptr<Communicator> pairs_;
   ServedLayout layout_;
   int pull_every_;
+  ServerLinks links_;
   std::vector<Unit> units_;
   UnitCodecs codecs_;
-  exchange::ErrorFeedback feedback_;                           ///< By unit: of this worker's slice.
-  std::unique_ptr<exchange::UnitStages> encoding_, decoding_;  ///< Null without codecs.
+  exchange::ErrorFeedback feedback_;  ///< By unit: of this worker's slice.
+  /// Pushes and pulls, with codecs or with mirrors; otherwise null.
+  std::unique_ptr<exchange::UnitStages> encoding_, decoding_;
   double asynchronous_factor_ = 1;
   Gradient now_;  ///< The following pushes have it.
 };

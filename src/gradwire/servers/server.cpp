@@ -9,6 +9,7 @@
 
 #include "gradwire/base/error.h"
 #include "gradwire/engine/operations/reduction.h"
+#include "gradwire/servers/scale.h"
 
 namespace gradwire::servers {
 namespace {
@@ -49,7 +50,9 @@ Server::Server(std::shared_ptr<Communicator> pairs, ServedShards& shards,
       events_(std::make_shared<EventQueue<Event>>()),
       workers_(static_cast<std::size_t>(options.placement.workers)),
       connected_(options.placement.workers),
-      snapshots_(shards.units()) {
+      snapshots_(shards.units()),
+      grace_ends_(shards.units(), Time::max()),
+      samples_(shards.units()) {
   for (Worker& worker : workers_) {
     worker.arrives.resize(shards_.units());
     worker.announced.resize(shards_.units());
@@ -61,23 +64,48 @@ Server::Server(std::shared_ptr<Communicator> pairs, ServedShards& shards,
 void Server::run() {
   for (Rank worker = 0; worker < options_.placement.workers; ++worker) await_request(worker);
   while (connected_ > 0) {
-    handle(events_->pop());
+    if (const auto event = events_->pop_until(next_grace_end(), clock_)) handle(*event);
+    end_graces();
     send_answers();
   }
   if (!left_) throw Exception(ErrorKind::disconnected, "all workers are lost: " + lost_last_);
+}
+
+/// Returns when the first step that waits for more gradients stops waiting.
+Time Server::next_grace_end() {
+  if (options_.policy.grace == Duration::zero()) return Time::max();
+  for (std::size_t unit = 0; unit < grace_ends_.size(); ++unit) {
+    Time& end = grace_ends_[unit];
+    if (!core_.waits_for_more(unit)) {
+      end = Time::max();
+    } else if (end == Time::max()) {
+      end = clock_.now() + options_.policy.grace;
+    }
+  }
+  return std::ranges::min(grace_ends_);
+}
+
+void Server::end_graces() {
+  if (options_.policy.grace == Duration::zero()) return;
+  const Time now = clock_.now();
+  for (std::size_t unit = 0; unit < grace_ends_.size(); ++unit) {
+    if (grace_ends_[unit] > now) continue;
+    grace_ends_[unit] = Time::max();
+    core_.on_grace_over(unit);
+  }
 }
 
 void Server::await_request(Rank worker) {
   // A worker may compute, or evaluate, for as long as it likes.
   const OperationOptions patient{.timeout = Duration::max()};
   Request& request = workers_[static_cast<std::size_t>(worker)].request;
-  report_end(pairs_->recv(lend_message(request), worker, kRequestTag, patient), worker,
+  report_end(pairs_->recv(lend_message(request), worker, tag(kRequestTag), patient), worker,
              Event::kRequest);
 }
 
 void Server::await_payload(Rank worker, std::size_t unit, const LentSpan& memory) {
   workers_[static_cast<std::size_t>(worker)].arrives[unit] = true;
-  report_end(pairs_->recv(memory, worker, push_tag(unit)), worker, unit);
+  report_end(pairs_->recv(memory, worker, tag(push_tag(unit))), worker, unit);
 }
 
 /// Makes the end of the operation an event.
@@ -112,20 +140,14 @@ void Server::handle(const Event& event) {
 
 void Server::on_request(Rank rank, const Request& request) {
   Worker& worker = workers_[static_cast<std::size_t>(rank)];
-  if (!worker.greeted && request.kind != Request::Kind::hello) {
+  // A worker that has not lost the mirrored server only leaves this one.
+  const bool may_leave = options_.adopt && request.kind == Request::Kind::leave;
+  if (!worker.greeted && request.kind != Request::Kind::hello && !may_leave) {
     throw Exception(ErrorKind::corrupted, fmt::format("worker {} does not begin with hello", rank));
   }
   switch (request.kind) {
     case Request::Kind::hello:
-      if (static_cast<std::uint64_t>(request.value) != options_.fingerprint) {
-        throw Exception(
-            ErrorKind::mismatch,
-            fmt::format("worker {} has another model, or other settings of the servers, "
-                        "than the server; start the same program on all",
-                        rank));
-      }
-      worker.greeted = true;
-      reply(rank, {});
+      greet(rank, request);
       break;
     case Request::Kind::load:
     case Request::Kind::push:
@@ -133,6 +155,14 @@ void Server::on_request(Rank rank, const Request& request) {
       break;
     case Request::Kind::pull:
       send_all_values(rank);
+      break;
+    case Request::Kind::read: {
+      const std::size_t unit = check_unit(rank, request);
+      send_values(rank, {options_.placement.group_of(rank), unit, core_.version(unit)}, false);
+      break;
+    }
+    case Request::Kind::join:
+      join(rank, request);
       break;
     case Request::Kind::deal:
       begin_dealing(rank, request);
@@ -174,6 +204,52 @@ void Server::on_request(Rank rank, const Request& request) {
   await_request(rank);
 }
 
+void Server::greet(Rank rank, const Request& request) {
+  if (static_cast<std::uint64_t>(request.value) != options_.fingerprint) {
+    throw Exception(ErrorKind::mismatch,
+                    fmt::format("worker {} has another model, or other settings of the servers, "
+                                "than the server; start the same program on all",
+                                rank));
+  }
+  if (options_.adopt && left_versions_.empty()) take_over();
+  workers_[static_cast<std::size_t>(rank)].greeted = true;
+  reply(rank, {});
+}
+
+/// The mirrored server is lost. This one begins with its own clocks and versions.
+void Server::take_over() {
+  const Mirror::Adopted left = options_.adopt();
+  left_versions_ = left.versions;
+  lost_updates_.resize(left_versions_.size());
+  if (left.dealing) {
+    dealing_ = *left.dealing;
+    dealer_.emplace(dealing_.samples, dealing_.epochs, options_.placement.workers,
+                    dealing_.progress);
+  }
+}
+
+void Server::join(Rank rank, const Request& request) {
+  std::vector<std::int64_t> known(2 * left_versions_.size());
+  if (known.empty() || request.value != static_cast<std::int64_t>(known.size())) {
+    throw Exception(ErrorKind::corrupted,
+                    fmt::format("worker {} comes from a server of {} units, and this one stands "
+                                "in for one of {}",
+                                rank, request.value / 2, left_versions_.size()));
+  }
+  wait_for(
+      pairs_->recv({known.data(), known.size(), DataType::int64, nullptr}, rank, tag(kStateTag)));
+  for (std::size_t unit = 0; unit < left_versions_.size(); ++unit) {
+    lost_updates_[unit] = std::max(lost_updates_[unit], known[2 * unit] - left_versions_[unit]);
+    lost_gradients_ += known[2 * unit + 1];
+  }
+  reply(rank, {});
+}
+
+std::optional<Dealing> Server::dealing() const {
+  if (!dealer_) return std::nullopt;
+  return Dealing{dealing_.samples, dealing_.epochs, dealer_->progress()};
+}
+
 void Server::begin_dealing(Rank rank, const Request& request) {
   constexpr std::int64_t kMany = 1'000'000;
   if (dealer_ || request.batches < 0 || request.batches > kMany) {
@@ -183,12 +259,15 @@ void Server::begin_dealing(Rank rank, const Request& request) {
   }
   DealProgress progress{.dealt = request.base, .unapplied = {}};
   progress.unapplied.resize(static_cast<std::size_t>(request.batches));
-  if (request.batches > 0) wait_for(pairs_->recv(lend_all(progress.unapplied), rank, kStateTag));
+  if (request.batches > 0)
+    wait_for(pairs_->recv(lend_all(progress.unapplied), rank, tag(kStateTag)));
   try {
     dealer_.emplace(request.value, request.clock, options_.placement.workers, progress);
+    dealing_ = {request.value, request.clock, {}};
   } catch (const Exception& e) {
     throw Exception(ErrorKind::corrupted, fmt::format("worker {}: {}", rank, e.what()));
   }
+  shards_.dealing_begun();
   reply(rank, {});
 }
 
@@ -203,11 +282,13 @@ void Server::exchange_states(Rank rank, const Request& request) {
   }
   const bool fetches = request.kind == Request::Kind::fetch_states;
   for (const LentSpan& state : states) {
-    const Work moved =
-        fetches ? pairs_->send(state, rank, kStateTag) : pairs_->recv(state, rank, kStateTag);
+    const Work moved = fetches ? pairs_->send(state, rank, tag(kStateTag))
+                               : pairs_->recv(state, rank, tag(kStateTag));
     wait_for(moved);
   }
-  if (!fetches) reply(rank, {});
+  if (fetches) return;
+  shards_.states_loaded();
+  reply(rank, {});
 }
 
 /// Waits for a message from or to a worker.
@@ -291,6 +372,11 @@ void Server::on_payload(Rank rank, std::size_t unit) {
   const Rank group = options_.placement.group_of(rank);
   try {
     decode(rank, request);
+    if (!(request.samples > 0)) {
+      throw Exception(ErrorKind::corrupted, fmt::format("worker {} pushes a gradient of {} samples",
+                                                        rank, request.samples));
+    }
+    gradients_[id].samples = request.samples;
     // A worker that is lost before it has pushed the last unit has not pushed its samples.
     const bool is_last =
         unit + static_cast<std::size_t>(options_.placement.members) >= shards_.units();
@@ -392,7 +478,7 @@ void Server::send_batch(Rank worker, std::int64_t wanted) {
   if (order_) order_->on_deal(worker, *message);
   LentSpan lent = lend_message(*message);
   lent.keep_alive = message;
-  pairs_->send(lent, worker, kDealTag).drive_in_background();
+  pairs_->send(lent, worker, tag(kDealTag)).drive_in_background();
 }
 
 /// `encoded`: with the codec of pulls, if there is one.
@@ -414,9 +500,9 @@ void Server::send_values(Rank worker, const Answer& answer, bool encoded) {
   const Work sent = pairs_->coalesced([&](Communicator& together) {
     LentSpan head = lend_message(message->reply);
     head.keep_alive = message;
-    together.send(head, worker, pull_tag(answer.unit));
+    together.send(head, worker, tag(pull_tag(answer.unit)));
     together.send({message->values->data(), values.count, values.type, message}, worker,
-                  pull_tag(answer.unit));
+                  tag(pull_tag(answer.unit)));
   });
   sent.drive_in_background();
 }
@@ -450,11 +536,11 @@ void Server::reply(Rank worker, std::vector<std::int64_t> integers) {
   message->reply.value = static_cast<std::int64_t>(message->integers.size());
   LentSpan head = lend_message(message->reply);
   head.keep_alive = message;
-  pairs_->send(head, worker, kReplyTag).drive_in_background();
+  pairs_->send(head, worker, tag(kReplyTag)).drive_in_background();
   if (message->integers.empty()) return;
   pairs_
       ->send({message->integers.data(), message->integers.size(), DataType::int64, message}, worker,
-             kReplyTag)
+             tag(kReplyTag))
       .drive_in_background();
 }
 
@@ -464,7 +550,8 @@ void Server::apply(std::size_t unit, std::span<const GradientId> gradients, doub
     if (whole_.size() == shards_.units()) apply_all(factor);
     return;
   }
-  shards_.step(unit, mean_of(gradients), factor);
+  const double weight = options_.weighs_samples ? weigh(unit, gradients) : 1;
+  shards_.step(unit, mean_of(gradients), factor * weight);
   conclude(unit, gradients);
 }
 
@@ -477,6 +564,24 @@ void Server::apply_all(double factor) {
   shards_.step_all(means, factor);
   for (std::size_t unit = 0; unit < whole_.size(); ++unit) conclude(unit, whole_[unit]);
   whole_.clear();
+}
+
+/// Multiplies the gradients of a step by their weights in its mean, or returns the weight of a
+/// single gradient as a factor on the learning rate.
+double Server::weigh(std::size_t unit, std::span<const GradientId> gradients) {
+  if (options_.policy.mode != Mode::sync) {
+    Samples& all = samples_[unit];
+    all.sum += gradients_[gradients.front()].samples;
+    ++all.gradients;
+    return gradients_[gradients.front()].samples * static_cast<double>(all.gradients) / all.sum;
+  }
+  double sum = 0;
+  for (const GradientId id : gradients) sum += gradients_[id].samples;
+  for (const GradientId id : gradients) {
+    scale(gradient_memory(id),
+          gradients_[id].samples * static_cast<double>(gradients.size()) / sum);
+  }
+  return 1;
 }
 
 /// Overwrites the first of the gradients.
@@ -549,6 +654,9 @@ ServerReport Server::report() const {
     report.dropped.push_back(core_.dropped(worker));
   }
   if (first_ != Time{}) report.elapsed = clock_.now() - first_;
+  for (const std::int64_t updates : lost_updates_) report.lost_updates += updates;
+  report.lost_gradients = lost_gradients_;
+  report.lost_servers = left_versions_.empty() ? 0 : 1;
   return report;
 }
 

@@ -16,8 +16,10 @@
 #include "gradwire/comm/communicator.h"
 #include "gradwire/servers/event_queue.h"
 #include "gradwire/servers/messages.h"
+#include "gradwire/servers/mirror.h"
 #include "gradwire/servers/order_recorder.h"
 #include "gradwire/servers/sample_dealer.h"
+#include "gradwire/servers/served_shards.h"
 #include "gradwire/servers/server_core.h"
 #include "gradwire/servers/server_policy.h"
 #include "gradwire/servers/server_report.h"
@@ -25,40 +27,22 @@
 
 namespace gradwire::servers {
 
-/// One server's part of each unit: the values, and the optimizer that steps them. With groups of
-/// workers, units are slices (Placement).
-class ServedShards {
- public:
-  virtual ~ServedShards() = default;
-
-  virtual std::size_t units() const = 0;
-  /// The part's values. The memory stays the same.
-  virtual LentSpan values(std::size_t unit) = 0;
-  /// Steps the part with the mean of gradients, which it may overwrite, at `rate` times the
-  /// learning rate.
-  virtual void step(std::size_t unit, const LentSpan& gradient, double rate) = 0;
-  /// Steps the parts of all units, with ServerPolicy::whole_steps. Servers take the same sequence
-  /// of steps, so that this may be collective over them.
-  virtual void step_all(std::span<const LentSpan> gradients, double rate) {
-    for (std::size_t unit = 0; unit < gradients.size(); ++unit) step(unit, gradients[unit], rate);
-  }
-  /// The values have been replaced.
-  virtual void loaded(std::size_t /*unit*/) {}
-  /// The states of all optimizers, by reference, in the same order on all ranks. States that the
-  /// first step would make are there.
-  virtual std::vector<LentSpan> states() { return {}; }
-};
-
 /// Replaces the first gradient by the mean of all, which are added in this order, and returns it.
 LentSpan take_mean(std::span<const LentSpan> gradients);
 
 struct ServerOptions {
   Placement placement;
   ServerPolicy policy;
-  std::uint64_t fingerprint = 0;                 ///< fingerprint_of() the workers' layout.
-  std::shared_ptr<const UnitCodecs> codecs;      ///< ServedLayout::unit_codecs(); null: none.
+  std::uint64_t fingerprint = 0;             ///< fingerprint_of() the workers' layout.
+  std::shared_ptr<const UnitCodecs> codecs;  ///< ServedLayout::unit_codecs(); null: none.
+  /// Weighs each gradient by its samples: those of a step among each other, and a step of one
+  /// gradient by the mean of those before it.
+  bool weighs_samples = false;
   bool keeps_order = false;                      ///< Keeps what workers fetch by order().
   std::function<void(const std::string&)> warn;  ///< Called once for each worker that is lost.
+  /// In place of another server: takes over what it has left (Mirror::adopt()), when the first
+  /// worker comes. Its messages have tags from kMirrorTags on.
+  std::function<Mirror::Adopted()> adopt;
 };
 
 /// A parameter server: receives the workers' gradients, applies them by the rules of ServerCore,
@@ -79,6 +63,8 @@ class Server final : private ShardStore {
 
   /// After run().
   ServerReport report() const;
+  /// The samples that this server deals, if it does. For ServedShards, while they are stepped.
+  std::optional<Dealing> dealing() const;
 
  private:
   using Buffer = std::vector<std::byte>;
@@ -111,6 +97,10 @@ class Server final : private ShardStore {
   void on_payload(Rank worker, std::size_t unit);
   void receive(Rank worker, const Request& request);
   void begin_dealing(Rank worker, const Request& request);
+  void greet(Rank worker, const Request& request);
+  void take_over();
+  void join(Rank worker, const Request& request);
+  int tag(int of_primary) const { return of_primary + (options_.adopt ? kMirrorTags : 0); }
   void exchange_states(Rank worker, const Request& request);
   std::size_t check_unit(Rank worker, const Request& request) const;
   template <class Condition>
@@ -118,6 +108,8 @@ class Server final : private ShardStore {
   void remove_group(Rank worker, const std::string& why);
   void remove(Rank worker, const std::string& why);
   void settle(Rank worker);
+  Time next_grace_end();
+  void end_graces();
   void end_meeting();
   Rank first_worker() const;
 
@@ -135,6 +127,7 @@ class Server final : private ShardStore {
   void apply(std::size_t unit, std::span<const GradientId> gradients, double factor) override;
   void drop(GradientId gradient) override;
   LentSpan mean_of(std::span<const GradientId> gradients);
+  double weigh(std::size_t unit, std::span<const GradientId> gradients);
   void apply_all(double factor);
   void conclude(std::size_t unit, std::span<const GradientId> gradients);
   LentSpan gradient_memory(GradientId gradient);
@@ -147,6 +140,10 @@ class Server final : private ShardStore {
   std::unique_ptr<OrderRecorder> order_;  ///< Null: no worker will ask.
   ServerCore core_;
   std::optional<SampleDealer> dealer_;
+  Dealing dealing_;  ///< The samples and epochs of the dealer.
+  /// In place of a lost server: by unit, the version that it has left, and updates after that.
+  std::vector<std::int64_t> left_versions_, lost_updates_;
+  std::int64_t lost_gradients_ = 0;            ///< On their way to the lost server.
   std::int64_t stop_ = 0;                      ///< Deal::stop.
   std::shared_ptr<EventQueue<Event>> events_;  ///< Outlives this if need be.
   std::vector<Worker> workers_;
@@ -159,6 +156,7 @@ class Server final : private ShardStore {
     std::size_t unit = 0;
     Buffer memory;
     bool used = false;
+    double samples = 1;
     std::vector<Deal> batches;  ///< The samples that it is of; of the last unit only.
   };
   std::vector<Gradient> gradients_;             ///< By GradientId.
@@ -168,6 +166,12 @@ class Server final : private ShardStore {
     std::shared_ptr<Buffer> plain, encoded;
   };
   std::vector<Snapshot> snapshots_;  ///< By unit.
+  std::vector<Time> grace_ends_;     ///< By unit: of the step that waits for more; or Time::max().
+  struct Samples {
+    double sum = 0;
+    std::int64_t gradients = 0;
+  };
+  std::vector<Samples> samples_;  ///< By unit: those of single gradients that were applied.
   Duration busy_{};
   Time first_{};  ///< When the first gradient arrived.
 };

@@ -180,11 +180,11 @@ void ServerCore::apply(std::size_t unit, std::vector<Contribution> gradients) {
   // The gradients of a synchronous step are of one version.
   store_.apply(unit, ids, factor);
   ++updated.version;
+  updated.grace_over = false;
 }
 
 /// Counts the living workers, of which some may have contributed, and the lost ones that have.
-bool ServerCore::completes_step(const Unit& unit) const {
-  if (unit.open.empty()) return false;
+int ServerCore::contributors(const Unit& unit) const {
   int workers = 0;
   for (Rank worker = 0; worker < policy_.workers; ++worker) {
     const bool joined = unit.clocks[index(worker)] <= unit.version;
@@ -192,7 +192,27 @@ bool ServerCore::completes_step(const Unit& unit) const {
         std::ranges::any_of(unit.open, [&](const Contribution& c) { return c.worker == worker; });
     if (contributed || (is_awaited(worker) && joined)) ++workers;
   }
-  return static_cast<int>(unit.open.size()) >= gradients_per_step(policy_.use, workers);
+  return workers;
+}
+
+bool ServerCore::has_enough(const Unit& unit) const {
+  return !unit.open.empty() &&
+         static_cast<int>(unit.open.size()) >= gradients_per_step(policy_.use, contributors(unit));
+}
+
+bool ServerCore::completes_step(const Unit& unit) const {
+  const bool waits = policy_.grace > Duration::zero() && !unit.grace_over;
+  return has_enough(unit) && (!waits || static_cast<int>(unit.open.size()) == contributors(unit));
+}
+
+bool ServerCore::waits_for_more(std::size_t unit) const {
+  return has_enough(units_[unit]) && !completes_step(units_[unit]);
+}
+
+void ServerCore::on_grace_over(std::size_t unit) {
+  if (!waits_for_more(unit)) return;
+  units_[unit].grace_over = true;
+  settle(unit);
 }
 
 /// Returns the smallest clock of a worker that others wait for; 0 if there is none.

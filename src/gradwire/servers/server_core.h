@@ -82,6 +82,10 @@ class ServerCore {
   /// A gradient has arrived. Gradients of a lost worker and repeated ones are dropped. Throws
   /// Exception(corrupted) for numbers that no worker has, or may have yet; the state is as before.
   void on_push(const Push& push);
+  /// Whether the unit's step has enough gradients, and waits for more (ServerPolicy::grace). The
+  /// caller measures the time, and calls on_grace_over() if that still holds then.
+  bool waits_for_more(std::size_t unit) const;
+  void on_grace_over(std::size_t unit);
   /// The worker asks for the unit's parameters, to compute its gradient of `clock`. Throws as
   /// on_push().
   void on_pull(Rank worker, std::size_t unit, std::int64_t clock);
@@ -131,6 +135,7 @@ class ServerCore {
     std::int64_t version = 0;
     std::vector<std::int64_t> clocks;  ///< By worker: the next clock that it may push.
     std::vector<Contribution> open;    ///< In the order of their arrival.
+    bool grace_over = false;           ///< Of the open step.
     std::vector<Waiting> waiting;      ///< Pulls, in the order of their arrival.
     Staleness staleness;
   };
@@ -139,6 +144,8 @@ class ServerCore {
   void check_worker(Rank worker, std::size_t unit) const;
   void drop(const Push& push);
   void apply(std::size_t unit, std::vector<Contribution> gradients);
+  int contributors(const Unit& unit) const;
+  bool has_enough(const Unit& unit) const;
   bool completes_step(const Unit& unit) const;
   bool may_read(const Unit& unit, std::int64_t clock) const;
   bool is_awaited(Rank worker) const { return is_living(worker) && !paused_[index(worker)]; }

@@ -131,6 +131,12 @@ void check(const ServerPolicy& policy) {
     refuse("use is {}, and mode {} drops no gradients: omit it, or choose sync", policy.use,
            name_of(policy.mode));
   }
+  if (policy.grace < Duration::zero()) refuse("grace is negative; it must be a time, or 0");
+  if (policy.grace > Duration::zero() && policy.use == 1) {
+    refuse(
+        "grace is of steps that do not wait for all gradients: omit it, or choose mode sync with "
+        "use below 1");
+  }
   if (policy.use < 1 && gradients_per_step(policy.use, policy.workers) == policy.workers) {
     // ceil(use * n) < n from n = 1 / (1 - use) on.
     const int enough = static_cast<int>(std::ceil(1 / (1 - policy.use) - kRounding));

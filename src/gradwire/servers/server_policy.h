@@ -40,6 +40,8 @@ struct ServerPolicy {
   int workers = 1;
   /// sync: a step is made of the first ceil(use * workers) gradients; the others are dropped.
   double use = 1;
+  /// With `use` below 1: time for which a step with enough gradients waits for more of them.
+  Duration grace{};
   /// ssp: a worker begins clock c when all living ones have finished clock c - 1 - staleness, so
   /// that no worker is more than `staleness` + 1 pushes ahead of another.
   std::int64_t staleness = 0;

@@ -30,6 +30,12 @@ class Reader {
     return value;
   }
 
+  std::int64_t whole() {
+    const std::int64_t value = next();
+    if (value < 0) fail();
+    return value;
+  }
+
   /// A number of things that take at least `each` integers.
   std::size_t count(std::size_t each) {
     const std::int64_t value = next();
@@ -100,11 +106,18 @@ void add(ServerReport& sum, const ServerReport& other) {
   sum.busy += other.busy;
   sum.servers += other.servers;
   sum.elapsed = std::max(sum.elapsed, other.elapsed);
+  sum.lost_servers += other.lost_servers;
+  sum.lost_updates += other.lost_updates;
+  sum.lost_gradients += other.lost_gradients;
 }
 
 std::vector<std::int64_t> encode(const ServerReport& report) {
   std::vector<std::int64_t> integers{std::bit_cast<std::int64_t>(report.mean_factor),
-                                     report.busy.count(), report.elapsed.count()};
+                                     report.busy.count(),
+                                     report.elapsed.count(),
+                                     report.lost_servers,
+                                     report.lost_updates,
+                                     report.lost_gradients};
   append(integers, report.by_unit);
   append(integers, report.by_worker);
   integers.push_back(static_cast<std::int64_t>(report.dropped.size()));
@@ -120,6 +133,9 @@ ServerReport decode_report(std::span<const std::int64_t> integers) {
   report.mean_factor = std::bit_cast<double>(reader.next());
   report.busy = Duration(reader.next());
   report.elapsed = Duration(reader.next());
+  report.lost_servers = reader.whole();
+  report.lost_updates = reader.whole();
+  report.lost_gradients = reader.whole();
   report.by_unit = reader.all_staleness();
   report.by_worker = reader.all_staleness();
   report.dropped.resize(reader.count(2));

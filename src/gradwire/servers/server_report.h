@@ -18,6 +18,9 @@ struct ServerReport {
   Duration busy{};     ///< Time in which it added, stepped (with waits for sums) or copied.
   int servers = 1;     ///< Whose sum it is.
   Duration elapsed{};  ///< Time since the first gradient.
+  /// Servers that were lost, and whose mirrors serve in their place; updates of units that these
+  /// did not have; and gradients that workers had sent and that had no answer.
+  std::int64_t lost_servers = 0, lost_updates = 0, lost_gradients = 0;
 
   std::int64_t updates() const;
   /// All units'.

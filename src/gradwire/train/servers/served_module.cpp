@@ -51,6 +51,15 @@ void check_options(const ServedOptions& options) {
   if (options.servers.keeps_order && (options.servers.groups > 0 || codecs_of(options).any())) {
     refuse("Served: keeps_order excludes groups and codecs, which are not replayed");
   }
+  if (options.servers.keeps_order && options.servers.mirror_every > 0) {
+    refuse("Served: keeps_order excludes mirror_every, as a mirror does not know the order");
+  }
+  if (options.servers.keeps_order && options.servers.weighs_samples) {
+    refuse("Served: keeps_order excludes weighs_samples, which is not replayed");
+  }
+  if (options.servers.weighs_samples && options.servers.groups > 0) {
+    refuse("Served: weighs_samples excludes groups, whose members have weights of their own");
+  }
   if (!(options.max_grad_norm >= 0)) {
     refuse("Served: max_grad_norm is {}; it must be positive, or 0", options.max_grad_norm);
   }
@@ -92,8 +101,10 @@ std::vector<bool> asynchronous_units(const UnitPlan& plan,
 
 servers::ServerPolicy policy_of(const ServedOptions& options, int workers,
                                 std::vector<bool> asynchronous) {
-  servers::ServerPolicy policy{
-      .workers = workers, .use = options.servers.use, .asynchronous = std::move(asynchronous)};
+  servers::ServerPolicy policy{.workers = workers,
+                               .use = options.servers.use,
+                               .grace = duration_of(options.servers.grace),
+                               .asynchronous = std::move(asynchronous)};
   servers::set_mode(policy, options.servers.mode);
   policy.rate = servers::parse_rate_rule(options.servers.rate);
   servers::check(policy);
@@ -141,9 +152,16 @@ void require_cpu(const std::vector<NamedTensor>& parameters) {
 }
 
 /// A server rank has nothing else to do: its script ends here.
-[[noreturn]] void serve_and_exit(LocalServer& server, const ProcessGroup& group,
+[[noreturn]] void serve_and_exit(LocalServer& server, StandbyServer* standby,
+                                 const ProcessGroup& group,
                                  const std::shared_ptr<Communicator>& pairs) {
-  server.run();
+  try {
+    server.run();
+    if (standby != nullptr) standby->join();
+  } catch (const std::exception& e) {
+    pairs->leave_at_once(e.what());  // Otherwise workers and the standby would wait for each other.
+    throw;
+  }
   pairs->leave_at_once("");
   if (const auto communicator = communicator_of(*group)) communicator->leave_at_once("");
   std::exit(0);
@@ -168,10 +186,13 @@ ServedModule::ServedModule(torch::nn::Module& module, const ServedOptions& optio
       policy_of(options, place.placement.groups(), asynchronous_units(plan, parameters, named)),
       shapes_of(parameters, plan, static_cast<std::size_t>(place.placement.parts_of_unit()),
                 options.codec_min_elements),
-      codecs_of(options)};
+      codecs_of(options),
+      options.servers.mirror_every,
+      options.servers.weighs_samples};
+  servers::check(layout);
   if (place.server >= 0) {
     make_server(options, layout, plan, parameters, place.server);
-    if (!place.works()) serve_and_exit(*server_, options.process_group, pairs_);
+    if (!place.works()) serve_and_exit(*server_, standby_.get(), options.process_group, pairs_);
     server_->start();
   }
   broadcast_model("Served", options.process_group, all_parameters(module), all_buffers(module));
@@ -195,25 +216,39 @@ void ServedModule::make_server(const ServedOptions& options, const servers::Serv
                                const UnitPlan& plan, const std::vector<NamedTensor>& parameters,
                                int number) {
   const servers::Placement& placement = layout.placement;
-  TorchShards shards(parameters, plan,
-                     {.server = number,
-                      .placement = placement,
-                      .optimizer = options.optimizer,
-                      .max_grad_norm = options.max_grad_norm,
-                      .sum = [pairs = pairs_, placement, number](std::vector<double> values) {
-                        return servers::sum_over_servers(*pairs, placement, number,
-                                                         std::move(values));
-                      }});
+  const auto shards_of = [&](int server) {
+    return TorchShards(parameters, plan,
+                       {.server = server,
+                        .placement = placement,
+                        .optimizer = options.optimizer,
+                        .max_grad_norm = options.max_grad_norm,
+                        .sum = [pairs = pairs_, placement, number](std::vector<double> values) {
+                          return servers::sum_over_servers(*pairs, placement, number,
+                                                           std::move(values));
+                        }});
+  };
+  TorchShards shards = shards_of(number);
   servers::ServerOptions serving{.placement = placement,
                                  .policy = layout.policy,
                                  .fingerprint = servers::fingerprint_of(layout),
                                  .codecs = codecs_on_server(layout),
+                                 .weighs_samples = layout.weighs_samples,
                                  .keeps_order = options.servers.keeps_order};
   if (shards.needs_all_gradients()) {
     require_whole_steps("Lars and Lamb need norms", serving.policy);
     serving.policy.whole_steps = true;
   }
-  server_ = std::make_unique<LocalServer>(pairs_, std::move(shards), serving, options.clock);
+  std::optional<servers::MirroredShards::Options> mirror;
+  if (layout.mirror_every > 0) {
+    mirror = {.pairs = pairs_,
+              .mirror = placement.rank_of_server(placement.mirror_of(number)),
+              .every = layout.mirror_every};
+    const int other = placement.mirrored_by(number);
+    standby_ = std::make_unique<StandbyServer>(
+        pairs_, shards_of(other), placement.rank_of_server(other), serving, options.clock);
+  }
+  server_ = std::make_unique<LocalServer>(pairs_, std::move(shards), serving, options.clock,
+                                          std::move(mirror));
 }
 
 std::unique_ptr<exchange::Exchange> ServedModule::make_exchange(
@@ -255,6 +290,11 @@ void ServedModule::note_optional_workers(const servers::ServedLayout& layout) {
   const servers::Placement& placement = layout.placement;
   const bool is_whole_job = group()->getSize() == bootstrap::Job::from_environment().world_size;
   if (layout.policy.has_common_steps() || !is_whole_job) return;
+  if (layout.mirror_every > 0) {
+    bootstrap::note_optional({0, placement.ranks()});
+    has_optional_workers_ = true;
+    return;
+  }
   // A worker beside a server is needed, and so are the others of its group.
   const int needed = placement.beside_workers ? placement.servers : 0;
   const int first = (needed + placement.members - 1) / placement.members * placement.members;
@@ -277,6 +317,7 @@ void ServedModule::set_rate(double rate) {
 
 void ServedModule::forget_batches() {
   taken_ = 0;
+  taken_samples_ = 0;
   own_samples_ = group_samples_ = 0;
 }
 
@@ -337,8 +378,12 @@ servers::Deal ServedModule::take_share(std::int64_t count, std::int64_t stop) {
 servers::Deal ServedModule::take(std::int64_t count, std::int64_t stop) {
   for (bool synchronized = false;; synchronized = true) {
     const servers::Deal batch = take_share(count, stop);
+    // The gradients of batches from a server that is lost belong to none of this one's.
+    if (std::exchange(dealer_, exchange_->dealer()) != exchange_->dealer()) taken_ = 0;
     if (batch.count > 0) {
       ++taken_;
+      taken_samples_ += static_cast<double>(batch.count);
+      exchange_->set_samples(taken_samples_);
       if (!members_ || members_->rank() == 0) exchange_->set_batches(taken_);
     }
     const bool ended = synchronized && batch.applied == samples_;

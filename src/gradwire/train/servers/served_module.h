@@ -35,6 +35,7 @@ struct ServedLayout;
 
 class Communicator;
 class LocalServer;
+class StandbyServer;
 class Shards;
 class SteppedByServers;
 struct UnitPlan;
@@ -49,6 +50,9 @@ struct ServersOptions {
   std::string mode = "sync";
   /// Mode sync: a step is made of the first ceil(use * workers) gradients; late ones are dropped.
   double use = 1;
+  double grace = 0;  ///< With `use` below 1: seconds in which a step with enough gradients waits.
+  /// Without common steps: each gradient, or difference of local steps, counts by its samples.
+  bool weighs_samples = false;
   /// Modes ssp and async: number of groups of workers, of the same size, which are synchronous
   /// within; 0: each worker is one. More than 8 only with `groups_beyond_8`.
   int groups = 0;
@@ -62,6 +66,10 @@ struct ServersOptions {
   /// Factor on the learning rate by staleness: "none", "inverse" (1 / max(1, staleness)) or
   /// "power:0.5" ((1 + staleness) ^ -0.5).
   std::string rate = "none";
+  /// Modes ssp and async: each server mirrors another one, whose place it takes if that is lost, and
+  /// at most so many updates of a unit with it. Needs two servers; excludes groups and codecs. 0:
+  /// the job ends if a server is lost.
+  std::int64_t mirror_every = 0;
   bool keeps_order = false;  ///< Servers keep what ServedModule::order() returns.
 };
 
@@ -142,8 +150,9 @@ class ServedModule final : public DistributedModule {
   void forget_batches();
 
   std::shared_ptr<Communicator> pairs_;
-  std::shared_ptr<Communicator> members_;  ///< This worker's group; null without groups.
-  std::unique_ptr<LocalServer> server_;    ///< Beside this worker; may be null.
+  std::shared_ptr<Communicator> members_;   ///< This worker's group; null without groups.
+  std::unique_ptr<LocalServer> server_;     ///< Beside this worker; may be null.
+  std::unique_ptr<StandbyServer> standby_;  ///< Beside server_, with mirrors.
   std::unique_ptr<Shards> shards_;
   std::unique_ptr<SteppedByServers> pushed_;
   std::unique_ptr<Checkpointable> state_;
@@ -153,6 +162,8 @@ class ServedModule final : public DistributedModule {
   bool left_ = false;
   bool has_optional_workers_ = false;  ///< The launcher knows.
   std::int64_t taken_ = 0;             ///< Batches since the last step.
+  int dealer_ = 0;                     ///< ServedExchange::dealer() of these.
+  double taken_samples_ = 0;           ///< Those of these batches.
   std::int64_t samples_ = 0;           ///< The dealt ones, of all epochs.
   /// Since the last step, with groups: this worker's weighted samples, and those of a batch.
   double own_samples_ = 0, group_samples_ = 0;

@@ -81,9 +81,9 @@ std::vector<TensorPiece> TorchShards::pieces() {
   return all;
 }
 
-std::vector<LentSpan> TorchShards::states() {
+std::vector<LentSpan> TorchShards::states_of(std::size_t unit) {
   std::vector<LentSpan> spans;
-  for (const TensorPiece& piece : pieces()) {
+  for (const TensorPiece& piece : optimizers_[unit].states(/*make=*/true)) {
     spans.push_back(lend(piece.data, {"Served", "optimizer states", 0}));
   }
   return spans;

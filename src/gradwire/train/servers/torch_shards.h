@@ -40,7 +40,7 @@ class TorchShards final : public servers::ServedShards {
   LentSpan values(std::size_t unit) override;
   void step(std::size_t unit, const LentSpan& gradient, double rate) override;
   void step_all(std::span<const LentSpan> gradients, double rate) override;
-  std::vector<LentSpan> states() override;
+  std::vector<LentSpan> states_of(std::size_t unit) override;
 
   /// The states as pieces of a checkpoint.
   std::vector<TensorPiece> pieces();
