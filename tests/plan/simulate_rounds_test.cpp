@@ -1,9 +1,11 @@
 #include <cmath>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "gradwire/base/error.h"
 #include "gradwire/base/random.h"
+#include "gradwire/plan/servers_advice.h"
 #include "gradwire/plan/simulate/failures.h"
 #include "gradwire/plan/simulate/federated_rounds.h"
 #include "gradwire/plan/simulate/server_training.h"
@@ -14,7 +16,8 @@ namespace {
 // --- parameter servers ---
 
 ServerModel servers(int workers, int count) {
-  ServerModel model{.policy = {.workers = workers}, .servers = count, .bytes = 1e8};
+  ServerModel model{.policy = {.workers = workers}, .servers = count};
+  model.bytes = model.pull_bytes = 1e8;
   model.worker_rate = model.server_rate = 1e9;
   model.latency = 1e-4;
   model.compute = {0.2, 0};
@@ -55,7 +58,7 @@ TEST(SimulateServers, AFullPortDecidesHowManyUpdatesThereAre) {
 
 TEST(SimulateServers, BoundedStalenessIsBetweenTheTwo) {
   ServerModel model = servers(8, 8);
-  model.bytes = 1e6;
+  model.bytes = model.pull_bytes = 1e6;
   model.compute.sigma = 0.8;
   model.policy.mode = servers::Mode::ssp;
   double before = simulate_servers(model, 300, 1).updates_per_second;
@@ -71,7 +74,7 @@ TEST(SimulateServers, BoundedStalenessIsBetweenTheTwo) {
 
 TEST(SimulateServers, ASlowWorkerPushesLessOften) {
   ServerModel model = servers(4, 4);
-  model.bytes = 1e3;
+  model.bytes = model.pull_bytes = 1e3;
   model.compute.sigma = 0;
   const double all = simulate_servers(model, 100, 1).updates_per_second;
   model.policy.mode = servers::Mode::async;
@@ -85,10 +88,44 @@ TEST(SimulateServers, ASlowWorkerPushesLessOften) {
   EXPECT_THROW(simulate_servers(model, 10, 1), Exception);
 }
 
+TEST(SimulateServers, GroupsAreAsFastAsTheirSlowestMember) {
+  ServerModel model = servers(2, 1);
+  model.policy.mode = servers::Mode::async;
+  model.members = 4;
+  model.times.slow = {{6, {.factor = 3}}};
+  model.inside = inside_of_group(4, 1e8, 1e9, 1e-4);
+  EXPECT_NEAR(model.inside, 2 * 3 * (1e-4 + 0.025), 1e-9);
+  model.server_rate = 1e12;  // The members' ports decide, of which each sends a fourth.
+  const double apart = 0.2 + model.inside + 2 * (1e-4 + 0.025);
+  const ServerTraining found = simulate_servers(model, 1000, 1);
+  EXPECT_NEAR(found.updates_per_second, 1 / apart + 1 / (apart + 0.4), 0.02);
+  EXPECT_NEAR(found.staleness, 1, 0.01);
+  model.times.slow = {{8, {.factor = 3}}};
+  EXPECT_THROW(simulate_servers(model, 10, 1), Exception);
+}
+
+TEST(SimulateServers, PushesAndPullsHaveSizesOfTheirOwn) {
+  ServerModel model = servers(8, 1);
+  model.bytes = 1e8 / 4;
+  model.pull_bytes = 1e8 / 2;
+  EXPECT_NEAR(simulate_servers(model, 20, 1).step, 0.2 + 2e-4 + 8 * (0.025 + 0.05), 1e-9);
+}
+
+/// A worker that pulls once in n pushes has, at the last of them, n - 1 steps of all on top.
+TEST(SimulateServers, RarePullsAddStaleness) {
+  ServerModel model = servers(4, 4);
+  model.bytes = model.pull_bytes = 1e3;
+  model.policy.mode = servers::Mode::async;
+  model.compute.sigma = 0.3;
+  EXPECT_NEAR(simulate_servers(model, 2000, 1).staleness, 3, 0.05);
+  model.pull_every = 3;
+  EXPECT_NEAR(simulate_servers(model, 2000, 1).staleness, 3 + 4 * (0 + 1 + 2) / 3.0, 0.05);
+}
+
 /// The maximum of n exponential times has the mean of one times 1 + 1/2 + ... + 1/n.
 TEST(SimulateServers, StepsOfExponentialPassesTakeTheSlowest) {
   ServerModel model = servers(8, 8);
-  model.bytes = 1;
+  model.bytes = model.pull_bytes = 1;
   model.latency = 0;
   model.times.exponential = true;
   double harmonic = 0;
@@ -99,7 +136,7 @@ TEST(SimulateServers, StepsOfExponentialPassesTakeTheSlowest) {
 
 TEST(SimulateServers, TheFirstGradientsMakeAStep) {
   ServerModel model = servers(8, 8);
-  model.bytes = 1e6;
+  model.bytes = model.pull_bytes = 1e6;
   model.compute.sigma = 0.8;
   const ServerTraining whole = simulate_servers(model, 300, 1);
   EXPECT_EQ(whole.late, 0);
@@ -110,6 +147,34 @@ TEST(SimulateServers, TheFirstGradientsMakeAStep) {
   EXPECT_EQ(most.max_staleness, 0);
   model.policy.use = 0.95;
   EXPECT_THROW(simulate_servers(model, 300, 1), Exception);
+}
+
+TEST(ServersAdvice, NamesTheWorkerThatHoldsAllOthers) {
+  servers::ServerPolicy policy{.mode = servers::Mode::ssp, .workers = 4, .staleness = 3};
+  const auto advice = [&](std::vector<double> compute) {
+    return advice_on_slow_worker(policy, compute);
+  };
+  EXPECT_THAT(advice({1, 1, 1, 4}),
+              testing::AllOf(testing::HasSubstr("worker 3 computes 4.0 times as long"),
+                             testing::HasSubstr("mode ssp:3"),
+                             testing::HasSubstr("3.2 times as many updates"),  // 3.25 of 4 / 4.
+                             testing::HasSubstr("local_steps")));
+  EXPECT_EQ(advice({1, 1, 1, 1.5}), "");
+  EXPECT_EQ(advice({1, 1, 1, 0.1}), "") << "one that is fast holds nobody";
+  EXPECT_NE(advice({1, 2}), "");
+  EXPECT_EQ(advice({5}), "");
+  EXPECT_EQ(advice({1, 0, 4}), "") << "the pace of one is not known";
+  policy.mode = servers::Mode::async;
+  EXPECT_EQ(advice({1, 1, 1, 4}), "");
+}
+
+TEST(ServersAdvice, KnowsTheMeanOfARandomlySlowWorker) {
+  servers::ServerPolicy policy{.mode = servers::Mode::ssp, .workers = 3};
+  emulation::PassTimes times{.slow = {{2, {.factor = 5, .share = 0.5}}}};
+  EXPECT_THAT(advice_on_slow_worker(policy, times), testing::HasSubstr("worker 2 computes 3.0"));
+  EXPECT_EQ(advice_on_slow_worker(policy, emulation::PassTimes()), "");
+  policy.workers = 2;
+  EXPECT_THAT(advice_on_slow_worker(policy, times, 2), testing::HasSubstr("worker 1 computes"));
 }
 
 // --- federated rounds ---

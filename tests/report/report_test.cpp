@@ -105,6 +105,25 @@ TEST(TrainingSummary, SaysHowGradientsTravelledIfNotAsTheyAre) {
   EXPECT_THAT(format_summary({.ranks = 2, .steps = 1}), Not(HasSubstr("codec")));
 }
 
+TEST(TrainingSummary, NamesTheWorkerAndTheUnitThatAreMostStale) {
+  report::StalenessSummary staleness{.mean = 3, .max = 9};
+  staleness.by_worker = {{2.5, 6}, {3.5, 7}, {3, 9}};
+  const auto text_of = [&] {
+    return format_summary({.ranks = 3, .steps = 1, .staleness = staleness});
+  };
+  EXPECT_THAT(text_of(), HasSubstr("most stale           mean 3.50 of worker 1 (maximum 7)\n"));
+  EXPECT_THAT(text_of(), Not(HasSubstr("predicted")));
+  staleness.by_unit = {{3, 8}, {2, 9}};
+  staleness.predicted = {.mean = 2.25, .p99 = 6, .late = 0.125};
+  staleness.advice = "leave it out";
+  EXPECT_THAT(text_of(), HasSubstr("of worker 1 (maximum 7), 3.00 of unit 0 (maximum 8)\n"));
+  EXPECT_THAT(text_of(), HasSubstr("predicted staleness  mean 2.25, 99th percentile 6 updates, "
+                                   "12.5 % late: simulated"));
+  EXPECT_THAT(text_of(), HasSubstr("advice               leave it out\n"));
+  staleness.max = 0;
+  EXPECT_THAT(text_of(), Not(HasSubstr("most stale")));
+}
+
 TEST(TrainingSummary, OfAWorldOfOneOrAnotherBackend) {
   EXPECT_THAT(format_summary({.ranks = 1, .steps = 1}), Not(HasSubstr("textbook")));
   EXPECT_THAT(format_summary({.ranks = 2, .steps = 1, .gradient_bytes = 8, .sent_bytes = -1}),

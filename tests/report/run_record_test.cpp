@@ -35,6 +35,17 @@ RunRecord some_record() {
                       .gradient_bytes = 1e6,
                       .sent_bytes = 1.5e6,
                       .codec = "int8: 8 bits",
+                      .staleness = {{.mean = 3,
+                                     .p50 = 2,
+                                     .p99 = 5,
+                                     .max = 7,
+                                     .rate = 0.5,
+                                     .late = 0.25,
+                                     .busy = 0.125,
+                                     .by_worker = {{2.5, 6}, {3.5, 7}},
+                                     .by_unit = {{3, 7}},
+                                     .predicted = {{.mean = 3.25, .p99 = 6, .late = 0.125}},
+                                     .advice = "use mode async"}},
                       .checkpoint = "out/model.safetensors",
                       .memory = {.bytes = 21,
                                  .at_peak = {1, 2, 3, 4, 5, 6},
@@ -137,6 +148,8 @@ TEST(RunRecord, WhatIsWrongIsNamed) {
   EXPECT_THAT(with("/memory/bytes/gradients", {1, -1}), HasSubstr("memory.bytes.gradients"));
   EXPECT_THAT(with("/memory/bytes/optimizer", {1, 1}), HasSubstr("did you mean \"optimiser\""));
   EXPECT_THAT(with("/summary/test_accuracy", 75), HasSubstr("summary.test_accuracy is 75"));
+  EXPECT_THAT(with("/summary/staleness/by_worker/max", {6}), HasSubstr("by_worker.max"));
+  EXPECT_THAT(with("/summary/staleness/predicted/late", 2), HasSubstr("predicted.late is 2"));
   EXPECT_THAT(with("/stpes", 1), HasSubstr("did you mean \"steps\""));
   EXPECT_THAT(parse_run_record("{").error().message, HasSubstr("not JSON"));
   EXPECT_THAT(parse_run_record("[]").error().message, HasSubstr("must be an object"));

@@ -167,13 +167,22 @@ class Page(unittest.TestCase):
         path = pathlib.Path(folders[1]) / "run.json"
         record = json.loads(path.read_text())
         record["summary"]["staleness"] = {"mean": 2.998, "p50": 3, "p99": 7, "max": 9,
-                                          "rate": 0.25, "late": 0.125, "busy": 0.5}
+                                          "rate": 0.25, "late": 0.125, "busy": 0.5,
+                                          "by_worker": {"mean": [2.9, 3.1], "max": [8, 9]},
+                                          "by_unit": {"mean": [2.998], "max": [9]},
+                                          "predicted": {"mean": 3, "p99": 6, "late": 0}}
         path.write_text(json.dumps(record))
-        overview = by_run(tables(self.section(self.shown(*folders), "overview"))[0])
+        dom = self.shown(*folders)
+        overview = by_run(tables(self.section(dom, "overview"))[0])
         at = overview[0].index("staleness, updates")
         self.assertEqual(overview[2][at], "mean 3.00, 99 % up to 7, at most 9")
-        self.assertEqual(overview[2][at + 1:at + 4], ["0.250", "12.5 %", "50.0 %"])
+        self.assertEqual(overview[2][at + 1:at + 5],
+                         ["mean 3.00, 99 % up to 6", "0.250", "12.5 %", "50.0 %"])
         self.assertEqual(overview[1][at], "–")
+        parts = tables(self.section(dom, "staleness"))[0]
+        self.assertEqual([row[1:] for row in parts[1:]],
+                         [["worker 0", "2.90", "8"], ["worker 1", "3.10", "9"],
+                          ["unit 0", "3.00", "9"]])
 
     def test_losses_that_are_not_finite(self):
         record = sample_runs.run("diverged", "DDP x2", ranks=2)

@@ -671,12 +671,14 @@ TEST(ServerReport, SurvivesAMessageAndRefusesDamage) {
   report.by_unit.resize(2);
   report.by_unit[1].add(3, 4);
   report.by_worker.resize(1);
+  report.paces = {{.mean = Duration(7), .deviation = Duration(3)}};
   report.dropped = {{.late = 5, .repeated = 6}};
   const std::vector<std::int64_t> integers = encode(report);
   const ServerReport same = decode_report(integers);
   EXPECT_EQ(encode(same), integers);
   EXPECT_EQ(same.late(), 5);
   EXPECT_EQ(same.staleness().mean(), 3);
+  EXPECT_EQ(same.paces[0].deviation, Duration(3));
   for (std::size_t length = 0; length < integers.size(); ++length) {
     EXPECT_THROW(decode_report(std::span(integers).first(length)), Exception) << length;
   }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "gradwire/servers/served_exchange.h"
 #include "gradwire/train/optim/layerwise.h"
 #include "gradwire/train/servers/served.h"
 #include "gradwire/train/servers/served_local_steps.h"
@@ -35,10 +36,11 @@ TEST(AsynchronousUnits, AreStaleBesideSynchronousOnes) {
     train_on_tasks(model, kUnitSteps, 1, [&] { model.step(); });
     model.synchronize();
     const auto report = model.report();
+    const servers::ServerPolicy& policy = model.core().exchange().policy();
     servers::Staleness asynchronous;
     std::size_t units = 0;
     for (std::size_t unit = 0; unit < report.by_unit.size(); ++unit) {
-      if (model.core().is_asynchronous(unit)) {
+      if (policy.mode_of(unit) == servers::Mode::async) {
         asynchronous.add(report.by_unit[unit]);
         ++units;
       } else {

@@ -144,6 +144,8 @@ TEST_F(ServersCommand, OfTwoGroupsHaveAMeanStalenessOfOne) {
   const auto run = summary("groups");
   EXPECT_EQ(run["steps"], 40 * 17);
   EXPECT_NEAR(run["staleness"]["mean"].get<double>(), 1, 0.01);
+  EXPECT_EQ(run["staleness"]["by_worker"]["mean"].size(), 2);
+  EXPECT_NEAR(run["staleness"]["predicted"]["mean"].get<double>(), 1, 0.01);
   EXPECT_THAT(served.output, HasSubstr("epoch 30/40  test accuracy"));
   std::ifstream record(folder / "groups" / "run.json");
   EXPECT_EQ(nlohmann::json::parse(record)["strategy"], "1 server, async x4 in 2 groups");
@@ -244,6 +246,7 @@ TEST_F(ServersCommand, HaveAsynchronousUnitsBesideSynchronousOnes) {
   ASSERT_EQ(trained.status, 0) << trained.output;
   EXPECT_THAT(trained.output, Not(HasSubstr("warning: 2 workers take 2 steps")));
   EXPECT_NEAR(summary("units")["staleness"]["mean"].get<double>(), 1, 0.3);
+  EXPECT_FALSE(summary("units")["staleness"].contains("predicted"));
   std::ifstream record(folder / "units" / "run.json");
   EXPECT_EQ(nlohmann::json::parse(record)["strategy"], "1 server, sync x2 with asynchronous units");
   units.push_back("resume=" + (folder / "units" / "checkpoints" / "step-000016").string());
@@ -264,6 +267,13 @@ TEST_F(ServersCommand, ReportStaleness) {
   EXPECT_GE(staleness["max"], staleness["p99"]);
   EXPECT_GE(staleness["p99"], staleness["p50"]);
   EXPECT_LE(staleness["rate"], 1);
+  EXPECT_EQ(staleness["by_worker"]["mean"].size(), 4);
+  const auto by_unit = staleness["by_unit"]["max"].get<std::vector<int>>();
+  EXPECT_EQ(std::ranges::max(by_unit), staleness["max"]);
+  EXPECT_NEAR(staleness["predicted"]["mean"].get<double>(), 3, 0.1);
+  EXPECT_EQ(staleness["predicted"]["late"], 0);
+  EXPECT_THAT(served.output, AllOf(HasSubstr("of worker "), HasSubstr("predicted staleness")));
+  EXPECT_FALSE(staleness.contains("advice"));
   std::ifstream record(folder / "loose" / "run.json");
   EXPECT_EQ(nlohmann::json::parse(record)["strategy"], "4 servers, async x4");
   const auto report = run({own_program().parent_path() / "gradwire", "report", folder / "loose",

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -47,6 +48,24 @@ Duration StepMeter::time_of(std::int64_t steps) const {
 
 double StepMeter::communication_share() const {
   return total_ > Duration{} ? seconds(waited_) / seconds(total_) : 0;
+}
+
+servers::Pace StepMeter::pace(std::int64_t pushes) const {
+  if (steps() < 2 || pushes == 0) return {};
+  const auto count = static_cast<double>(steps() - 1);
+  double sum = 0, squares = 0;
+  for (std::size_t step = 1; step < compute_.size(); ++step) sum += compute_[step];
+  const double mean = sum / count;
+  for (std::size_t step = 1; step < compute_.size(); ++step) {
+    squares += (compute_[step] - mean) * (compute_[step] - mean);
+  }
+  // Steps of one push, with independent times.
+  const double together = static_cast<double>(steps()) / static_cast<double>(pushes);
+  const auto duration = [](double value) {
+    return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(value));
+  };
+  return {.mean = duration(std::max(0.0, together * mean)),
+          .deviation = duration(std::sqrt(together * squares / count))};
 }
 
 double StepMeter::per_step(double total) const {

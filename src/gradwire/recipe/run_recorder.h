@@ -8,6 +8,7 @@
 #include "gradwire/recipe/train_config.h"
 #include "gradwire/report/run_record.h"
 #include "gradwire/report/step_log.h"
+#include "gradwire/servers/server_report.h"
 #include "gradwire/step/step_host.h"
 
 namespace gradwire::recipe {
@@ -44,6 +45,9 @@ class StepMeter {
   /// Returns the estimated duration of `steps` more steps. Requires at least one step.
   Duration time_of(std::int64_t steps) const;
   double communication_share() const;
+  /// Returns the compute from one of `pushes` pushes to the next, without that of the first step,
+  /// which is longer. Unknown with fewer than two steps.
+  servers::Pace pace(std::int64_t pushes) const;
 
   // Per step: medians of the times in seconds, means of the bytes.
   double compute_seconds() const;

@@ -22,6 +22,7 @@
 #include "gradwire/recipe/replay.h"
 #include "gradwire/recipe/run_memory.h"
 #include "gradwire/recipe/run_recorder.h"
+#include "gradwire/recipe/run_staleness.h"
 #include "gradwire/recipe/servers_advice.h"
 #include "gradwire/recipe/slow_steps.h"
 #include "gradwire/recipe/stop_request.h"
@@ -532,38 +533,25 @@ class Trainer {
              .permits = config_.servers.rows.staleness + 1};
   }
 
-  /// Staleness of all units, or of the asynchronous ones beside others.
-  servers::Staleness asynchronous_staleness(const servers::ServerReport& report) {
-    if (config_.servers.units.empty()) return report.staleness();
-    servers::Staleness all;
-    for (std::size_t unit = 0; unit < report.by_unit.size(); ++unit) {
-      if (served()->is_asynchronous(unit)) all.add(report.by_unit[unit]);
-    }
-    return all;
-  }
-
   void measure_staleness() {
     measure_rows();
     if (served() == nullptr) return;
-    const auto report = served()->report();
-    const servers::Staleness all = asynchronous_staleness(report);
-    const auto updates = static_cast<double>(all.count()),
-               late = static_cast<double>(report.late());
-    const double served = std::chrono::duration<double>(report.elapsed).count();
-    const double busy = std::chrono::duration<double>(report.busy).count();
+    const servers::ServerReport report = served()->report();
     if (dealt_) {
-      updates_ = all.count() / static_cast<std::int64_t>(report.by_unit.size()) / report.servers;
+      const auto units = static_cast<std::int64_t>(report.by_unit.size());
+      updates_ = report.updates() / units / report.servers;
     }
-    staleness_ = {.mean = all.mean(),
-                  .p50 = all.quantile(0.5),
-                  .p99 = all.quantile(0.99),
-                  .max = all.max(),
-                  .rate = report.mean_factor,
-                  .late = updates + late > 0 ? late / (updates + late) : 0,
-                  .busy = served > 0 ? busy / served / report.servers : 0,
-                  .lost_servers = report.lost_servers,
-                  .lost_updates = report.lost_updates,
-                  .lost_gradients = report.lost_gradients};
+    staleness_ =
+        summarize_staleness(report, {.policy = served()->exchange().policy(),
+                                     .members = served()->placement().members,
+                                     .pull_every = static_cast<int>(config_.servers.pull_every)});
+  }
+
+  /// For the prediction of the staleness.
+  void tell_pace() {
+    servers::ServedExchange& exchange = served()->exchange();
+    if (exchange.pushes() == 0) return;
+    exchange.set_pace(meter_.pace(exchange.pushes()));
   }
 
   /// Measures the memory of training, without the last evaluation.
@@ -602,6 +590,7 @@ class Trainer {
   /// The first worker that is not lost concludes the run. The others wait, as it may be lost.
   TrainingResult conclude_on_first(const DataSet& test) {
     TrainingResult result;
+    tell_pace();
     for (Rank concluded = -1;; concluded = first_) {
       dealt_->meet();
       first_ = dealt_->first();

@@ -101,8 +101,24 @@ std::int64_t peak_bytes_of(const RunRecord& run) {
 }
 
 Json staleness_json(const StalenessSummary& s) {
-  return {{"mean", s.mean}, {"p99", s.p99},   {"max", s.max},
-          {"rate", s.rate}, {"late", s.late}, {"busy", s.busy}};
+  const auto parts = [](const std::vector<StalenessPart>& all) {
+    return list_of(all, [](const StalenessPart& part) {
+      return Json{{"mean", number(part.mean)}, {"max", part.max}};
+    });
+  };
+  const Json predicted = s.predicted ? Json{{"mean", number(s.predicted->mean)},
+                                            {"p99", s.predicted->p99},
+                                            {"late", number(s.predicted->late)}}
+                                     : Json();
+  return {{"mean", s.mean},
+          {"p99", s.p99},
+          {"max", s.max},
+          {"rate", s.rate},
+          {"late", s.late},
+          {"busy", s.busy},
+          {"by_worker", parts(s.by_worker)},
+          {"by_unit", parts(s.by_unit)},
+          {"predicted", predicted}};
 }
 
 Json summary_figures(const TrainingSummary& s) {

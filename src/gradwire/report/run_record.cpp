@@ -165,6 +165,25 @@ MemoryPeak peak_of(JsonFields& summary) {
   return peak;
 }
 
+std::vector<StalenessPart> staleness_parts(JsonFields fields) {
+  const auto means = fields.numbers("mean");
+  const auto mean = column(fields, "mean", means.size(), 0);
+  const auto max = column(fields, "max", means.size(), 0);
+  std::vector<StalenessPart> parts;
+  for (std::size_t i = 0; i < mean.size(); ++i) {
+    parts.push_back({mean[i], static_cast<std::int64_t>(max[i])});
+  }
+  return parts;
+}
+
+StalenessPrediction prediction_of(JsonFields fields) {
+  StalenessPrediction found;
+  found.mean = fields.number("mean", 0, kMany);
+  found.p99 = whole(fields, "p99");
+  found.late = fields.number("late", 0, 1);
+  return found;
+}
+
 StalenessSummary staleness_of(JsonFields fields) {
   StalenessSummary found;
   found.mean = fields.number("mean", 0, kMany);
@@ -174,6 +193,10 @@ StalenessSummary staleness_of(JsonFields fields) {
   found.rate = fields.number("rate", 0, kMany);
   found.late = fields.number("late", 0, 1);
   found.busy = fields.number("busy", 0, kMany);
+  if (fields.has("by_worker")) found.by_worker = staleness_parts(fields.object("by_worker"));
+  if (fields.has("by_unit")) found.by_unit = staleness_parts(fields.object("by_unit"));
+  found.advice = fields.text_or("advice", "");
+  if (fields.has("predicted")) found.predicted = prediction_of(fields.object("predicted"));
   return found;
 }
 

@@ -1,10 +1,12 @@
 #include "gradwire/report/training_summary.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <numbers>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "gradwire/base/statistics.h"
@@ -46,6 +48,36 @@ std::string lost_text(const StalenessSummary& s) {
       s.lost_updates, s.lost_gradients);
 }
 
+/// "3.20 of worker 2 (maximum 9)": the part with the largest mean.
+std::string stalest_text(const char* what, const std::vector<StalenessPart>& parts) {
+  const auto most = std::ranges::max_element(parts, {}, &StalenessPart::mean);
+  return fmt::format("{:.2f} of {} {} (maximum {})", most->mean, what, most - parts.begin(),
+                     most->max);
+}
+
+std::string stalest_text(const StalenessSummary& s) {
+  std::vector<std::string> parts;
+  if (!s.by_worker.empty()) parts.push_back(stalest_text("worker", s.by_worker));
+  if (!s.by_unit.empty()) parts.push_back(stalest_text("unit", s.by_unit));
+  return fmt::format("mean {}", fmt::join(parts, ", "));
+}
+
+std::string prediction_text(const StalenessPrediction& s) {
+  return fmt::format(
+      "mean {:.2f}, 99th percentile {} updates, {:.1f} % late: simulated with the measured compute",
+      s.mean, s.p99, 100 * s.late);
+}
+
+std::string staleness_lines(const StalenessSummary& s) {
+  std::string text = line("staleness", staleness_text(s));
+  const bool has_parts = s.by_worker.size() + s.by_unit.size() > 0;
+  if (s.max > 0 && has_parts) text += line("most stale", stalest_text(s));
+  if (s.predicted) text += line("predicted staleness", prediction_text(*s.predicted));
+  if (s.lost_servers > 0) text += line("lost servers", lost_text(s));
+  if (!s.advice.empty()) text += line("advice", s.advice);
+  return text;
+}
+
 std::string hogwild_text(const HogwildSummary& s) {
   const auto updates = static_cast<double>(s.updates);
   return fmt::format("about {:.0f} of {:.4g} by {} threads ({:.2g} %): {} in {} samples",
@@ -74,10 +106,7 @@ std::string steps_text(const TrainingSummary& s) {
   text += line("sent by each rank", traffic(s));
   if (!s.codec.empty()) text += line("codec", s.codec);
   if (s.hogwild) text += line("lost updates", hogwild_text(*s.hogwild));
-  if (s.staleness) text += line("staleness", staleness_text(*s.staleness));
-  if (s.staleness && s.staleness->lost_servers > 0) {
-    text += line("lost servers", lost_text(*s.staleness));
-  }
+  if (s.staleness) text += staleness_lines(*s.staleness);
   if (s.rows) text += line("embedding rows", rows_text(*s.rows));
   if (s.memory.bytes > 0) {
     text += line("tensors' memory", fmt::format("at most {} at once on a rank",
@@ -134,6 +163,33 @@ nlohmann::json by_category(const MemoryBytes& bytes) {
   return json;
 }
 
+nlohmann::json columns_of(const std::vector<StalenessPart>& parts) {
+  nlohmann::json mean = nlohmann::json::array(), max = nlohmann::json::array();
+  for (const StalenessPart& part : parts) {
+    mean.push_back(part.mean);
+    max.push_back(part.max);
+  }
+  return {{"mean", mean}, {"max", max}};
+}
+
+nlohmann::json summary_of_staleness(const StalenessSummary& s) {
+  nlohmann::json json{{"mean", s.mean}, {"p50", s.p50},   {"p99", s.p99},  {"max", s.max},
+                      {"rate", s.rate}, {"late", s.late}, {"busy", s.busy}};
+  if (!s.by_worker.empty()) json["by_worker"] = columns_of(s.by_worker);
+  if (!s.by_unit.empty()) json["by_unit"] = columns_of(s.by_unit);
+  if (!s.advice.empty()) json["advice"] = s.advice;
+  if (s.lost_servers > 0) {
+    json["lost_servers"] = s.lost_servers;
+    json["lost_updates"] = s.lost_updates;
+    json["lost_gradients"] = s.lost_gradients;
+  }
+  if (s.predicted) {
+    json["predicted"] = {
+        {"mean", s.predicted->mean}, {"p99", s.predicted->p99}, {"late", s.predicted->late}};
+  }
+  return json;
+}
+
 }  // namespace
 
 std::string summary_json(const TrainingSummary& s) {
@@ -158,15 +214,7 @@ std::string summary_json(const TrainingSummary& s) {
   }
   if (!s.codec.empty()) json["codec"] = s.codec;
   if (s.staleness) {
-    json["staleness"] = {{"mean", s.staleness->mean}, {"p50", s.staleness->p50},
-                         {"p99", s.staleness->p99},   {"max", s.staleness->max},
-                         {"rate", s.staleness->rate}, {"late", s.staleness->late},
-                         {"busy", s.staleness->busy}};
-    if (s.staleness->lost_servers > 0) {
-      json["staleness"]["lost_servers"] = s.staleness->lost_servers;
-      json["staleness"]["lost_updates"] = s.staleness->lost_updates;
-      json["staleness"]["lost_gradients"] = s.staleness->lost_gradients;
-    }
+    json["staleness"] = summary_of_staleness(*s.staleness);
   }
   if (s.hogwild) {
     json["hogwild"] = {{"threads", s.hogwild->threads},

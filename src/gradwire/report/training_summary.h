@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "gradwire/base/types.h"
 #include "gradwire/trace/memory_timeline.h"
@@ -19,13 +20,30 @@ struct MemoryPeak {
   std::int64_t resident = 0;
 };
 
+/// Staleness of some of the gradients, in updates.
+struct StalenessPart {
+  double mean = 0;
+  std::int64_t max = 0;
+};
+
+/// The planner's prediction for a run, from its workers' measured compute.
+struct StalenessPrediction {
+  double mean = 0;
+  std::int64_t p99 = 0;
+  double late = 0;  ///< Share of the gradients that are dropped.
+};
+
 /// The work of parameter servers: staleness of the gradients that they applied, in updates.
 struct StalenessSummary {
   double mean = 0;
   std::int64_t p50 = 0, p99 = 0, max = 0;
-  double rate = 1;  ///< Mean factor on the learning rate.
-  double late = 0;  ///< Share of the gradients that were dropped.
-  double busy = 0;  ///< Share of the time in which servers computed.
+  double rate = 1;                               ///< Mean factor on the learning rate.
+  double late = 0;                               ///< Share of the gradients that were dropped.
+  double busy = 0;                               ///< Share of the time in which servers computed.
+  std::vector<StalenessPart> by_worker;          ///< Or by group; empty: not known.
+  std::vector<StalenessPart> by_unit;            ///< Empty: not known.
+  std::optional<StalenessPrediction> predicted;  ///< Null: not predicted.
+  std::string advice;                            ///< A remedy; may be empty.
   /// servers::ServerReport::lost_servers and so on.
   std::int64_t lost_servers = 0, lost_updates = 0, lost_gradients = 0;
 };

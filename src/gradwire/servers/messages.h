@@ -54,7 +54,8 @@ struct Request {
             ///< follow (kStateTag). Once.
     take,   ///< Asks server 0 for a batch of at most `value` samples (kDealTag). If `base` is not
             ///< 0, the worker has got the signal of that number.
-    meet,   ///< Asks to be told when all other living workers ask that, too.
+    meet,   ///< Asks to be told when all other living workers ask that, too. `value` and `base` are
+            ///< the mean and the deviation of the worker's Pace, in nanoseconds.
     read,   ///< Asks for its part of the unit's values, as they are.
     join,  ///< The worker comes from the lost server that this one mirrors. `value` integers follow
            ///< (kStateTag): by unit, the version of the values that it has from that server, and

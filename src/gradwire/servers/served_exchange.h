@@ -74,6 +74,10 @@ class ServedExchange final : public exchange::Exchange {
   /// have pushed. While this worker waits, others do not wait for its gradients. Then all go on
   /// with the same clock; in mode sync call pull() next. Calls as pull().
   Meeting meet();
+  /// Sets what the next meet() tells the servers, for ServerReport::paces.
+  void set_pace(const Pace& pace) { pace_ = pace; }
+  /// Number of gradients of each unit that this worker has pushed.
+  std::int64_t pushes() const { return units_.front().pushes; }
   /// Makes server 0 deal `samples` samples in each of `epochs` epochs, but for those that were
   /// applied before. On one worker, before any calls take().
   void deal(std::int64_t samples, std::int64_t epochs, DealProgress progress = {});
@@ -195,6 +199,7 @@ class ServedExchange final : public exchange::Exchange {
   /// Pushes and pulls, with codecs or with mirrors; otherwise null.
   std::unique_ptr<exchange::UnitStages> encoding_, decoding_;
   double asynchronous_factor_ = 1;
+  Pace pace_;
   Gradient now_;  ///< The following pushes have it.
 };
 

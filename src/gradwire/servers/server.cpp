@@ -184,8 +184,7 @@ void Server::on_request(Rank rank, const Request& request) {
       exchange_states(rank, request);
       break;
     case Request::Kind::meet:
-      worker.meets = true;
-      settle(rank);
+      on_meet(rank, request);
       break;
     case Request::Kind::report:
       reply(rank, encode(report()));
@@ -248,6 +247,16 @@ void Server::join(Rank rank, const Request& request) {
 std::optional<Dealing> Server::dealing() const {
   if (!dealer_) return std::nullopt;
   return Dealing{dealing_.samples, dealing_.epochs, dealer_->progress()};
+}
+
+void Server::on_meet(Rank rank, const Request& request) {
+  if (request.value < 0 || request.base < 0) {
+    throw Exception(ErrorKind::corrupted, fmt::format("worker {} tells a pace below 0", rank));
+  }
+  Worker& worker = workers_[static_cast<std::size_t>(rank)];
+  worker.pace = {.mean = Duration(request.value), .deviation = Duration(request.base)};
+  worker.meets = true;
+  settle(rank);
 }
 
 void Server::begin_dealing(Rank rank, const Request& request) {
@@ -653,6 +662,7 @@ ServerReport Server::report() const {
     report.by_worker.push_back(core_.staleness_of_worker(worker));
     report.dropped.push_back(core_.dropped(worker));
   }
+  for (const Worker& worker : workers_) report.paces.push_back(worker.pace);
   if (first_ != Time{}) report.elapsed = clock_.now() - first_;
   for (const std::int64_t updates : lost_updates_) report.lost_updates += updates;
   report.lost_gradients = lost_gradients_;

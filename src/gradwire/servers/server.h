@@ -81,6 +81,7 @@ class Server final : private ShardStore {
     std::vector<Request> announced;     ///< By unit: the request that they belong to.
     std::vector<GradientId> gradients;  ///< By unit: where they are received.
     std::vector<Buffer> encoded;        ///< By unit: of the gradient, if it is.
+    Pace pace;                          ///< When it last met the others.
     bool greeted = false;
     bool meets = false;  ///< Waits for the others.
     bool leaves = false;
@@ -94,6 +95,7 @@ class Server final : private ShardStore {
   static void wait_for(const Work& message);
   void handle(const Event& event);
   void on_request(Rank worker, const Request& request);
+  void on_meet(Rank worker, const Request& request);
   void on_payload(Rank worker, std::size_t unit);
   void receive(Rank worker, const Request& request);
   void begin_dealing(Rank worker, const Request& request);

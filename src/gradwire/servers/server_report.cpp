@@ -36,6 +36,10 @@ class Reader {
     return value;
   }
 
+  Duration duration() {
+    return Duration(whole());
+  }
+
   /// A number of things that take at least `each` integers.
   std::size_t count(std::size_t each) {
     const std::int64_t value = next();
@@ -103,6 +107,7 @@ void add(ServerReport& sum, const ServerReport& other) {
     sum.dropped[worker].late += other.dropped[worker].late;
     sum.dropped[worker].repeated += other.dropped[worker].repeated;
   }
+  if (!other.paces.empty()) sum.paces = other.paces;  // Workers tell all servers the same.
   sum.busy += other.busy;
   sum.servers += other.servers;
   sum.elapsed = std::max(sum.elapsed, other.elapsed);
@@ -120,6 +125,10 @@ std::vector<std::int64_t> encode(const ServerReport& report) {
                                      report.lost_gradients};
   append(integers, report.by_unit);
   append(integers, report.by_worker);
+  integers.push_back(static_cast<std::int64_t>(report.paces.size()));
+  for (const Pace& pace : report.paces) {
+    integers.insert(integers.end(), {pace.mean.count(), pace.deviation.count()});
+  }
   integers.push_back(static_cast<std::int64_t>(report.dropped.size()));
   for (const Dropped& worker : report.dropped) {
     integers.insert(integers.end(), {worker.late, worker.repeated});
@@ -138,6 +147,11 @@ ServerReport decode_report(std::span<const std::int64_t> integers) {
   report.lost_gradients = reader.whole();
   report.by_unit = reader.all_staleness();
   report.by_worker = reader.all_staleness();
+  report.paces.resize(reader.count(2));
+  for (Pace& pace : report.paces) {
+    pace.mean = reader.duration();
+    pace.deviation = reader.duration();
+  }
   report.dropped.resize(reader.count(2));
   for (Dropped& worker : report.dropped) {
     worker.late = reader.next();

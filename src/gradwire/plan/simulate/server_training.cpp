@@ -20,8 +20,8 @@ class Run final : private servers::ShardStore {
         workers_(model.policy.workers),
         random_(seed),
         core_(model.policy, 1, *this, [this](const servers::Applied& a) { count(a); }),
-        share_(model.bytes / model.servers / model.server_rate),
-        own_(model.bytes / model.worker_rate) {}
+        push_(times_of(model.bytes)),
+        pull_(times_of(model.pull_bytes)) {}
 
   ServerTraining run(int steps) {
     const std::int64_t warm = std::int64_t{workers_} * std::max(1, steps / 10);
@@ -47,12 +47,21 @@ class Run final : private servers::ShardStore {
     }
   };
 
+  /// Transfer seconds of a server's port and of a worker's, which sends its slice of a group's.
+  struct Transfer {
+    double share = 0, own = 0;
+  };
+  Transfer times_of(double bytes) const {
+    return {bytes / model_.servers / model_.server_rate,
+            bytes / model_.members / model_.worker_rate};
+  }
+
   void apply(std::size_t, std::span<const servers::GradientId>, double) override {}
   void drop(servers::GradientId) override { ++dropped_; }
 
   /// A server's port transfers a worker's part; returns when that ends.
-  double occupy(double& free, double now) const {
-    free = std::max(free, now) + share_;
+  static double occupy(double& free, double now, double seconds) {
+    free = std::max(free, now) + seconds;
     return free;
   }
 
@@ -61,13 +70,19 @@ class Run final : private servers::ShardStore {
     events_.push({at + pass_of(worker), worker, false, version});
   }
 
+  /// A group's pass takes as long as its slowest member's.
   double pass_of(Rank worker) {
-    return model_.times.draw(worker, random_) * model_.compute.draw(random_);
+    double slowest = 0;
+    for (int member = 0; member < model_.members; ++member) {
+      const Rank rank = worker * model_.members + member;
+      slowest = std::max(slowest, model_.times.draw(rank, random_) * model_.compute.draw(random_));
+    }
+    return slowest + model_.inside;
   }
 
   void send(Event event) {
     // Segments arrive as they leave: a transfer takes the time of the slower port.
-    event.at = std::max(occupy(in_, event.at), event.at + own_) + model_.latency;
+    event.at = std::max(occupy(in_, event.at, push_.share), event.at + push_.own) + model_.latency;
     event.arrives = true;
     events_.push(event);
   }
@@ -79,10 +94,16 @@ class Run final : private servers::ShardStore {
     // One that was late goes on with the step of the others.
     if (model_.policy.mode == servers::Mode::sync) clock = event.base;
     core_.on_push({.worker = event.worker, .clock = clock, .base = event.base});
-    core_.on_pull(event.worker, 0, ++clock);
+    if (++clock % model_.pull_every != 0) {
+      begin(event.worker, event.at, event.base);
+    } else {
+      core_.on_pull(event.worker, 0, clock);
+    }
     const std::vector<servers::Answer> answers = core_.take_answers();
-    double sent = event.at + own_;
-    for (std::size_t i = 0; i < answers.size(); ++i) sent = std::max(sent, occupy(out_, event.at));
+    double sent = event.at + pull_.own;
+    for (std::size_t i = 0; i < answers.size(); ++i) {
+      sent = std::max(sent, occupy(out_, event.at, pull_.share));
+    }
     for (const servers::Answer& answer : answers) {
       begin(answer.worker, sent + model_.latency, answer.version);
     }
@@ -109,7 +130,7 @@ class Run final : private servers::ShardStore {
             .staleness = staleness_.mean(),
             .staleness_p99 = staleness_.quantile(0.99),
             .max_staleness = staleness_.max(),
-            .server_busy = std::min(1.0, pushes * share_ / seconds)};
+            .server_busy = std::min(1.0, pushes * push_.share / seconds)};
   }
 
   const ServerModel& model_;
@@ -118,7 +139,7 @@ class Run final : private servers::ShardStore {
   servers::ServerCore core_;
   servers::Staleness staleness_;  ///< Since counting began.
   std::vector<std::int64_t> clocks_ = std::vector<std::int64_t>(static_cast<std::size_t>(workers_));
-  double share_, own_;  ///< Transfer seconds of a server's and a worker's port.
+  Transfer push_, pull_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::int64_t pushed_ = 0, counted_from_ = 0, dropped_ = 0;
   double in_ = 0, out_ = 0, begun_ = 0, end_ = 0;
@@ -129,10 +150,15 @@ class Run final : private servers::ShardStore {
 ServerTraining simulate_servers(const ServerModel& model, int steps, std::uint64_t seed) {
   servers::check(model.policy);
   for (const auto& [worker, slow] : model.times.slow) {
-    if (worker >= 0 && worker < model.policy.workers) continue;
-    refuse("worker {} is slow, and there are {} workers", worker, model.policy.workers);
+    const int workers = model.policy.workers * model.members;
+    if (worker >= 0 && worker < workers) continue;
+    refuse("worker {} is slow, and there are {} workers", worker, workers);
   }
   return Run(model, seed).run(steps);
+}
+
+double inside_of_group(int members, double bytes, double rate, double latency) {
+  return 2 * (members - 1) * (latency + bytes / members / rate);
 }
 
 }  // namespace gradwire::plan

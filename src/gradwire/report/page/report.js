@@ -39,6 +39,8 @@
       columns.push(
         ["staleness, updates", stale((s) => `mean ${s.mean.toFixed(2)}, 99 % up to ${s.p99}, ` +
           `at most ${s.max}`)],
+        ["predicted", stale((s) => (s.predicted ? `mean ${s.predicted.mean.toFixed(2)}, ` +
+          `99 % up to ${s.predicted.p99}` : "–"))],
         ["mean factor on the rate", stale((s) => s.rate.toFixed(3))],
         ["late gradients", stale((s) => text("percent", s.late))],
         ["servers compute", stale((s) => text("percent", s.busy))]);
@@ -65,6 +67,17 @@
     const rated = some.filter((run) => !run.loss.learning_rate.every(missing));
     charts(into, [...(tested.length ? [reportCharts.testLosses(tested)] : []),
       ...(rated.length ? [reportCharts.learningRates(rated)] : [])], "half");
+  }
+
+  function staleness() {
+    const parts = (run) => ["worker", "unit"].flatMap((what) =>
+      (run.summary.staleness?.[`by_${what}`] ?? []).map((part, number) =>
+        [named(run), `${what} ${number}`, part.mean.toFixed(2), String(part.max)]));
+    const rows = runs.flatMap(parts);
+    if (!rows.length) return;
+    section("staleness", "Staleness", "Updates of a unit between the version that a gradient was " +
+      "computed at and the one that it changed: of each worker's gradients, where a group counts " +
+      "as a worker, and of each unit's.").append(table(["run", "of", "mean", "maximum"], rows));
   }
 
   function epochs() {
@@ -157,6 +170,7 @@
   page.append(element("h1", {}, data.title));
   if (runs.length) overview();
   losses();
+  staleness();
   epochs();
   steps();
   shares();

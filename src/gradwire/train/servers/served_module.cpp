@@ -437,10 +437,6 @@ std::size_t ServedModule::payload_bytes_sent() const {
   return pairs_->payload_bytes_sent() + (members_ ? members_->payload_bytes_sent() : 0);
 }
 
-bool ServedModule::is_asynchronous(std::size_t unit) const {
-  return exchange_->policy().mode_of(unit) != servers::Mode::sync;
-}
-
 servers::ServerReport ServedModule::report() {
   host().finish();
   return exchange_->report();

@@ -133,8 +133,6 @@ class ServedModule final : public DistributedModule {
   Checkpointable& state() { return *state_; }
   std::size_t payload_bytes_sent() const;
   servers::ServerReport report();
-  /// Whether each gradient of the unit is a step.
-  bool is_asynchronous(std::size_t unit) const;
   servers::ServedExchange& exchange() { return *exchange_; }
 
  private:
