@@ -231,6 +231,18 @@ TEST(BenchStep, ServersDropWhatIsLateAndASlowWorkerHoldsNobody) {
   EXPECT_GT(first["updates_per_s"].get<double>(), 1.5 * all["updates_per_s"].get<double>());
 }
 
+TEST(BenchStep, AdvisesAgainstABoundThatASlowWorkerHolds) {
+  const auto said = [](const std::string& mode) {
+    const Outcome outcome =
+        step({"-n", "3", "--profile", "uniform:1x4096", "--compute-ms", "2", "--servers", "1",
+              "--mode", mode, "--slow", "1:3", "--steps", "2"});
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return outcome.out;
+  };
+  EXPECT_THAT(said("ssp:1"), HasSubstr("# advice: worker 1 computes 3.0 times as long"));
+  EXPECT_THAT(said("async"), Not(HasSubstr("advice")));
+}
+
 TEST(BenchStep, RefusesServersThatCannotBe) {
   const auto error = [](const std::vector<std::string>& more) {
     std::vector<std::string> arguments{"-n", "2", "--compute-ms", "1", "--steps", "1"};

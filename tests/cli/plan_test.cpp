@@ -139,10 +139,35 @@ TEST(PlanSimulate, ServersWithSlowWorkers) {
   };
   const auto async = simulated({"--mode", "async", "--spread", "none", "--slow", "3:4"});
   EXPECT_NEAR(async["updates_per_second"].get<double>(), 65, 0.5);
+  EXPECT_EQ(async["advice"], "");
+  const auto bounded = simulated({"--mode", "ssp:3", "--spread", "none", "--slow", "3:4"});
+  EXPECT_NEAR(bounded["updates_per_second"].get<double>(), 20, 0.5);
+  EXPECT_THAT(bounded["advice"].get<std::string>(), HasSubstr("worker 3 computes 4.0 times"));
   const auto late = simulated({"--spread", "none", "--slow", "2:5:0.25", "--rounds", "2000"});
   EXPECT_NEAR(late["step_ms"].get<double>(), 100, 8);
   const auto step = simulated({"--spread", "exponential", "--rounds", "2000"})["step_ms"];
   EXPECT_NEAR(step.get<double>(), 50 * (1 + 1.0 / 2 + 1.0 / 3 + 1.0 / 4), 5);
+}
+
+TEST(PlanSimulate, GroupsAndCodecsOfServers) {
+  const auto simulated = [](std::vector<std::string> how) {
+    how.insert(how.begin(), {"simulate", "--profile", "uniform:1x100000000", "--compute-ms", "50",
+                             "--nodes", "4", "--network", "1gbe", "--servers", "1", "--mode",
+                             "async", "--spread", "none", "--rounds", "20"});
+    return planned(how);
+  };
+  const auto apart = simulated({}), groups = simulated({"--groups", "2"});
+  EXPECT_EQ(groups["workers"], 4);
+  EXPECT_EQ(groups["groups"], 2);
+  EXPECT_NEAR(apart["staleness"].get<double>(), 3, 0.05);
+  EXPECT_NEAR(groups["staleness"].get<double>(), 1, 0.05);
+  // The server's port decides: it receives a gradient, and sends parameters, for each update.
+  const double updates = apart["updates_per_second"];
+  EXPECT_NEAR(simulated({"--codec", "int8"})["updates_per_second"].get<double>(), updates,
+              0.05 * updates);
+  const auto both = simulated({"--codec", "int8", "--pull-codec", "bf16"});
+  EXPECT_GT(both["updates_per_second"].get<double>(), 1.8 * updates);
+  EXPECT_GT(simulated({"--pull-every", "4"})["staleness"].get<double>(), 5);
 }
 
 TEST(PlanSimulate, UsesTheMeasurementsOfTune) {
@@ -170,6 +195,17 @@ TEST(Plan, RefusesInvalidInput) {
        "there are 2 workers"},
       {{"simulate", "--servers", "1", "--compute-ms", "9", "--slow", "1:4:2"}, "such as 3:5:0.1"},
       {{"simulate", "--slow", "1:2"}, "--slow requires --servers"},
+      {{"simulate", "--servers", "1", "--overlap", "none"}, "--overlap is not modelled"},
+      {{"simulate", "--servers", "1", "--accumulate", "2"}, "--accumulate is not modelled"},
+      {{"simulate", "--servers", "1", "--compute-ms", "9", "--codec", "auto"}, "codec \"auto\""},
+      {{"simulate", "--servers", "1", "--compute-ms", "9", "--pull-every", "2"}, "--mode ssp or"},
+      {{"simulate", "--servers", "1", "--compute-ms", "9", "--groups", "2"}, "sync"},
+      {{"--servers", "some"}, "--servers"},
+      {{"--nodes", "2", "--servers", "1", "--mode", "async"}, "requires --servers auto"},
+      {{"--nodes", "2", "--servers", "3", "--place", "workers"}, "at most one on each"},
+      {{"--nodes", "4", "--servers", "auto", "--search"}, "leave out"},
+      {{"--nodes", "1", "--servers", "auto"}, "at least 2 nodes"},
+      {{"simulate", "--groups", "2"}, "--groups requires --servers"},
       {{"simulate", "--mode", "async"}, "--mode requires --servers"},
       {{"simulate", "--update-ms", "-1"}, "--update-ms"},
       {{"simulate", "--failures-per-day", "3", "--restart-s", "-1"}, "--restart-s"},

@@ -115,16 +115,26 @@ TEST(AllReduce, UnequalPortsComeNearTheBoundOfTheVocabulary) {
 }
 
 TEST(Servers, TakeTheirPartOfAllWorkers) {
-  EXPECT_DOUBLE_EQ(server_time(4, 1, 1e9, plain()).bandwidth, 8);
-  EXPECT_DOUBLE_EQ(server_time(4, 2, 1e9, plain()).bandwidth, 4);
+  EXPECT_DOUBLE_EQ(server_time({4, 1}, 1e9, 1e9, plain()).bandwidth, 8);
+  EXPECT_DOUBLE_EQ(server_time({4, 2}, 1e9, 1e9, plain()).bandwidth, 4);
   // Limited by the workers' own ports.
-  EXPECT_DOUBLE_EQ(server_time(4, 8, 1e9, plain()).bandwidth, 2);
+  EXPECT_DOUBLE_EQ(server_time({4, 8}, 1e9, 1e9, plain()).bandwidth, 2);
+  // A quarter pushed, and half of it pulled.
+  EXPECT_DOUBLE_EQ(server_time({4, 1}, 2.5e8, 5e8, plain()).bandwidth, 3);
+}
+
+/// A server beside each worker moves as many bytes as an all-reduce.
+TEST(Servers, BesideWorkersKeepTheirOwnPart) {
+  EXPECT_DOUBLE_EQ(server_time({4, 4, true}, 1e9, 1e9, plain()).bandwidth, 1.5);
+  EXPECT_DOUBLE_EQ(server_time({4, 4, true}, 1e9, 1e9, plain()).sent, 1.5e9);
+  EXPECT_DOUBLE_EQ(server_time({4, 1, true}, 1e9, 1e9, plain()).bandwidth, 6);
+  EXPECT_DOUBLE_EQ(server_time({4, 3, true}, 1e9, 1e9, plain()).bandwidth, 2);
 }
 
 /// A star has one server, which is one of its ranks; it sends back while it still receives.
 TEST(Servers, TakeTwiceAsLongAsAStar) {
   for (int workers = 2; workers <= 64; workers *= 2) {
-    const double servers = server_time(workers, 1, 1e9, plain()).total();
+    const double servers = server_time({workers, 1}, 1e9, 1e9, plain()).total();
     EXPECT_NEAR(servers / 2, all_reduce("star", workers + 1, 1e9).total(), 0.15 * servers / 2)
         << workers;
   }

@@ -11,6 +11,7 @@
 #include "gradwire/base/clock.h"
 #include "gradwire/base/error.h"
 #include "gradwire/plan/search.h"
+#include "gradwire/plan/server_choice.h"
 #include "gradwire/plan/sweep.h"
 
 namespace gradwire::plan {
@@ -205,6 +206,50 @@ TEST(Strategies, AreCheckedBeforeTheyArePlanned) {
   EXPECT_EQ(refusal({.nodes = 4, .codec = "int8", .zero_stage = 2}), "nothing");
   EXPECT_THAT(refusal({.batch = 0}), HasSubstr("more than 0"));
   EXPECT_EQ(refusal({.nodes = 8, .devices_per_node = 4, .tensor = 4, .pipeline = 2}), "nothing");
+}
+
+PlanInput with_servers(const char* model, const char* network, int nodes) {
+  return {.model = model_named(model),
+          .device = device_named("rtx4090"),
+          .network = network_named(network),
+          .strategy = {.nodes = nodes}};
+}
+
+TEST(ServerChoice, PrefersARingWhereBytesDecide) {
+  const ServerChoices choices = choose_servers(with_servers("resnet50", "1gbe", 6), {});
+  std::vector<int> servers;
+  for (const ServerChoice& choice : choices.all) servers.push_back(choice.input.strategy.servers);
+  EXPECT_EQ(servers, (std::vector<int>{0, 1, 2, 4, 6, 6}));
+  EXPECT_EQ(choices.best, 0);
+  EXPECT_LT(choices.all[4].time.step, choices.all[1].time.step);
+  EXPECT_EQ(choices.all[4].input.strategy.machines(), 12);
+  EXPECT_EQ(choices.all[5].input.strategy.machines(), 6);
+  const double bytes = 4.0 * static_cast<double>(choices.all[0].input.model.parameters());
+  EXPECT_NEAR(choices.all[1].time.wire_bytes, 2 * 6 * bytes, 1);
+  EXPECT_NEAR(choices.all[5].time.wire_bytes, 2 * 5 * bytes / 6, 1);
+  const std::string text = to_text(choices);
+  EXPECT_THAT(text, HasSubstr("Best: no servers, but all-reduces"));
+  EXPECT_THAT(text, HasSubstr("A ring moves 2 G (W-1)/W"));
+  EXPECT_THAT(text, HasSubstr("k more machines"));
+  EXPECT_THAT(text, testing::Not(HasSubstr("staleness")));
+}
+
+TEST(ServerChoice, HasTheStalenessOfTheMode) {
+  servers::ServerPolicy policy;
+  set_mode(policy, "async");
+  const ServerChoices choices = choose_servers(with_servers("resnet50", "10gbe", 4), policy);
+  EXPECT_EQ(choices.all[0].staleness, 0);
+  for (std::size_t i = 1; i < choices.all.size(); ++i) {
+    EXPECT_NEAR(choices.all[i].staleness, 3, 0.05) << i;
+    EXPECT_GE(choices.all[i].staleness_p99, 3);
+  }
+  EXPECT_THAT(to_text(choices), HasSubstr("simulate --servers K --mode async"));
+  const auto json = nlohmann::json::parse(to_json(choices));
+  EXPECT_EQ(json["choices"].size(), 5);
+  EXPECT_EQ(json["choices"][4]["place"], "workers");
+  EXPECT_FALSE(json["choices"][0].contains("staleness"));
+  EXPECT_THROW(choose_servers(with_servers("resnet50", "10gbe", 1), {}), Exception);
+  EXPECT_THROW(choose_servers(with_servers("resnet50", "10gbe", 2000), policy), Exception);
 }
 
 TEST(Sweep, EfficiencyFallsAsNodesGrow) {

@@ -194,6 +194,12 @@ TEST(StepTime, MoreServersTakeLess) {
   input.strategy.servers = 4;
   const double four = step_time(input).t_c;
   EXPECT_NEAR(one / four, 4, 0.05);
+  // Pushes have a little over a quarter of the bytes; pulls have all.
+  input.strategy.codec = "int8";
+  EXPECT_NEAR(step_time(input).t_c / four, (1 + 0.25) / 2, 0.01);
+  input.strategy.beside_workers = true;
+  input.strategy.servers = input.strategy.nodes + 1;
+  EXPECT_THROW(check_strategy(input.strategy), Exception);
 }
 
 TEST(StepTime, LocalStepsDivideWhatIsSent) {

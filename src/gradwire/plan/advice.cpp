@@ -139,7 +139,8 @@ class CandidateChanges {
     const Strategy& s = input_.strategy;
     if (s.algorithm != "auto") add("the fastest algorithm").strategy.algorithm = "auto";
     if (s.servers > 0) {
-      add(fmt::format("{} parameter servers", 2 * s.servers)).strategy.servers = 2 * s.servers;
+      if (!s.beside_workers || 2 * s.servers <= s.nodes)
+        add(fmt::format("{} parameter servers", 2 * s.servers)).strategy.servers = 2 * s.servers;
       add("all-reduce in place of parameter servers").strategy.servers = 0;
     }
     if (s.pipeline > 1)

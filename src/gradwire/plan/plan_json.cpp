@@ -27,6 +27,7 @@ Json strategy_json(const PlanInput& input) {
           {"overlap_steps", s.overlap_steps},
           {"algorithm", s.algorithm},
           {"servers", s.servers},
+          {"place", s.beside_workers ? "workers" : "own"},
           {"tensor", s.tensor},
           {"pipeline", s.pipeline},
           {"micro_batches", s.micro_batches},

@@ -40,7 +40,9 @@ std::string header(const PlanInput& input) {
   if (s.tensor * s.pipeline > 1)
     text += fmt::format("tensor {} x pipeline {} ({}, {} micro-batches) x data {}\n", s.tensor,
                         s.pipeline, s.schedule, s.micro_batches, s.data());
-  if (s.servers > 0) text += fmt::format("{} parameter servers\n", s.servers);
+  if (s.servers > 0)
+    text += fmt::format("{} parameter servers{}\n", s.servers,
+                        s.beside_workers ? " beside workers" : "");
   if (s.local_steps > 1) {
     text += fmt::format("{} local steps, fragments {}, overlap steps {}\n", s.local_steps,
                         s.fragments, s.overlap_steps);

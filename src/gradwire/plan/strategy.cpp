@@ -51,6 +51,10 @@ void check_together(const Strategy& s) {
   refuse_unless(s.servers == 0 || (s.zero_stage == 0 && s.tensor * s.pipeline == 1),
                 "parameter servers require plain data parallelism: ZeRO stage 0, tensor 1, "
                 "pipeline 1");
+  refuse_unless(!s.beside_workers || s.servers <= s.nodes,
+                fmt::format("{} parameter servers beside the workers of {} nodes: at most one on "
+                            "each",
+                            s.servers, s.nodes));
   refuse_unless(s.zero_stage == 0 || s.codec == "none" || s.compute != ComputeType::mixed,
                 fmt::format("ZeRO stage {} with codec {} requires fp32 gradients, which precision "
                             "mixed does not have; use codec none, or precision fp32 or bf16",

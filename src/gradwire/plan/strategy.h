@@ -37,6 +37,7 @@ struct Strategy {
   std::string algorithm = "auto";
   /// Nodes besides `nodes` that are parameter servers, in place of an all-reduce; 0: none.
   int servers = 0;
+  bool beside_workers = false;  ///< The servers are on the first of `nodes`, not besides them.
 
   int tensor = 1;         ///< Devices that share every layer (Megatron), within a node if possible.
   int pipeline = 1;       ///< Number of stages.
@@ -45,6 +46,8 @@ struct Strategy {
   std::string schedule = "1f1b";
   bool recompute = false;  ///< Recompute activations in backward (checkpointing).
 
+  /// Nodes with those that only serve.
+  int machines() const { return nodes + (beside_workers ? 0 : servers); }
   int devices() const { return nodes * devices_per_node; }
   int data() const { return devices() / (tensor * pipeline); }  ///< Replicas of the model.
   /// Samples per optimizer step, over all replicas.

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "gradwire/cli/launch/launch_arguments.h"
 #include "gradwire/cli/worker_speeds.h"
 #include "gradwire/comm/communicator.h"
+#include "gradwire/plan/servers_advice.h"
 #include "gradwire/trace/trace_session.h"
 #include "gradwire/workload/profiles.h"
 
@@ -58,6 +60,20 @@ void check_ranks(const StepBench& bench, int ranks) {
       if (worker < workers) continue;
       refuse("--slow {}: there are {} workers beside --servers {}", worker, workers, what.servers);
     }
+  }
+}
+
+/// Prints what the cases should do otherwise, each advice once.
+void print_advice(const StepBench& bench, const std::vector<StepRow>& rows) {
+  std::set<std::string> lines;
+  for (const StepRow& row : rows) {
+    if (row.what.servers == 0 || !row.figures.served) continue;
+    servers::ServerPolicy policy = row.what.policy;
+    policy.workers = row.figures.ranks;
+    lines.insert(plan::advice_on_slow_worker(policy, {.slow = slow_workers(bench.options.slow)}));
+  }
+  for (const std::string& line : lines) {
+    if (!line.empty()) fmt::print("# advice: {}\n", line);
   }
 }
 
@@ -106,6 +122,7 @@ int measure_all(const std::shared_ptr<Communicator>& communicator,
       return what.servers == 0 || what.policy.has_common_steps();
     });
   }
+  if (prints) print_advice(bench, rows);
   if (prints && summary) fmt::print("{}", format_trace_summary(*summary));
   if (reports) write_reports(bench, rows);
   return 0;
@@ -117,6 +134,7 @@ int compare_all(const StepBench& bench) {
     const StepTable table = table_of(bench);
     fmt::print("{}", table.head(bench.profile.name, rows.front().figures.ranks));
     for (const StepRow& row : rows) fmt::print("{}", table.line(row));
+    print_advice(bench, rows);
   }
   write_reports(bench, rows);
   return 0;

@@ -109,6 +109,7 @@ int plan_place_command(int argc, char** argv) {
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
   if (app.count("--nodes") == 0) count_hosts(given, hosts);
   SteadyClock clock;
+  if (given.servers == "auto") refuse("--servers auto is an option of gradwire plan alone");
   const plan::PlanInput input = plan_input(given, clock);
   std::vector<plan::PlacedStrategy> found;
   if (!hosts.differ()) {

@@ -71,8 +71,19 @@ void declare_strategy(CLI::App& app, PlanArguments& given) {
       ->capture_default_str();
   app.add_option("--algorithm", s.algorithm, "all-reduce algorithm; auto: the fastest")
       ->capture_default_str();
-  app.add_option("--servers", s.servers,
-                 "parameter servers in addition to the nodes; 0: all-reduce")
+  auto* const servers = app.add_option("--servers", given.servers,
+                                       "parameter servers; 0: all-reduce; auto: compares numbers "
+                                       "of them with an all-reduce")
+                            ->check(CLI::Range(0, plan::kMaxNodes) | CLI::IsMember({"auto"}))
+                            ->capture_default_str();
+  app.add_option("--place", given.place,
+                 "of the servers: own (in addition to the nodes) or workers (the first nodes)")
+      ->check(CLI::IsMember({"own", "workers"}))
+      ->needs(servers)
+      ->capture_default_str();
+  app.add_option("--mode", given.mode,
+                 "with --servers auto: sync, ssp:S or async, of which the staleness is simulated")
+      ->needs(servers)
       ->capture_default_str();
   app.add_option("--tensor", s.tensor, "degree of tensor parallelism")->capture_default_str();
   app.add_option("--pipeline", s.pipeline, "number of pipeline stages")->capture_default_str();
@@ -204,6 +215,8 @@ plan::PlanInput plan_input(const PlanArguments& given, Clock& clock) {
                         .network = network_of(given),
                         .strategy = given.strategy};
   plan::Strategy& s = input.strategy;
+  s.servers = given.servers == "auto" ? 0 : std::stoi(given.servers);
+  s.beside_workers = given.place == "workers";
   s.compute = precision_of(given, input.device);
   s.optimizer = one_of("optimizer", given.optimizer,
                        std::array{plan::OptimizerKind::sgd, plan::OptimizerKind::momentum,

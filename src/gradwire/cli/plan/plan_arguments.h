@@ -19,6 +19,8 @@ struct PlanArguments {
   int nics = 1;
   double utilization = 0, oversubscription = 1;
   plan::Strategy strategy{.nodes = 4, .batch = 0, .overlap = step::Overlap::full};
+  std::string servers = "0";  ///< Or "auto".
+  std::string mode = "sync", place = "own";
   std::string precision, overlap = "full", optimizer = "adam";
   double step_ms = 0, comm_ms = 0;
   plan::Prices prices{.samples = 0};

@@ -17,6 +17,7 @@
 #include "gradwire/plan/plan.h"
 #include "gradwire/plan/plan_page.h"
 #include "gradwire/plan/search.h"
+#include "gradwire/plan/server_choice.h"
 #include "gradwire/plan/sweep.h"
 
 namespace gradwire::cli {
@@ -110,9 +111,29 @@ int plan(const PlanArguments& given, const plan::PlanInput& input) {
       plan::memory_sentence(made), input.strategy.nodes, plan::min_nodes_sentence(made));
 }
 
+int choose_servers(const PlanArguments& given, const plan::PlanInput& input) {
+  if (given.search || !given.sweep.empty() || !given.html.empty() || given.place != "own") {
+    refuse(
+        "--servers auto plans one strategy with several numbers and places of servers: leave out "
+        "--sweep, --search, --html and --place");
+  }
+  servers::ServerPolicy policy;
+  servers::set_mode(policy, given.mode);
+  const plan::ServerChoices choices = plan::choose_servers(input, policy);
+  answer(given, to_text(choices), to_json(choices));
+  return 0;
+}
+
 int carry_out(const PlanArguments& given) {
   SteadyClock clock;
   const plan::PlanInput input = plan_input(given, clock);
+  if (given.servers == "auto") return choose_servers(given, input);
+  if (given.mode != "sync") {
+    refuse(
+        "--mode {} requires --servers auto: the other plans are of synchronous steps (gradwire "
+        "plan simulate --servers {} --mode {} simulates others)",
+        given.mode, given.servers, given.mode);
+  }
   if (!given.sweep.empty()) return sweep(given, input);
   if (given.search) return search(given, input);
   return plan(given, input);

@@ -105,6 +105,7 @@ int plan_simulate_command(int argc, char** argv) {
   declare(app, options);
   declare(app, rounds);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
+  check_modelled(app, rounds);
   if (rounds.clients > 0 || rounds.servers > 0) {
     const RoundResult result = rounds.clients > 0 ? simulate_federated_rounds(options, rounds)
                                                   : simulate_server_rounds(options, rounds);

@@ -1,6 +1,7 @@
 #include "gradwire/cli/plan/simulate_options.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -11,6 +12,8 @@
 #include "gradwire/cli/worker_speeds.h"
 #include "gradwire/plan/model.h"
 #include "gradwire/plan/network.h"
+#include "gradwire/plan/servers_advice.h"
+#include "gradwire/plan/strategy.h"
 #include "gradwire/servers/server_policy.h"
 #include "gradwire/topology/topology_file.h"
 #include "gradwire/workload/profiles.h"
@@ -229,6 +232,23 @@ void declare(CLI::App& app, RoundOptions& options) {
       ->check(CLI::Range(0.0, 1.0))
       ->needs(servers)
       ->capture_default_str();
+  app.add_option("--groups", options.groups.count,
+                 "with --mode ssp and async: number of groups of workers, which are synchronous "
+                 "within; 0: each worker is one")
+      ->check(CLI::Range(0, 16384))
+      ->needs(servers)
+      ->capture_default_str();
+  app.add_option("--pull-every", options.pull_every,
+                 "with --mode ssp and async: steps from one pull of the parameters to the next")
+      ->check(CLI::Range(1, 10000))
+      ->needs(servers)
+      ->capture_default_str();
+  app.add_option("--pull-codec", options.pull_codec,
+                 "with --servers: codec of the parameters that workers pull; --codec is that of "
+                 "the gradients that they push")
+      ->check(CLI::IsMember({"none", "bf16"}))
+      ->needs(servers)
+      ->capture_default_str();
   app.add_option("--clients", options.clients, "federated learning: clients that could participate")
       ->check(CLI::Range(0, 1'000'000));
   app.add_option("--asked", options.asked, "clients asked in each round")
@@ -266,21 +286,74 @@ double log_spread_of(const RoundOptions& options) {
 
 }  // namespace
 
-RoundResult simulate_server_rounds(const SimulateOptions& step, const RoundOptions& options) {
-  const workload::LayerProfile profile = profile_of(step);
+namespace {
+
+/// Options of a step that are not of one with servers.
+constexpr std::array kNotModelled{
+    "--topology",   "--slow-host", "--slow-port",    "--rack",          "--oversubscription",
+    "--collective", "--algorithm", "--update-ms",    "--codec-speeds",  "--accumulate",
+    "--overlap",    "--bucket",    "--first-bucket", "--local-steps",   "--fragments",
+    "--piece",      "--partition", "--last-bucket",  "--overlap-steps", "--failures-per-day",
+};
+
+servers::ServerPolicy policy_of(const RoundOptions& options, int workers) {
+  servers::ServerPolicy policy{.use = options.use};
+  servers::set_mode(policy, options.asynchronous ? "async" : options.mode);
+  policy.workers = workers / servers::workers_per_group(options.groups, workers, policy.mode);
+  if (options.pull_every > 1 && policy.mode == servers::Mode::sync) {
+    refuse("--pull-every {} requires --mode ssp or async: in mode sync each step pulls",
+           options.pull_every);
+  }
+  return policy;
+}
+
+plan::ServerModel server_model_of(const SimulateOptions& step, const RoundOptions& options,
+                                  const workload::LayerProfile& profile) {
   const plan::Fabric fabric = fabric_of(step);
-  plan::ServerModel model{.policy = {.workers = fabric.ranks(), .use = options.use},
-                          .servers = options.servers};
-  servers::set_mode(model.policy, options.asynchronous ? "async" : options.mode);
-  model.bytes = static_cast<double>(profile.parameters() * sizeof(float));
+  plan::ServerModel model{.policy = policy_of(options, fabric.ranks()),
+                          .servers = options.servers,
+                          .pull_every = options.pull_every};
+  model.members = fabric.ranks() / model.policy.workers;
+  const auto parameters = static_cast<double>(profile.parameters());
+  model.bytes = parameters * plan::wire_bytes(step.codec, 1).contribution;
+  model.pull_bytes = parameters * plan::wire_bytes(options.pull_codec, 1).contribution;
   model.worker_rate = fabric.port.bytes_per_second / fabric.ranks_per_host;
   model.server_rate = fabric.port.bytes_per_second;
   model.latency = std::chrono::duration<double>(fabric.port.latency).count();
+  model.inside = plan::inside_of_group(model.members, parameters * sizeof(float), model.worker_rate,
+                                       model.latency);
   model.compute = {step_model_of(step, profile).compute, log_spread_of(options)};
   model.times = {slow_workers(options.slow), options.spread == "exponential"};
+  return model;
+}
+
+/// "8 workers", or "2 groups of 4 workers".
+std::string workers_text(const plan::ServerModel& model) {
+  if (model.members == 1) return fmt::format("{} workers", model.policy.workers);
+  return fmt::format("{} groups of {} workers", model.policy.workers, model.members);
+}
+
+}  // namespace
+
+void check_modelled(const CLI::App& app, const RoundOptions& options) {
+  if (options.servers == 0 || options.clients > 0) return;
+  for (const char* option : kNotModelled) {
+    if (app.count(option) == 0) continue;
+    refuse(
+        "{} is not modelled with --servers: equal ports, workers that push the whole model after a "
+        "pass and wait for it, and servers that compute in no time; leave it out",
+        option);
+  }
+}
+
+RoundResult simulate_server_rounds(const SimulateOptions& step, const RoundOptions& options) {
+  const workload::LayerProfile profile = profile_of(step);
+  const plan::ServerModel model = server_model_of(step, options, profile);
   const plan::ServerTraining found = plan::simulate_servers(model, options.steps, options.seed);
   const std::string mode = servers::mode_text(model.policy);
-  return {{{"workers", model.policy.workers},
+  const std::string advice = plan::advice_on_slow_worker(model.policy, model.times, model.members);
+  return {{{"workers", model.policy.workers * model.members},
+           {"groups", model.policy.workers},
            {"servers", model.servers},
            {"asynchronous", model.policy.mode == servers::Mode::async},
            {"mode", mode},
@@ -291,14 +364,15 @@ RoundResult simulate_server_rounds(const SimulateOptions& step, const RoundOptio
            {"staleness_p99", found.staleness_p99},
            {"largest_staleness", found.max_staleness},
            {"server_busy", found.server_busy},
-           {"eta", model.compute.median / found.step}},
+           {"eta", model.compute.median / found.step},
+           {"advice", advice}},
           fmt::format(
-              "{} workers, {} servers, {}: {:.1f} ms per step, {:.1f} updates per second, mean "
+              "{}, {} servers, {}: {:.1f} ms per step, {:.1f} updates per second, mean "
               "staleness {:.1f} updates, 99th percentile {}, maximum {}; {:.1f} % of the gradients "
-              "are late; servers receive {:.0f} % of the time\n",
-              model.policy.workers, model.servers, mode, 1e3 * found.step, found.updates_per_second,
+              "are late; servers receive {:.0f} % of the time\n{}",
+              workers_text(model), model.servers, mode, 1e3 * found.step, found.updates_per_second,
               found.staleness, found.staleness_p99, found.max_staleness, 100 * found.late,
-              100 * found.server_busy)};
+              100 * found.server_busy, advice.empty() ? "" : "Advice: " + advice + "\n")};
 }
 
 RoundResult simulate_federated_rounds(const SimulateOptions& step, const RoundOptions& options) {

@@ -11,6 +11,7 @@
 #include "gradwire/plan/simulate/federated_rounds.h"
 #include "gradwire/plan/simulate/server_training.h"
 #include "gradwire/plan/simulate/step_simulation.h"
+#include "gradwire/servers/server_policy.h"
 #include "gradwire/step/bucket_plan.h"
 
 namespace gradwire::cli {
@@ -78,6 +79,9 @@ struct RoundOptions {
   std::string mode = "sync";
   bool asynchronous = false;  ///< The same as mode async.
   double use = 1;
+  servers::Groups groups;  ///< Workers that are synchronous to each other.
+  int pull_every = 1;
+  std::string pull_codec = "none";
   int clients = 0;  ///< 0: not federated.
   int asked = 300, used = 256;
   double window_s = 60;
@@ -90,6 +94,10 @@ struct RoundOptions {
 };
 
 void declare(CLI::App& app, RoundOptions& options);
+
+/// With servers, refuses the options of a step that their simulation does not model, by name.
+/// `app` has parsed the command line.
+void check_modelled(const CLI::App& app, const RoundOptions& options);
 
 /// A result as JSON and as a sentence.
 struct RoundResult {

@@ -88,11 +88,18 @@ CollectiveTime CollectiveTimes::coded_gather(int nodes, double mean, const Netwo
   return of(schedule::Collective::all_gather, "direct", nodes, mean, network);
 }
 
-CollectiveTime server_time(int workers, int servers, double bytes, const Network& network) {
-  const double busiest = std::max(1.0, static_cast<double>(workers) / servers);
-  return {.bandwidth = 2 * busiest * bytes / network.goodput(),
-          .latency = 2 * (network.latency + workers * network.per_message),
-          .sent = 2 * bytes,
+double ServerNodes::busiest_share() const {
+  const double each = static_cast<double>(beside_workers ? workers - 1 : workers) / servers;
+  // Without a server beside it, a worker sends all of its gradient.
+  return beside_workers && servers == workers ? each : std::max(1.0, each);
+}
+
+CollectiveTime server_time(const ServerNodes& nodes, double pushed, double pulled,
+                           const Network& network) {
+  const double bytes = nodes.busiest_share() * (pushed + pulled);
+  return {.bandwidth = bytes / network.goodput(),
+          .latency = 2 * (network.latency + nodes.workers * network.per_message),
+          .sent = bytes,
           .algorithm = "parameter_server"};
 }
 

@@ -47,10 +47,23 @@ class CollectiveTimes {
   std::map<Key, OperationTimes> times_;
 };
 
-/// Returns the time of synchronous parameter servers on `servers` nodes besides `workers`. Each
-/// worker sends and receives all bytes; each server's port carries its part for all workers, in and
-/// out (Li et al., OSDI 2014): 2 (L + max(T', workers T' / servers)). A closed form, as no schedule
-/// has servers; with one server it is a star.
-CollectiveTime server_time(int workers, int servers, double bytes, const Network& network);
+/// Nodes that work and that serve.
+struct ServerNodes {
+  int workers = 1;
+  int servers = 1;
+  bool beside_workers = false;  ///< Servers are on the first workers' nodes.
+
+  /// The bytes that the busiest port sends or receives while all workers push, or pull, as a share
+  /// of one worker's.
+  double busiest_share() const;
+};
+
+/// Returns the time of synchronous parameter servers. Each worker sends `pushed` bytes and receives
+/// `pulled`; each server's port carries its part for all workers, in and out (Li et al., OSDI
+/// 2014): with as many bytes both ways 2 (L + max(T', workers T' / servers)). Beside the workers a
+/// server's own part does not travel: (workers - 1) / servers. A closed form, as no schedule has
+/// servers; with one server it is a star.
+CollectiveTime server_time(const ServerNodes& nodes, double pushed, double pulled,
+                           const Network& network);
 
 }  // namespace gradwire::plan

@@ -46,18 +46,28 @@ void apply_measurement(const PlanInput& input, GradientExchange& exchange) {
   }
 }
 
+/// Pushes a share of the gradients to servers and pulls the parameters; the codec is of pushes.
+CollectiveTime pushes_and_pulls(const PlanInput& input, const Groups& groups, const WireBytes& wire,
+                                double share) {
+  const Strategy& s = input.strategy;
+  const double bytes =
+      share * bytes_per_parameter(s.compute, s.optimizer).gradient * groups.parameters;
+  const double pushed = wire.coded ? share * wire.contribution * groups.parameters : bytes;
+  return server_time({groups.nodes, s.servers, s.beside_workers}, pushed, bytes, input.network);
+}
+
 /// Averages a share of the gradients in one operation.
 CollectiveTime averaging(const PlanInput& input, const Groups& groups, double share = 1) {
   const Strategy& s = input.strategy;
   const WireBytes wire = wire_bytes(s.codec, groups.nodes);
   CollectiveTimes& times = *input.times;
+  if (s.servers > 0) return pushes_and_pulls(input, groups, wire, share);
   if (wire.coded)
     return times.coded_reduction(groups.nodes, share * wire.contribution * groups.parameters,
                                  input.network) +
            times.coded_gather(groups.nodes, share * wire.mean * groups.parameters, input.network);
   const double bytes =
       share * bytes_per_parameter(s.compute, s.optimizer).gradient * groups.parameters;
-  if (s.servers > 0) return server_time(groups.nodes, s.servers, bytes, input.network);
   return times.of(schedule::Collective::all_reduce, s.algorithm, groups.nodes, bytes,
                   input.network);
 }
