@@ -18,7 +18,7 @@ COMPILE = cmake --build $(BUILD) --parallel $(JOBS)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup build demo test check test-long test-setup test-bare pytorch-suite clients \
-        bench results calibration learning zero install clean format tidy \
+        bench results calibration learning zero servers install clean format tidy \
         sanitize fuzz releases wheel test-wheel
 
 help:
@@ -35,6 +35,8 @@ help:
 	@echo 'make calibration compare the planner with measurements, for docs/accuracy.md (10 minutes)'
 	@echo 'make learning train with every codec and with local steps, for docs/compression.md (an hour)'
 	@echo 'make zero     compare ZeRO with PyTorch'"'"'s, for docs/zero.md (half an hour, as root)'
+	@echo 'make servers  compare a parameter server with PyTorch'"'"'s RPC and Gloo, for docs/servers.md (10'
+	@echo '              minutes, as root)'
 	@echo 'make install  install programs, libraries, headers and CMake files under PREFIX ($(PREFIX))'
 	@echo 'make releases compile and test with RELEASES of PyTorch, 2.11 to 2.15 (hours, 6 GB each)'
 	@echo 'make wheel    build dist/gradwire-*.whl for RELEASES of PyTorch, 2.11 to 2.15 (20 minutes; 5 GB)'
@@ -134,6 +136,11 @@ learning: build
 zero: build
 	@scripts/setup.sh test
 	@.venv/bin/python bench/zero.py $(BUILD)/bin/gradwire $(BUILD)/zero.json --rounds 2 --steps 6
+
+servers: build
+	@scripts/setup.sh test
+	@PYTHONPATH=tests/hosts .venv/bin/python bench/servers.py $(BUILD)/bin/gradwire \
+	  $(BUILD)/servers.json
 
 # Only the steps that need root run as root: build results stay their owner's.
 install:
