@@ -196,9 +196,8 @@ void ServedExchange::receive_all(std::size_t unit, const LentSpan& whole) {
 
 Meeting ServedExchange::meet() {
   check_idle();
-  const Request meet{.kind = Request::Kind::meet,
-                     .base = pace_.deviation.count(),
-                     .value = pace_.mean.count()};
+  const Request meet{
+      .kind = Request::Kind::meet, .base = pace_.deviation.count(), .value = pace_.mean.count()};
   std::vector<int> asked;
   for (int server = 0; server < servers(); ++server) {
     asked.push_back(links_.with_server(server, [&](const ServerLinks::Link& link) {

@@ -102,8 +102,7 @@ class ServedExchange final : public exchange::Exchange {
   int dealer() const { return links_.of(0).generation; }
   /// Sets the factor on the learning rate of the following pushes.
   void set_rate(double rate) { now_.rate = rate; }
-  /// Sets the number of samples of the following pushes, for ServerOptions::weighs_samples; at first
-  /// 1.
+  /// Sets the samples of the following pushes (ServerOptions::weighs_samples); at first 1.
   void set_samples(double samples) { now_.samples = samples; }
   /// Sets a further factor on that of ServerPolicy::asynchronous units; at first 1.
   void set_asynchronous_factor(double factor) { asynchronous_factor_ = factor; }

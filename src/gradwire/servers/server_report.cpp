@@ -36,9 +36,7 @@ class Reader {
     return value;
   }
 
-  Duration duration() {
-    return Duration(whole());
-  }
+  Duration duration() { return Duration(whole()); }
 
   /// A number of things that take at least `each` integers.
   std::size_t count(std::size_t each) {

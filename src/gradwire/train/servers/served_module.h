@@ -66,9 +66,9 @@ struct ServersOptions {
   /// Factor on the learning rate by staleness: "none", "inverse" (1 / max(1, staleness)) or
   /// "power:0.5" ((1 + staleness) ^ -0.5).
   std::string rate = "none";
-  /// Modes ssp and async: each server mirrors another one, whose place it takes if that is lost, and
-  /// at most so many updates of a unit with it. Needs two servers; excludes groups and codecs. 0:
-  /// the job ends if a server is lost.
+  /// Modes ssp and async: each server mirrors another one, and takes its place if that is lost. At
+  /// most so many updates of a unit are lost then. Needs two servers; excludes groups and codecs.
+  /// 0: the job ends if a server is lost.
   std::int64_t mirror_every = 0;
   bool keeps_order = false;  ///< Servers keep what ServedModule::order() returns.
 };
