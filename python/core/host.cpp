@@ -22,7 +22,6 @@ void bind_host(py::module_& module);
 namespace {
 
 using Named = std::vector<std::pair<std::string, at::Tensor>>;
-using Unlocked = py::call_guard<py::gil_scoped_release>;
 
 Named trainable(const Named& parameters) {
   for (const auto& [name, tensor] : parameters) {
@@ -197,6 +196,7 @@ auto on_host(void (TrainingHost::*function)(Arguments...)) {
 }  // namespace
 
 void bind_host(py::module_& module) {
+  using Unlocked = py::call_guard<py::gil_scoped_release>;
   bind_host_options(module);
   py::class_<ReplicatedHost>(module, "TrainingHost")
       .def(py::init(&ReplicatedHost::make), py::arg("group").none(false), py::arg("parameters"),

@@ -22,6 +22,7 @@ namespace gradwire::python {
 void bind_checkpoint(py::module_& module);  // checkpoint.cpp
 void bind_host(py::module_& module);        // host.cpp
 void bind_pipeline(py::module_& module);    // pipeline.cpp
+void bind_served(py::module_& module);      // served.cpp
 void bind_store(py::module_& module);       // store.cpp
 void bind_trace(py::module_& module);       // trace.cpp
 
@@ -280,6 +281,7 @@ PYBIND11_MODULE(_core, module) {
   gradwire::python::bind_checkpoint(module);
   gradwire::python::bind_host(module);
   gradwire::python::bind_pipeline(module);
+  gradwire::python::bind_served(module);
   gradwire::python::bind_store(module);
   gradwire::python::bind_trace(module);
 }

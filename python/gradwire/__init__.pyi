@@ -11,6 +11,7 @@ from gradwire import tools as tools
 from gradwire._core import GradwireBackend
 from gradwire._core import Options as _Options
 from gradwire.hooks import Hook
+from gradwire.served import Served as Served
 from gradwire.tracing import Trace
 
 __version__: str

@@ -135,6 +135,125 @@ class TrainingHost:
     def synchronize_buffers(self) -> None:
         """Broadcasts rank 0's buffers. Collective."""
 
+class ServedSettings:
+    """Settings of a ServedRank. gradwire.Served describes them."""
+
+    servers: int
+    mode: str
+    use: float
+    rate: str
+    pull_every: int
+    bucket_cap_mb: float
+    codec: str
+    pull_codec: str
+    codec_min_elements: int
+    codec_warmup_steps: int
+    codec_seed: int
+    def __init__(self) -> None: ...
+
+class BuiltinOptimizer:
+    """torch.optim's SGD, Adam or Adagrad, which steps without Python. All options are 0 at first."""
+
+    lr: float
+    momentum: float
+    dampening: float
+    nesterov: bool
+    weight_decay: float
+    beta1: float
+    beta2: float
+    eps: float
+    lr_decay: float
+    initial_accumulator_value: float
+    def __init__(self, name: str) -> None: ...
+
+class ServedRank:
+    """Implementation of gradwire.Served: this rank as a worker, a server, or both. Works on flat
+    tensors, one for each unit. Not thread-safe."""
+
+    def __init__(self, group: ProcessGroup, parameters: list[tuple[str, Tensor]],
+                 settings: ServedSettings) -> None:
+        """Connects all workers and servers. Collective. Raises ValueError, RuntimeError."""
+
+    @property
+    def server(self) -> int:
+        """The number of the server on this rank; -1 if there is none."""
+
+    @property
+    def works(self) -> bool:
+        """True unless this rank only serves."""
+
+    @property
+    def servers(self) -> int:
+        """Number of servers."""
+
+    @property
+    def workers(self) -> int:
+        """Number of workers."""
+
+    @property
+    def has_common_steps(self) -> bool:
+        """True in mode sync with all gradients."""
+
+    @property
+    def units(self) -> list[list[int]]:
+        """The indices of each unit's parameters."""
+
+    @property
+    def elements(self) -> list[int]:
+        """The elements of each unit, which the number of servers divides."""
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes of payload that this rank has sent to workers and servers."""
+
+    def serve(self, values: list[Tensor],
+              step: BuiltinOptimizer | Callable[[int, Tensor, float], object]) -> None:
+        """Serves with its parts of the units, on a thread of its own if this rank works too;
+        otherwise until all workers have left. `step` is called with a unit, its gradient, and the
+        factor on the learning rate."""
+
+    def begin(self, values: list[Tensor]) -> None:
+        """Begins to work. The servers get the values of worker 0. Collective."""
+
+    def push(self, unit: int, gradient: Tensor) -> None:
+        """Begins to send a gradient, which must not change until finish()."""
+
+    def pull(self, unit: int, values: Tensor) -> None:
+        """Begins to receive what the servers make of the unit's last gradient."""
+
+    def finish(self) -> None:
+        """Waits for all pushes and pulls."""
+
+    def pull_all(self, values: list[Tensor]) -> None:
+        """Replaces the values of all units by those of the servers, each as at one moment."""
+
+    def meet(self) -> None:
+        """Waits for all workers that are not lost, and for their gradients."""
+
+    def deal(self, samples: int, epochs: int) -> None:
+        """Makes server 0 deal samples. Collective."""
+
+    def take(self, count: int) -> tuple[int, int, int, int]:
+        """Returns epoch, begin and count of a batch, and the samples applied so far."""
+
+    def set_batches(self, batches: int) -> None:
+        """Sets the number of batches of which the following gradients are."""
+
+    def set_rate(self, rate: float) -> None:
+        """Sets the factor on the learning rate of the following gradients."""
+
+    def report(self) -> dict[str, Any]:
+        """Implements gradwire.Served.report."""
+
+    def leave(self) -> None:
+        """Tells the servers that this worker ends, and waits for the server beside it."""
+
+    def abort(self, why: str) -> None:
+        """Tells them that this worker has failed."""
+
+def broadcast_tensors(group: ProcessGroup, tensors: list[tuple[str, Tensor]]) -> None:
+    """Broadcasts the tensors of rank 0. Collective."""
+
 class StepTrace:
     """Implementation of gradwire.tracing.Trace."""
 

@@ -94,14 +94,21 @@ def _refuse_open_store(store: dist.Store) -> None:
                            "init_process_group")
 
 
+def failure_of_process() -> str:
+    """Returns the uncaught exception that ends the process, for other ranks; "": there is none."""
+    exception = getattr(sys, "last_value", None)
+    if exception is None:
+        return ""
+    text = "".join(traceback.format_exception_only(exception)).strip()
+    return f"after an exception: {text}"
+
+
 def _leave() -> None:
     """Called at the end of the process. After an uncaught exception the other ranks are told which,
     at once; otherwise the operations in flight complete first."""
-    exception = getattr(sys, "last_value", None)
-    failure = "" if exception is None else (
-        "after an exception: " + "".join(traceback.format_exception_only(exception)).strip())
+    failure = failure_of_process()
     _core.close_all(failure=failure)
-    _core.close_stores(failed=exception is not None)
+    _core.close_stores(failed=failure != "")
 
 
 def backend_of(

@@ -4,9 +4,11 @@ PyTorch's store of env:// listens on every interface and does not authenticate i
 job's store listens on MASTER_ADDR only and admits only clients that prove the job's secret.
 """
 
+import atexit
 import datetime
 import importlib
 import os
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import parse_qsl, urlparse
@@ -38,12 +40,25 @@ def _meet(url: str, timeout: datetime.timedelta = default_pg_timeout, **_: Any) 
     """gradwire:// takes rank, world size, address and port from the launcher's environment;
     gradwire://host:port, and rank and world_size of init_process_group, take precedence."""
     if os.environ.get("GRADWIRE_ROLE") == "server":
-        raise RuntimeError(
-            "this rank is a parameter server (gradwire run --servers), which Python programs have "
-            "not; leave --servers out"
-        )
+        atexit.register(_warn_of_idle_server)
     yield _core.open_store(_variables(url), timeout)
     raise RuntimeError(f"a {SCHEME}:// rendezvous cannot be repeated with the same iterator")
+
+
+_has_served = False  # Set by note_served().
+
+
+def note_served() -> None:
+    """Says that this rank was a parameter server until all workers had left."""
+    global _has_served
+    _has_served = True
+
+
+def _warn_of_idle_server() -> None:
+    if not _has_served and getattr(sys, "last_value", None) is None:
+        print("gradwire: warning: this rank is a parameter server (gradwire run --servers), and "
+              "its program has no gradwire.Served in which it could serve: what it did, it did "
+              "alone. Leave --servers out", file=sys.stderr)
 
 
 def _variables(url: str) -> dict[str, str]:

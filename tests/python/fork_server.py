@@ -1,6 +1,7 @@
 """Programs that run as the ranks of a job, forked from a process that has imported PyTorch: the
 import takes longer than most programs of a test."""
 
+import importlib
 import json
 import os
 import pathlib
@@ -14,10 +15,11 @@ import ranks
 class ForkServer:
     """A process that runs one job after the other. Not for several threads."""
 
-    def __init__(self):
+    def __init__(self, *modules):
+        """`modules`: what it imports beside gradwire, before it forks."""
         self._process = subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env=dict(os.environ, OMP_NUM_THREADS="1"))
+            [sys.executable, __file__, *modules], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            text=True, env=dict(os.environ, OMP_NUM_THREADS="1"))
 
     def run(self, count, text):
         """Runs the program as `count` ranks. RANK, WORLD_SIZE and STORE, a path that all share, are
@@ -37,8 +39,8 @@ class ForkServer:
 
 def _serve():
     """Returns a program and its name, in the ranks that run it."""
-    import gradwire  # noqa: F401: for the ranks, and PyTorch with it
-
+    for module in ("gradwire", *sys.argv[1:]):  # For the ranks, and PyTorch with it.
+        importlib.import_module(module)
     for line in iter(sys.stdin.readline, ""):
         count, folder, program = json.loads(line)
         statuses = ranks.fork(count, folder)

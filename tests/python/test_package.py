@@ -68,8 +68,8 @@ class Stubs(unittest.TestCase):
             self.assertTrue(hasattr(_core, name), name)
 
     def test_what_has_no_stub_has_annotations(self):
-        for name in ("backend", "barriers", "buckets", "checkpoint", "pipeline", "program", "tools",
-                     "tracing"):
+        for name in ("backend", "barriers", "buckets", "checkpoint", "pipeline", "program",
+                     "served", "serving", "shard_optimizers", "tools", "tracing"):
             module = importlib.import_module(f"gradwire.{name}")
             classes = inspect.getmembers(module, inspect.isclass)
             for scope in [module, *(c for _, c in classes if c.__module__ == module.__name__)]:

@@ -9,13 +9,13 @@
 
 #include "gradwire/base/refuse.h"
 #include "gradwire/comm/communicator.h"
+#include "gradwire/host/servers/connect_servers.h"
 #include "gradwire/servers/row_client.h"
 #include "gradwire/servers/row_server.h"
 #include "gradwire/servers/server_thread.h"
 #include "gradwire/torch/init.h"
 #include "gradwire/torch/process_group.h"
 #include "gradwire/torch/tensor_span.h"
-#include "gradwire/train/servers/connect_servers.h"
 
 namespace gradwire {
 namespace {

@@ -9,18 +9,16 @@
 
 #include "gradwire/base/refuse.h"
 #include "gradwire/bootstrap/failure_report.h"
-#include "gradwire/bootstrap/job.h"
 #include "gradwire/exchange/traced_exchange.h"
 #include "gradwire/host/restore_point.h"
+#include "gradwire/host/servers/connect_servers.h"
+#include "gradwire/host/servers/local_server.h"
 #include "gradwire/host/training_host.h"
 #include "gradwire/servers/grouped_exchange.h"
 #include "gradwire/servers/served_exchange.h"
 #include "gradwire/servers/sum_over_servers.h"
 #include "gradwire/torch/init.h"
-#include "gradwire/torch/process_group.h"
 #include "gradwire/torch/tensor_span.h"
-#include "gradwire/train/servers/connect_servers.h"
-#include "gradwire/train/servers/local_server.h"
 #include "gradwire/train/servers/served_state.h"
 #include "gradwire/train/servers/served_units.h"
 #include "gradwire/train/zero/shards.h"
@@ -162,8 +160,7 @@ void require_cpu(const std::vector<NamedTensor>& parameters) {
     pairs->leave_at_once(e.what());  // Otherwise workers and the standby would wait for each other.
     throw;
   }
-  pairs->leave_at_once("");
-  if (const auto communicator = communicator_of(*group)) communicator->leave_at_once("");
+  leave_as_server(*pairs, group);
   std::exit(0);
 }
 
@@ -209,32 +206,33 @@ ServedModule::ServedModule(torch::nn::Module& module, const ServedOptions& optio
   state->load_values();
   state_ = std::move(state);
   if (options.samples > 0) deal(options.samples, options.epochs, {});
-  note_optional_workers(layout);
+  has_optional_workers_ = note_optional_workers(layout.placement, layout.policy,
+                                                options.process_group, layout.mirror_every > 0);
 }
 
 void ServedModule::make_server(const ServedOptions& options, const servers::ServedLayout& layout,
                                const UnitPlan& plan, const std::vector<NamedTensor>& parameters,
                                int number) {
   const servers::Placement& placement = layout.placement;
-  const auto shards_of = [&](int server) {
-    return TorchShards(parameters, plan,
-                       {.server = server,
-                        .placement = placement,
-                        .optimizer = options.optimizer,
-                        .max_grad_norm = options.max_grad_norm,
-                        .sum = [pairs = pairs_, placement, number](std::vector<double> values) {
-                          return servers::sum_over_servers(*pairs, placement, number,
-                                                           std::move(values));
-                        }});
+  const SumOverRanks sum = [pairs = pairs_, placement, number](std::vector<double> values) {
+    return servers::sum_over_servers(*pairs, placement, number, std::move(values));
   };
-  TorchShards shards = shards_of(number);
+  const auto shards_of = [&](int server) {
+    return std::make_unique<TorchShards>(parameters, plan,
+                                         TorchShardsOptions{.server = server,
+                                                            .placement = placement,
+                                                            .optimizer = options.optimizer,
+                                                            .max_grad_norm = options.max_grad_norm,
+                                                            .sum = sum});
+  };
+  auto shards = shards_of(number);
   servers::ServerOptions serving{.placement = placement,
                                  .policy = layout.policy,
                                  .fingerprint = servers::fingerprint_of(layout),
                                  .codecs = codecs_on_server(layout),
                                  .weighs_samples = layout.weighs_samples,
                                  .keeps_order = options.servers.keeps_order};
-  if (shards.needs_all_gradients()) {
+  if (shards->needs_all_gradients()) {
     require_whole_steps("Lars and Lamb need norms", serving.policy);
     serving.policy.whole_steps = true;
   }
@@ -283,23 +281,6 @@ void ServedModule::make_host(const ServedOptions& options, const servers::Served
           .clock = options.clock,
           .trace = options.trace});
   set_host(*own_host_);
-}
-
-/// If no worker waits for another one, the job needs none that does not serve.
-void ServedModule::note_optional_workers(const servers::ServedLayout& layout) {
-  const servers::Placement& placement = layout.placement;
-  const bool is_whole_job = group()->getSize() == bootstrap::Job::from_environment().world_size;
-  if (layout.policy.has_common_steps() || !is_whole_job) return;
-  if (layout.mirror_every > 0) {
-    bootstrap::note_optional({0, placement.ranks()});
-    has_optional_workers_ = true;
-    return;
-  }
-  // A worker beside a server is needed, and so are the others of its group.
-  const int needed = placement.beside_workers ? placement.servers : 0;
-  const int first = (needed + placement.members - 1) / placement.members * placement.members;
-  bootstrap::note_optional({first, placement.workers});
-  has_optional_workers_ = true;
 }
 
 ServedModule::~ServedModule() {

@@ -142,7 +142,6 @@ class ServedModule final : public DistributedModule {
                  std::vector<NamedTensor> buffers, bool sequential);
   std::unique_ptr<exchange::Exchange> make_exchange(const ServedOptions& options,
                                                     const servers::ServedLayout& layout);
-  void note_optional_workers(const servers::ServedLayout& layout);
   servers::Deal take_batch_of_group(std::int64_t count, std::int64_t stop);
   servers::Deal take_share(std::int64_t count, std::int64_t stop);
   void forget_batches();

@@ -9,24 +9,23 @@
 #include "gradwire/servers/mirror.h"
 #include "gradwire/servers/server.h"
 #include "gradwire/servers/server_thread.h"
-#include "gradwire/train/servers/torch_shards.h"
 
 namespace gradwire {
 
 /// This process's parameter server.
 class LocalServer {
  public:
-  /// `mirror`, unless null: the server's updates are mirrored so.
-  LocalServer(std::shared_ptr<Communicator> pairs, TorchShards shards,
+  /// `mirror`, if given: the server's updates are mirrored so.
+  LocalServer(std::shared_ptr<Communicator> pairs, std::unique_ptr<servers::ServedShards> shards,
               const servers::ServerOptions& options, std::shared_ptr<const Clock> clock,
-              std::optional<servers::MirroredShards::Options> mirror)
+              std::optional<servers::MirroredShards::Options> mirror = std::nullopt)
       : pairs_(std::move(pairs)), shards_(std::move(shards)), clock_(std::move(clock)) {
     if (mirror) {
       mirror->dealing = [this] { return server_->dealing(); };
-      mirrored_.emplace(shards_, std::move(*mirror));
+      mirrored_.emplace(*shards_, std::move(*mirror));
     }
-    servers::ServedShards* const served = mirrored_ ? &*mirrored_ : nullptr;
-    server_.emplace(pairs_, served ? *served : shards_, options, *clock_);
+    servers::ServedShards* const mirrored = mirrored_ ? &*mirrored_ : nullptr;
+    server_.emplace(pairs_, mirrored != nullptr ? *mirrored : *shards_, options, *clock_);
   }
 
   /// If an exception is unwinding the stack, and its worker has not left, it will not: ends the
@@ -53,7 +52,7 @@ class LocalServer {
 
  private:
   std::shared_ptr<Communicator> pairs_;
-  TorchShards shards_;
+  std::unique_ptr<servers::ServedShards> shards_;
   std::shared_ptr<const Clock> clock_;
   std::optional<servers::MirroredShards> mirrored_;
   std::optional<servers::Server> server_;
@@ -65,12 +64,13 @@ class LocalServer {
 class StandbyServer {
  public:
   /// `primary`: the rank of the other server, which `shards` is like.
-  StandbyServer(const std::shared_ptr<Communicator>& pairs, TorchShards shards, Rank primary,
+  StandbyServer(const std::shared_ptr<Communicator>& pairs,
+                std::unique_ptr<servers::ServedShards> shards, Rank primary,
                 servers::ServerOptions options, std::shared_ptr<const Clock> clock)
       : shards_(std::move(shards)),
         clock_(std::move(clock)),
-        mirror_(pairs, primary, shards_),
-        server_(pairs, shards_, standing_by(std::move(options)), *clock_),
+        mirror_(pairs, primary, *shards_),
+        server_(pairs, *shards_, standing_by(std::move(options)), *clock_),
         thread_(*pairs, [this] { server_.run(); }) {}
 
   /// Waits until all workers have left.
@@ -82,7 +82,7 @@ class StandbyServer {
     return options;
   }
 
-  TorchShards shards_;
+  std::unique_ptr<servers::ServedShards> shards_;
   std::shared_ptr<const Clock> clock_;
   servers::Mirror mirror_;
   servers::Server server_;

@@ -5,6 +5,7 @@
 #include "gradwire/comm/communicator.h"
 #include "gradwire/host/group.h"
 #include "gradwire/servers/messages.h"
+#include "gradwire/servers/server_policy.h"
 
 namespace gradwire {
 
@@ -22,6 +23,16 @@ struct ServersPlace {
 /// Otherwise the first `beside` ranks of the group serve beside their work; 0: all. Collective.
 /// Throws Exception as Communicator::connect(), and invalid_argument.
 ServersPlace connect_servers(const ProcessGroup& group, int beside);
+
+/// If no worker waits for another one, tells the launcher that the job goes on without those that
+/// have no server beside them or beside one of their group. Returns true if it has: then take it
+/// back when this worker leaves (bootstrap::note_optional). Returns false if `workers` are not the
+/// whole job. With servers that are `mirrored` it goes on without any of them, too.
+bool note_optional_workers(const servers::Placement& placement, const servers::ServerPolicy& policy,
+                           const ProcessGroup& workers, bool mirrored = false);
+
+/// A rank that only serves ends: takes leave of the workers, and of `group`, the other servers.
+void leave_as_server(Communicator& pairs, const ProcessGroup& group);
 
 /// Connects the members of this worker's group, in the order of their ranks among `workers`. The
 /// others go on if it fails. Collective over `workers`. Throws as Communicator::connect().

@@ -1,4 +1,4 @@
-#include "gradwire/train/servers/connect_servers.h"
+#include "gradwire/host/servers/connect_servers.h"
 
 #include <string>
 
@@ -8,6 +8,7 @@
 #include "gradwire/bootstrap/servers_job.h"
 #include "gradwire/net/address.h"
 #include "gradwire/net/socket.h"
+#include "gradwire/torch/process_group.h"
 
 namespace gradwire {
 namespace {
@@ -91,6 +92,26 @@ ServersPlace connect_servers(const ProcessGroup& group, int beside) {
   return {{.workers = servers->workers, .servers = servers->servers, .beside_workers = false},
           connect_pairs(servers->all),
           servers->serves ? job.rank : -1};
+}
+
+bool note_optional_workers(const servers::Placement& placement, const servers::ServerPolicy& policy,
+                           const ProcessGroup& workers, bool mirrored) {
+  const bool is_whole_job = workers->getSize() == bootstrap::Job::from_environment().world_size;
+  if (policy.has_common_steps() || !is_whole_job) return false;
+  if (mirrored) {
+    bootstrap::note_optional({0, placement.ranks()});
+    return true;
+  }
+  // A worker beside a server is needed, and so are the others of its group.
+  const int needed = placement.beside_workers ? placement.servers : 0;
+  const int first = (needed + placement.members - 1) / placement.members * placement.members;
+  bootstrap::note_optional({first, placement.workers});
+  return true;
+}
+
+void leave_as_server(Communicator& pairs, const ProcessGroup& group) {
+  pairs.leave_at_once("");
+  if (const auto communicator = communicator_of(*group)) communicator->leave_at_once("");
 }
 
 std::shared_ptr<Communicator> connect_members(const ProcessGroup& workers, int members) {
