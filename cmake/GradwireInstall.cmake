@@ -32,6 +32,7 @@ set(GRADWIRE_TORCH_HEADERS
   data/prefetch.h
   data/sampler.h
   host/group.h
+  host/servers/served_embedding.h
   memory/mapped_tensor.h
   memory/memory_tracker.h
   torch/init.h
@@ -57,7 +58,6 @@ set(GRADWIRE_TORCH_HEADERS
   train/parallel/spatial_layers.h
   train/pipeline/pipeline.h
   train/servers/served.h
-  train/servers/served_embedding.h
   train/servers/served_local_steps.h
   train/zero/zero.h)
 

@@ -23,6 +23,7 @@ void bind_checkpoint(py::module_& module);  // checkpoint.cpp
 void bind_host(py::module_& module);        // host.cpp
 void bind_pipeline(py::module_& module);    // pipeline.cpp
 void bind_served(py::module_& module);      // served.cpp
+void bind_embedding(py::module_& module);   // served_embedding.cpp
 void bind_store(py::module_& module);       // store.cpp
 void bind_trace(py::module_& module);       // trace.cpp
 
@@ -282,6 +283,7 @@ PYBIND11_MODULE(_core, module) {
   gradwire::python::bind_host(module);
   gradwire::python::bind_pipeline(module);
   gradwire::python::bind_served(module);
+  gradwire::python::bind_embedding(module);
   gradwire::python::bind_store(module);
   gradwire::python::bind_trace(module);
 }

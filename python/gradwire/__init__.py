@@ -9,8 +9,9 @@ it. DistributedDataParallel over it uses buckets of 5 MiB unless their size is g
 (`gradwire.buckets`). `gradwire.Options` are the pg_options of
 init_process_group and new_group; `gradwire.hooks` compresses gradients; `gradwire.pipeline` makes
 schedules for pipelines; `gradwire.checkpoint` and `gradwire.models` load what `gradwire train`
-saved; `gradwire.Served` trains with parameter servers; `gradwire.plan` and `gradwire.probe` run the
-program's commands; `gradwire.trace` traces training steps; `python -m gradwire` is the program.
+saved; `gradwire.Served` and `gradwire.ServedEmbedding` train with parameter servers;
+`gradwire.plan` and `gradwire.probe` run the program's commands; `gradwire.trace` traces training
+steps; `python -m gradwire` is the program.
 """
 
 from gradwire._build import VERSION as __version__
@@ -24,6 +25,7 @@ from gradwire.backend import (  # noqa: E402
 from gradwire.barriers import take_monitored_barrier  # noqa: E402
 from gradwire.buckets import choose_buckets  # noqa: E402
 from gradwire.served import Served  # noqa: E402
+from gradwire.served_embedding import ServedEmbedding  # noqa: E402
 from gradwire.tools import plan, probe  # noqa: E402
 from gradwire.tracing import trace  # noqa: E402
 
@@ -31,5 +33,5 @@ register()
 adapt_at_first_group(choose_buckets, take_monitored_barrier)
 rendezvous.register()
 
-__all__ = ["Options", "Served", "__version__", "backend_of", "hooks", "pipeline", "plan", "probe",
-           "tools", "trace"]
+__all__ = ["Options", "Served", "ServedEmbedding", "__version__", "backend_of", "hooks",
+           "pipeline", "plan", "probe", "tools", "trace"]

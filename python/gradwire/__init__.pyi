@@ -12,6 +12,7 @@ from gradwire._core import GradwireBackend
 from gradwire._core import Options as _Options
 from gradwire.hooks import Hook
 from gradwire.served import Served as Served
+from gradwire.served_embedding import ServedEmbedding as ServedEmbedding
 from gradwire.tracing import Trace
 
 __version__: str

@@ -254,6 +254,69 @@ class ServedRank:
 def broadcast_tensors(group: ProcessGroup, tensors: list[tuple[str, Tensor]]) -> None:
     """Broadcasts the tensors of rank 0. Collective."""
 
+class EmbeddingOptions:
+    """Options of an EmbeddingTable. gradwire.ServedEmbedding describes them."""
+
+    rows: int
+    width: int
+    staleness: int
+    seed: int
+    optimizer: str
+    learning_rate: float
+    servers: int
+    def __init__(self) -> None: ...
+
+class EmbeddingTable:
+    """Implementation of gradwire.ServedEmbedding, whose methods these are."""
+
+    def prefetch(self, ids: Tensor) -> None:
+        """Begins to look up the rows of a later batch."""
+
+    def look_up(self, ids: Tensor) -> Tensor:
+        """Implements the call."""
+
+    def step(self) -> None:
+        """Pushes the gradients of the batch."""
+
+    def set_rate(self, rate: float) -> None:
+        """Sets the factor on the learning rate."""
+
+    def read(self, ids: Tensor) -> Tensor:
+        """Returns rows without a permit."""
+
+    def synchronize(self) -> None:
+        """Waits for this worker's gradients."""
+
+    def gather(self) -> Tensor:
+        """Returns the whole table."""
+
+    def made(self) -> list[Tensor]:
+        """Returns ids, values and states of the rows that were made."""
+
+    def load(self, ids: Tensor, values: Tensor, states: Tensor) -> None:
+        """Puts them back. Collective."""
+
+    def report(self) -> dict[str, Any]:
+        """Returns what the servers have done."""
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes of payload that this rank has sent to workers and servers."""
+
+    @property
+    def free_permits(self) -> int:
+        """Number of batches that can be looked up before step()."""
+
+    def leave(self) -> None:
+        """Tells the servers that this worker ends, and waits for the server beside it."""
+
+    def abort(self, why: str) -> None:
+        """Tells them that this worker has failed."""
+
+def open_embedding(group: ProcessGroup, options: EmbeddingOptions) -> EmbeddingTable | None:
+    """Returns a worker's table; None on a rank that has served until all workers left. Collective.
+    Raises ValueError, RuntimeError."""
+
 class StepTrace:
     """Implementation of gradwire.tracing.Trace."""
 

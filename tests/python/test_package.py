@@ -69,7 +69,8 @@ class Stubs(unittest.TestCase):
 
     def test_what_has_no_stub_has_annotations(self):
         for name in ("backend", "barriers", "buckets", "checkpoint", "pipeline", "program",
-                     "served", "serving", "shard_optimizers", "tools", "tracing"):
+                     "served", "served_embedding", "serving", "shard_optimizers", "tools",
+                     "tracing"):
             module = importlib.import_module(f"gradwire.{name}")
             classes = inspect.getmembers(module, inspect.isclass)
             for scope in [module, *(c for _, c in classes if c.__module__ == module.__name__)]:

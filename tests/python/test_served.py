@@ -1,5 +1,6 @@
-"""Parameter servers: gradwire.Served, on ranks of their own and beside workers. Most jobs are
-forked ranks with the variables that `gradwire run --servers` sets; one is a real one."""
+"""Parameter servers: gradwire.Served and ServedEmbedding, on ranks of their own and beside workers.
+Most jobs are forked ranks with the variables that `gradwire run --servers` sets; one is a real
+one."""
 
 import os
 import pathlib
@@ -259,6 +260,94 @@ class Asynchronous(Jobs):
                 elements = sum(p.numel() for p in net.parameters())
                 assert 30 * elements < model.bytes_sent - sent < 30 * 2 * elements
                 assert loss_of(model, 0, 0).item() < before
+        """)
+
+
+class Embeddings(Jobs):
+    TRAIN = """
+        def ids_of(batch):
+            generator = torch.Generator().manual_seed(100 * batch + dist.get_rank())
+            return torch.randint(0, 40, (6, 2), generator=generator)
+
+        def loss_of_rows(rows):
+            return (rows * torch.arange(rows.numel()).view_as(rows).sin() + 0.3 * rows ** 2).sum()
+
+        def trained(table, ahead=0, batches=12):
+            for batch in range(min(ahead, batches)):
+                table.prefetch(ids_of(batch))
+            for batch in range(batches):
+                if batch + ahead < batches and ahead:
+                    table.prefetch(ids_of(batch + ahead))
+                loss_of_rows(table(ids_of(batch))).backward()
+                table.step()
+            return table.gather()
+    """
+
+    def check_rows(self, workers, servers, body):
+        return self.check(workers, servers,
+                          textwrap.dedent(self.TRAIN) + textwrap.dedent(body))
+
+    def test_one_worker_has_the_bits_of_torch(self):
+        for servers, optimizer in ((0, "SGD"), (2, "Adagrad")):
+            with self.subTest(optimizer=optimizer):
+                outputs = self.check_rows(1, servers, f"""
+                    with gradwire.ServedEmbedding(40, 16, seed=5, optimizer="{optimizer.lower()}",
+                                                  learning_rate=0.1) as table:
+                        other = torch.nn.Embedding.from_pretrained(table.gather(), freeze=False,
+                                                                   sparse=True)
+                        optimizer = torch.optim.{optimizer}(other.parameters(), lr=0.1)
+                        rows = trained(table)
+                        with torch.no_grad():
+                            assert table(ids_of(3)).equal(rows[ids_of(3)])
+                        made = table.report()["made"]
+                        assert made == len(set(torch.cat([ids_of(i) for i in range(12)])
+                                               .flatten().tolist())), made
+                    for batch in range(12):
+                        loss_of_rows(other(ids_of(batch))).backward()
+                        other.weight.grad = other.weight.grad.coalesce()
+                        optimizer.step()
+                        optimizer.zero_grad()
+                    assert rows.equal(other.weight), (rows - other.weight).abs().max()
+                    print("compared")
+                """)
+                self.assertEqual([text.count("compared") for text in outputs],
+                                 [1] + servers * [0])
+
+    def test_prefetched_batches_have_the_same_bits_in_every_run(self):
+        self.check_rows(2, 0, """
+            def run(servers, rate=1.0):
+                with gradwire.ServedEmbedding(40, 4, staleness=2, optimizer="adagrad",
+                                              servers=servers, learning_rate=0.1) as table:
+                    assert table.free_permits == 3
+                    table.set_rate(rate)
+                    rows = trained(table, ahead=2)
+                    report = table.report()
+                    assert report["permits_max"] <= 3 and report["staleness_max"] <= 2, report
+                    assert report["steps"] == 12, report
+                    table.synchronize()
+                    return rows, table.state_dict()
+            rows, state = run(1)
+            assert rows.equal(run(2)[0])
+            assert not rows.equal(run(1, rate=0.5)[0])
+            with gradwire.ServedEmbedding(40, 4, optimizer="adagrad", servers=2) as table:
+                table.load_state_dict(state)
+                assert table.gather().equal(rows)
+        """)
+
+    def test_what_is_refused(self):
+        self.check_rows(1, 0, """
+            def refused(expected, call):
+                text = error_of(call)
+                assert expected in text, f"{expected!r} is not in {text!r}"
+            refused("ValueError", lambda: gradwire.ServedEmbedding(0, 4))
+            refused("adam", lambda: gradwire.ServedEmbedding(4, 4, optimizer="adam"))
+            with gradwire.ServedEmbedding(4, 4) as table:
+                refused("int64 on the CPU", lambda: table(torch.zeros(2)))
+                refused("ValueError", lambda: table(torch.tensor([4])))
+                refused("step() without a batch", table.step)
+                table(torch.tensor([3]))
+                refused("call step() after", lambda: table(torch.tensor([3])))
+                table.step()
         """)
 
 

@@ -1,4 +1,4 @@
-#include "gradwire/train/servers/served_embedding.h"
+#include "gradwire/host/servers/served_embedding.h"
 
 #include <functional>
 #include <memory>

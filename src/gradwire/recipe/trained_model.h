@@ -11,6 +11,7 @@
 
 #include "gradwire/data/data_set.h"
 #include "gradwire/host/group.h"
+#include "gradwire/host/servers/served_embedding.h"
 #include "gradwire/host/training_host.h"
 #include "gradwire/recipe/train_config.h"
 #include "gradwire/step/step_host.h"
@@ -19,7 +20,6 @@
 #include "gradwire/train/data_parallel/data_parallel.h"
 #include "gradwire/train/optim/mixed_precision.h"
 #include "gradwire/train/parallel_mesh.h"
-#include "gradwire/train/servers/served_embedding.h"
 #include "gradwire/train/servers/served_local_steps.h"
 #include "gradwire/train/servers/served_module.h"
 #include "gradwire/train/zero/zero_module.h"

@@ -1,4 +1,4 @@
-#include "gradwire/train/servers/served_embedding.h"
+#include "gradwire/host/servers/served_embedding.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -14,7 +14,6 @@
 #include "gradwire/servers/row_server.h"
 #include "gradwire/servers/server_thread.h"
 #include "gradwire/torch/init.h"
-#include "gradwire/torch/process_group.h"
 #include "gradwire/torch/tensor_span.h"
 
 namespace gradwire {
@@ -70,14 +69,16 @@ std::vector<T> vector_of(const torch::Tensor& tensor) {
 
 class ServedEmbedding::Impl {
  public:
-  Impl(const ProcessGroup& group, const ServedEmbeddingOptions& options) : group_(group) {
+  Impl(const ProcessGroup& group, const ServedEmbeddingOptions& options,
+       const std::function<void()>& after_serving)
+      : group_(group) {
     if (!group) refuse("ServedEmbedding: no process group; pass gradwire::init()");
     servers::check(layout_of({}, options).rows);
     initialize_vector_math();
     const ServersPlace place = connect_servers(group, options.servers);
     pairs_ = place.pairs;
     const servers::RowLayout layout = layout_of(place.placement, options);
-    if (place.server >= 0) serve(place, layout);
+    if (place.server >= 0) serve(place, layout, after_serving);
     try {
       client_.emplace(pairs_, layout);
     } catch (const std::exception& e) {
@@ -90,7 +91,7 @@ class ServedEmbedding::Impl {
     try {
       if (std::uncaught_exceptions() == 0) {
         leave();
-      } else {
+      } else if (!left_) {
         pairs_->abort("its worker has failed");  // A server beside this worker would wait for it.
       }
     } catch (const std::exception& e) {
@@ -172,6 +173,17 @@ class ServedEmbedding::Impl {
   std::int64_t free_permits() const { return client_->layout().staleness + 1 - client_->open(); }
   void set_rate(double rate) { rate_ = rate; }
 
+  void leave() {
+    if (std::exchange(left_, true)) return;
+    for (const LookedUp& batch : ahead_) batch.arrival.wait();
+    client_->leave();
+    thread_.reset();
+  }
+  void abort(const std::string& why) {
+    left_ = true;
+    pairs_->abort(why);
+  }
+
  private:
   /// A batch from its look-up to its gradients.
   struct LookedUp {
@@ -191,7 +203,8 @@ class ServedEmbedding::Impl {
   servers::DistinctIds distinct_of_none() const { return servers::distinct({}, client_->layout()); }
 
   /// A server rank has nothing else to do: its program ends here.
-  void serve(const ServersPlace& place, const servers::RowLayout& layout) {
+  void serve(const ServersPlace& place, const servers::RowLayout& layout,
+             const std::function<void()>& after_serving) {
     server_ =
         std::make_unique<servers::RowServer>(pairs_, place.server, layout, torch_square_roots);
     if (place.works()) {
@@ -199,14 +212,9 @@ class ServedEmbedding::Impl {
       return;
     }
     server_->run();
-    pairs_->leave_at_once("");
-    if (const auto communicator = communicator_of(*group_)) communicator->leave_at_once("");
+    leave_as_server(*pairs_, group_);
+    if (after_serving) after_serving();
     std::exit(0);
-  }
-
-  void leave() {
-    for (const LookedUp& batch : ahead_) batch.arrival.wait();
-    client_->leave();
   }
 
   ProcessGroup group_;
@@ -217,10 +225,12 @@ class ServedEmbedding::Impl {
   std::deque<LookedUp> ahead_;    ///< Prefetched.
   std::optional<LookedUp> used_;  ///< From operator() to step().
   double rate_ = 1;
+  bool left_ = false;
 };
 
-ServedEmbedding::ServedEmbedding(const ProcessGroup& group, const ServedEmbeddingOptions& options)
-    : impl_(std::make_unique<Impl>(group, options)) {}
+ServedEmbedding::ServedEmbedding(const ProcessGroup& group, const ServedEmbeddingOptions& options,
+                                 const std::function<void()>& after_serving)
+    : impl_(std::make_unique<Impl>(group, options, after_serving)) {}
 ServedEmbedding::~ServedEmbedding() = default;
 
 void ServedEmbedding::prefetch(const torch::Tensor& ids) {
@@ -275,6 +285,14 @@ std::size_t ServedEmbedding::payload_bytes_sent() const {
 
 std::int64_t ServedEmbedding::free_permits() const {
   return impl_->free_permits();
+}
+
+void ServedEmbedding::leave() {
+  impl_->leave();
+}
+
+void ServedEmbedding::abort(const std::string& why) {
+  impl_->abort(why);
 }
 
 }  // namespace gradwire

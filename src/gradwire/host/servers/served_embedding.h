@@ -2,10 +2,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "gradwire/host/group.h"
 
@@ -68,7 +69,9 @@ struct ServedEmbeddingReport {
 class ServedEmbedding {
  public:
   /// Collective. Throws Exception(invalid_argument) for options that are out of range.
-  ServedEmbedding(const ProcessGroup& group, const ServedEmbeddingOptions& options);
+  /// `after_serving`, which must not return, takes the place of the end of a server's process.
+  ServedEmbedding(const ProcessGroup& group, const ServedEmbeddingOptions& options,
+                  const std::function<void()>& after_serving = nullptr);
   ~ServedEmbedding();
   ServedEmbedding(const ServedEmbedding&) = delete;
   ServedEmbedding& operator=(const ServedEmbedding&) = delete;
@@ -104,6 +107,12 @@ class ServedEmbedding {
   std::size_t payload_bytes_sent() const;
   /// Number of batches that can be looked up before step() is called.
   std::int64_t free_permits() const;
+
+  /// Tells the servers that this worker ends, and waits for the server beside it, as the destructor
+  /// does. Nothing else may follow.
+  void leave();
+  /// Tells them that it has failed.
+  void abort(const std::string& why);
 
  private:
   class Impl;
