@@ -162,26 +162,30 @@ class Served(Leaving, torch.nn.Module):
         self._places.append(places)
 
     def _hook(self) -> None:
-        """The hooks do not own this object, which owns the module."""
+        """The hooks do not own this object, which owns the module, and do nothing without it."""
         self._filled: set[tuple[int, int]] = set()
         this = weakref.ref(self)
 
+        def active() -> Served | None:
+            served = this()
+            return None if served is None or served._has_left else served
+
         def hook_of(unit: int, place: int) -> Any:
             def on_gradient(_: torch.Tensor) -> None:
-                if (served := this()) is not None and served._synchronizes:
+                if (served := active()) is not None and served._synchronizes:
                     served._fill(unit, place)
             return on_gradient
 
         def before_forward(module: torch.nn.Module, _: Any) -> None:
-            if (served := this()) is not None:
+            if (served := active()) is not None:
                 served._before_forward(module.training)
 
         def before_state(*_: Any) -> None:
-            if (served := this()) is not None:
+            if (served := active()) is not None:
                 served._core.finish()
 
         def before_load(*_: Any) -> None:
-            if this() is not None:
+            if active() is not None:
                 raise RuntimeError("Served: the servers have the parameters: load the state into "
                                    "the module before you wrap it")
 

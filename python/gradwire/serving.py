@@ -35,6 +35,7 @@ class Leaving:
     exception, says which to the servers."""
 
     _core: Any  # Has leave() and abort(why).
+    _has_left = False
 
     def _leave_at_exit(self) -> None:
         if not _live:
@@ -44,9 +45,10 @@ class Leaving:
 
     def close(self) -> None:
         """Tells the servers that this worker has ended. If a server is beside it, waits until all
-        workers have. Nothing but the parameters can be used afterwards."""
+        workers have. Afterwards a module is as before it was wrapped, with its parameters."""
         _live.pop(self, None)
         self._core.leave()
+        self._has_left = True
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None,
@@ -55,6 +57,7 @@ class Leaving:
         if kind is None:
             return self.close()
         _live.pop(self, None)
+        self._has_left = True
         self._core.abort(f"after an exception: {kind.__name__}: {value}")
 
 

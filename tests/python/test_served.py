@@ -434,9 +434,16 @@ class Errors(Jobs):
         self.assertEqual([status for status, _ in results], [0, 1, 9, 0], results)
         self.assertIn("gradients", results[0][1])
 
-    def test_frees_the_module(self):
+    def test_leaves_the_module_as_it_was(self):
         self.check(2, 0, """
             import weakref
+            with gradwire.Served(net, optimizer="sgd") as model:
+                loss_of(model, 0, 0).backward()
+                model.step()
+            net.load_state_dict(net.state_dict())
+            loss_of(net, 0, 0).backward()
+            assert net[0].weight.grad.abs().sum() > 0
+            net.zero_grad()
             for _ in range(2):
                 model = gradwire.Served(copy.deepcopy(net), optimizer="sgd")
                 loss_of(model, 0, 0).backward()
