@@ -175,7 +175,7 @@ class MirroredJob {
       server.run();
       shards.end();
     } catch (const std::exception& e) {
-      job_.on(rank).leave_at_once(e.what());  // As its process would.
+      job_.on(rank).leave_at_once(e.what());  // Its process would do so.
       throw;
     }
   }

@@ -35,11 +35,11 @@ class MirroredShards final : public ServedShards {
  public:
   struct Options {
     std::shared_ptr<Communicator> pairs;
-    Rank mirror = 0;  ///< Of the server that has the copies.
+    Rank mirror = 0;  ///< The server with the copies.
     /// Updates of a unit that are lost with this server, at most: a step waits if so many are not
     /// on the other server yet. At least 1.
     std::int64_t every = 1;
-    std::function<std::optional<Dealing>()> dealing;  ///< What this server deals now; may be null.
+    std::function<std::optional<Dealing>()> dealing;  ///< Says what this server deals; may be null.
     std::function<void(const std::string&)> warn;     ///< Called if the other server is lost.
   };
 
@@ -60,8 +60,8 @@ class MirroredShards final : public ServedShards {
  private:
   struct Unit {
     std::int64_t version = 0;   ///< Updates.
-    std::int64_t sent = 0;      ///< Of the last copy.
-    std::int64_t mirrored = 0;  ///< Of the last copy that has arrived.
+    std::int64_t sent = 0;      ///< Those of the last copy.
+    std::int64_t mirrored = 0;  ///< Those of the last one that has arrived.
     bool in_flight = false;
   };
   /// A copy on its way, or its acknowledgement.
@@ -81,7 +81,7 @@ class MirroredShards final : public ServedShards {
 /// The copies of another server, which this one receives. Thread-safe.
 class Mirror {
  public:
-  /// What a server takes over.
+  /// The parts and samples that a server takes over.
   struct Adopted {
     std::vector<std::int64_t> versions;  ///< By unit: updates of which it has the result.
     std::optional<Dealing> dealing;

@@ -140,7 +140,7 @@ class ServedExchange final : public exchange::Exchange {
     Request request;
     Reply reply;  ///< With the version of the values that this worker has.
     std::int64_t clock = 0;
-    ServerLinks::Link link;       ///< Of the last push.
+    ServerLinks::Link link;       ///< The last push took it.
     std::int64_t unanswered = 0;  ///< Pushes.
   };
   /// A gradient, as its servers must know it.
@@ -149,7 +149,7 @@ class ServedExchange final : public exchange::Exchange {
     double rate = 1;
     double samples = 1;
     std::int64_t random = 0;
-    int dealer = 0;  ///< Of the batches.
+    int dealer = 0;  ///< The server that dealt the batches, as dealer().
   };
   using Buffer = std::vector<std::byte>;
   struct Unit {

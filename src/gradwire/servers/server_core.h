@@ -135,7 +135,7 @@ class ServerCore {
     std::int64_t version = 0;
     std::vector<std::int64_t> clocks;  ///< By worker: the next clock that it may push.
     std::vector<Contribution> open;    ///< In the order of their arrival.
-    bool grace_over = false;           ///< Of the open step.
+    bool grace_over = false;           ///< The open step waits no longer.
     std::vector<Waiting> waiting;      ///< Pulls, in the order of their arrival.
     Staleness staleness;
   };

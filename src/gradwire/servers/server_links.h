@@ -24,7 +24,7 @@ class ServerLinks {
   };
   struct Options {
     Placement placement;
-    std::uint64_t fingerprint = 0;  ///< Of the layout, for hello.
+    std::uint64_t fingerprint = 0;  ///< The layout's, for hello.
     bool mirrors = false;
     /// Time for a mirror to notice that a server is lost. Dead peers are noticed within 5 s.
     Duration patience = std::chrono::seconds(10);
