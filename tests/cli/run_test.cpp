@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "tests/cli/launched.h"
+#include "tests/support/temporary_folder.h"
 
 namespace gradwire::test {
 namespace {
@@ -216,6 +217,27 @@ TEST(RunTest, AnOptionalRankMayFailJustBeforeTheEnd) {
                           "echo optional 1 2 >> $GRADWIRE_REPORT; [ $RANK = 1 ] && exit 3; true"));
   EXPECT_EQ(run.wait(), 0);
   EXPECT_THAT(run.err(), HasSubstr("rank 1 on host "));
+}
+
+/// The launcher has seen the end of a process when its number is free again.
+TEST(RunTest, AnOptionalRankMayFailBeforeTheOthersTakeThatBack) {
+  const TemporaryFolder folder;
+  const std::string pid = folder / "pid";
+  Launched run(run_script({"-n", "2"},
+                          "echo optional 1 2 >> $GRADWIRE_REPORT; case $RANK in "
+                          "1) echo $$ > " +
+                              pid + ".part; mv " + pid + ".part " + pid +
+                              "; sleep 0.2; "
+                              "kill -9 $$;; "
+                              "0) until [ -e " +
+                              pid +
+                              " ]; do sleep 0.02; done; "
+                              "while kill -0 $(cat " +
+                              pid +
+                              "); do sleep 0.02; done 2>/dev/null; "
+                              "echo optional 0 0 >> $GRADWIRE_REPORT;; esac"));
+  EXPECT_EQ(run.wait(), 0);
+  EXPECT_THAT(run.err(), HasSubstr("by signal 9 (SIGKILL); the others go on without it"));
 }
 
 TEST(RunTest, OptionalRanksMayNotAllFail) {

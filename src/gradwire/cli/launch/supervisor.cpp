@@ -233,6 +233,8 @@ void Supervisor::note_failures(const std::vector<std::size_t>& ended) {
   };
   for (const std::size_t rank : ended) {
     if (!ranks_[rank].exit_status()->failed()) continue;
+    // Others may end soon, and take back what they say of it.
+    if (is_missed_by_none(rank)) optional_then_.insert(rank);
     if (!first_failure_ || (killed(rank) && !killed(*first_failure_))) first_failure_ = rank;
   }
   if (!first_failure_ || phase_ != Phase::running) return;
@@ -265,7 +267,10 @@ void Supervisor::settle() {
     const std::optional<ExitStatus>& status = ranks_[i].exit_status();
     if (status && status->failed() && !missed_.contains(i)) failed.push_back(i);
   }
-  if (!std::ranges::all_of(failed, [this](std::size_t rank) { return is_missed_by_none(rank); })) {
+  const auto is_dispensable = [this](std::size_t rank) {
+    return optional_then_.contains(rank) || is_missed_by_none(rank);
+  };
+  if (!std::ranges::all_of(failed, is_dispensable)) {
     // Optional ranks fail because of others.
     const auto cause =
         std::ranges::find_if(failed, [this](std::size_t rank) { return !is_optional(rank); });

@@ -96,7 +96,8 @@ class Supervisor {
   bool remaining_signaled_ = false;  ///< SIGTERM was sent to processes that ranks left behind.
   bool output_abandoned_ = false;
   std::optional<std::size_t> first_failure_;
-  std::set<std::size_t> missed_;  ///< Ranks that failed, and without which the job goes on.
+  std::set<std::size_t> optional_then_;  ///< Ranks that were optional when they failed.
+  std::set<std::size_t> missed_;         ///< Ranks that failed, and without which the job goes on.
 };
 
 }  // namespace gradwire::cli
