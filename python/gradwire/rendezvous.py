@@ -57,8 +57,8 @@ def note_served() -> None:
 def _warn_of_idle_server() -> None:
     if not _has_served and getattr(sys, "last_value", None) is None:
         print("gradwire: warning: this rank is a parameter server (gradwire run --servers), and "
-              "its program has no gradwire.Served or ServedEmbedding in which it could serve: "
-              "what it did, it did alone. Leave --servers out", file=sys.stderr)
+              "its program has not constructed gradwire.Served or ServedEmbedding, in which a rank "
+              "serves: no worker used this rank. Leave --servers out", file=sys.stderr)
 
 
 def _variables(url: str) -> dict[str, str]:

@@ -43,15 +43,14 @@ struct ServersCommand : testing::Test {
                  const std::map<std::string, std::string>& variables = {}) {
     Settings command{own_program().parent_path() / "gradwire",
                      "train",
-                     folder / "mlp.json",
-                     "--data",
-                     folder.path(),
+                     folder / configuration,
                      "-n",
                      std::to_string(ranks),
                      "--output",
                      folder / output,
                      "--json",
                      folder / (output + ".json")};
+    if (configuration == "mlp.json") command.insert(command.end(), {"--data", folder.path()});
     for (const std::string& setting : settings) command.insert(command.end(), {"--set", setting});
     return run(command, variables);
   }
@@ -81,6 +80,7 @@ struct ServersCommand : testing::Test {
   }
 
   TemporaryFolder folder;
+  std::string configuration = "mlp.json";  ///< In the folder.
 };
 
 TEST_F(ServersCommand, HaveTheModelOfDataParallelismInModeSync) {
@@ -211,18 +211,9 @@ TEST_F(ServersCommand, HaveTheRowsOfDataParallelism) {
     "data": {"name": "click_through", "samples": 1024, "rows": 300, "fields": 3, "dense": 2},
     "model": {"width": 4, "hidden": 8}, "batch_size": 32, "epochs": 2,
     "optimizer": {"learning_rate": 0.1, "momentum": 0}})");
+  configuration = "clicks.json";
   const auto trained = [&](int ranks, const Settings& settings, const std::string& output) {
-    Settings command{own_program().parent_path() / "gradwire",
-                     "train",
-                     folder / "clicks.json",
-                     "-n",
-                     std::to_string(ranks),
-                     "--output",
-                     folder / output,
-                     "--json",
-                     folder / (output + ".json")};
-    for (const std::string& setting : settings) command.insert(command.end(), {"--set", setting});
-    const auto finished = run(command, {});
+    const auto finished = train(ranks, settings, output);
     EXPECT_EQ(finished.status, 0) << finished.output;
     return summary(output);
   };

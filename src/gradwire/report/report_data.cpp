@@ -118,7 +118,10 @@ Json staleness_json(const StalenessSummary& s) {
           {"busy", s.busy},
           {"by_worker", parts(s.by_worker)},
           {"by_unit", parts(s.by_unit)},
-          {"predicted", predicted}};
+          {"predicted", predicted},
+          {"lost_servers", s.lost_servers},
+          {"lost_updates", s.lost_updates},
+          {"lost_gradients", s.lost_gradients}};
 }
 
 Json summary_figures(const TrainingSummary& s) {

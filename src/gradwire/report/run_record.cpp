@@ -196,6 +196,11 @@ StalenessSummary staleness_of(JsonFields fields) {
   if (fields.has("by_worker")) found.by_worker = staleness_parts(fields.object("by_worker"));
   if (fields.has("by_unit")) found.by_unit = staleness_parts(fields.object("by_unit"));
   found.advice = fields.text_or("advice", "");
+  if (fields.has("lost_servers")) {
+    found.lost_servers = whole(fields, "lost_servers");
+    found.lost_updates = whole(fields, "lost_updates");
+    found.lost_gradients = whole(fields, "lost_gradients");
+  }
   if (fields.has("predicted")) found.predicted = prediction_of(fields.object("predicted"));
   return found;
 }

@@ -11,8 +11,8 @@
 /// The messages between workers and servers. A worker sends requests to a server in one sequence
 /// (kRequestTag), a server answers them with replies. Gradients and values follow the request or
 /// reply that announces them; those of each unit are a sequence of their own. Servers send each
-/// other their parts of sums (kSumTag), and copies of what they have (kMirrorTag), and
-/// acknowledgements of these (kMirroredTag).
+/// other their parts of sums (kSumTag), copies of values and optimizer states (kMirrorTag), and
+/// acknowledgements of these copies (kMirroredTag).
 namespace gradwire::servers {
 
 /// The ranks of a communicator that work and that serve: workers come first. Consecutive workers

@@ -179,7 +179,7 @@ void Mirror::receive_all() {
     }
     left = true;
   } catch (const std::exception&) {
-    // It is lost. What has arrived of its last copy does not count.
+    // The other server is lost. A copy that has arrived in part is not used.
   }
   const std::lock_guard lock(mutex_);
   (left ? left_ : lost_) = true;

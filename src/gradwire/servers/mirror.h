@@ -36,8 +36,8 @@ class MirroredShards final : public ServedShards {
   struct Options {
     std::shared_ptr<Communicator> pairs;
     Rank mirror = 0;  ///< The server with the copies.
-    /// Updates of a unit that are lost with this server, at most: a step waits if so many are not
-    /// on the other server yet. At least 1.
+    /// The maximum number of updates of a unit that the loss of this server may cost: a step waits
+    /// while the other server lacks that many. At least 1.
     std::int64_t every = 1;
     std::function<std::optional<Dealing>()> dealing;  ///< Says what this server deals; may be null.
     std::function<void(const std::string&)> warn;     ///< Called if the other server is lost.
@@ -93,8 +93,8 @@ class Mirror {
   /// Waits until the other server has ended or is lost.
   ~Mirror();
 
-  /// Waits until the other server is lost, and returns what it has left. Throws
-  /// Exception(mismatch) if it ends without.
+  /// Waits for the loss of the other server, and returns the state of its last copies. Throws
+  /// Exception(mismatch) if that server ends regularly.
   Adopted adopt();
 
  private:

@@ -50,7 +50,8 @@ class RowCore {
   /// The worker asks for rows without a permit, once all updates that it has pushed are applied.
   /// Throws Exception(corrupted) if its last read has no answer.
   void on_read(Rank worker);
-  /// The worker is lost or has left: nobody waits for it. The updates that it has pushed count.
+  /// The worker is lost or has left. Steps no longer wait for it; updates that have arrived from it
+  /// are applied.
   void on_gone(Rank worker);
 
   /// Number of steps applied.

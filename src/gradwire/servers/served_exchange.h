@@ -29,9 +29,9 @@ struct ServedLayout {
   /// Each unit has as many elements as a multiple of Placement::parts_of_unit().
   std::vector<exchange::UnitShape> units;
   CodecSettings codecs = {};
-  /// Each server mirrors the one before it (Placement::mirror_of), of which at most so many updates
-  /// of a unit are lost (MirroredShards); 0: none does. Not in mode sync, and without groups and
-  /// codecs.
+  /// If positive, each server mirrors the previous one (Placement::mirror_of). The loss of a server
+  /// then costs at most this number of updates of each unit (MirroredShards). Incompatible with
+  /// mode sync, groups and codecs.
   std::int64_t mirror_every = 0;
   bool weighs_samples = false;  ///< ServerOptions::weighs_samples.
 
@@ -49,9 +49,9 @@ void check(const ServedLayout& layout);
 /// pull returns when all workers have pushed. With groups of workers (Placement), both are of this
 /// worker's slice of the unit only, which is their `data` (GroupedExchange).
 ///
-/// With mirrors, a server that is lost is replaced by the one that mirrors it, on which clocks and
-/// versions begin anew. Gradients that the lost one has not answered, and samples that it has dealt
-/// and not got back, come to nothing there.
+/// With mirrors, the mirror of a lost server replaces it, and starts new clocks and versions. The
+/// new server does not apply gradients that the lost one had not answered. It deals again samples
+/// whose gradients its copy does not contain.
 ///
 /// A pushed unit must be gathered before it is pushed again: otherwise reduce_scatter() throws
 /// Exception(invalid_argument). Errors name the server. Destroy it before the communicator; leave()

@@ -40,8 +40,8 @@ struct ServerOptions {
   bool weighs_samples = false;
   bool keeps_order = false;                      ///< Keeps what workers fetch by order().
   std::function<void(const std::string&)> warn;  ///< Called once for each worker that is lost.
-  /// In place of another server: takes over what it has left (Mirror::adopt()), when the first
-  /// worker comes. Its messages have tags from kMirrorTags on.
+  /// Present if this server stands in for another one. Returns the state of that (Mirror::adopt());
+  /// called when the first worker greets this server. All tags are offset by kMirrorTags.
   std::function<Mirror::Adopted()> adopt;
 };
 

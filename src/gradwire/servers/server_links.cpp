@@ -34,7 +34,7 @@ void ServerLinks::leave() {
       try {
         ask(each, {.kind = Request::Kind::leave});
       } catch (const Exception&) {
-        if (!options_.mirrors) throw;  // Otherwise what it had is elsewhere, or needed no more.
+        if (!options_.mirrors) throw;  // A lost server needs no goodbye if it is mirrored.
       }
     }
   }

@@ -48,8 +48,8 @@ class ServerLinks {
   /// The link, under hold().
   const Link& held(int server) const { return links_[static_cast<std::size_t>(server)]; }
 
-  /// Puts the server that mirrors it in the place of one to which `lost` was the link; does nothing
-  /// if that has happened. Throws the error, if nobody can stand in.
+  /// Replaces the server to which `lost` was the link by its mirror, unless another thread has done
+  /// so. Throws `error`, with the reason, if the mirror does not stand in.
   void replace(int server, const Link& lost, const Error& error);
   /// Returns `action(link)`, and tries again with the server that replaces a lost one.
   template <class Action>

@@ -233,7 +233,7 @@ void Supervisor::note_failures(const std::vector<std::size_t>& ended) {
   };
   for (const std::size_t rank : ended) {
     if (!ranks_[rank].exit_status()->failed()) continue;
-    // Others may end soon, and take back what they say of it.
+    // The other ranks may end before the settling time, and withdraw their notes of it.
     if (is_missed_by_none(rank)) optional_then_.insert(rank);
     if (!first_failure_ || (killed(rank) && !killed(*first_failure_))) first_failure_ = rank;
   }

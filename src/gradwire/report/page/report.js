@@ -44,6 +44,10 @@
         ["mean factor on the rate", stale((s) => s.rate.toFixed(3))],
         ["late gradients", stale((s) => text("percent", s.late))],
         ["servers compute", stale((s) => text("percent", s.busy))]);
+      if (runs.some((run) => of(run).staleness?.lost_servers)) {
+        columns.push(["lost servers", stale((s) => `${s.lost_servers}, with ${s.lost_updates} ` +
+          `updates, ${s.lost_gradients} gradients`)]);
+      }
     }
     section("overview", "Overview", "Step times are medians; T_s, T_c and " +
       "bytes sent are means over ranks. Memory is the maximum over ranks: of tensors, and " +
