@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "gradwire/plan/simulate/log_normal.h"
+#include "gradwire/base/log_normal.h"
 
 namespace gradwire::plan {
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "gradwire/emulation/pass_times.h"
-#include "gradwire/plan/simulate/log_normal.h"
+#include "gradwire/base/log_normal.h"
 #include "gradwire/servers/server_policy.h"
 
 namespace gradwire::plan {

@@ -5,7 +5,7 @@
 
 #include "gradwire/base/random.h"
 
-namespace gradwire::plan {
+namespace gradwire {
 
 /// A time or rate that varies between hosts or over time: log-normal, as values are positive and a
 /// few are far above the median.
@@ -21,4 +21,4 @@ struct LogNormal {
   }
 };
 
-}  // namespace gradwire::plan
+}  // namespace gradwire

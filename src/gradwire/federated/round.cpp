@@ -1,0 +1,276 @@
+#include "gradwire/federated/round.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "gradwire/base/check.h"
+#include "gradwire/base/clock.h"
+#include "gradwire/base/random.h"
+#include "gradwire/base/refuse.h"
+
+namespace gradwire::federated {
+namespace {
+
+constexpr std::array<std::string_view, 6> kPhases{"selecting", "configuring", "collecting",
+                                                  "uploading", "committed",   "abandoned"};
+
+}  // namespace
+
+std::string_view name_of(Phase phase) {
+  return kPhases[static_cast<std::size_t>(phase)];
+}
+
+void check(const RoundPolicy& policy) {
+  if (policy.least < 1 || policy.use < policy.least || policy.ask < policy.use) {
+    refuse(
+        "a round asks {} clients, uses the first {} that are ready, and needs at least {}: these "
+        "must be in descending order, and at least 1",
+        policy.ask, policy.use, policy.least);
+  }
+  if (policy.pool != 0 && policy.pool < policy.least)
+    refuse("clients are drawn of {} that check in: fewer than the {} a round needs", policy.pool,
+           policy.least);
+  if (policy.update_bits < 2 || policy.update_bits > 32)
+    refuse("an update has 2 to 32 bits an element, not {}", policy.update_bits);
+}
+
+int sum_bits(int update_bits, std::int64_t weights) {
+  return update_bits + bits_for(static_cast<std::uint64_t>(weights - 1));
+}
+
+Round::Round(const RoundPolicy& policy, const UpdateShape& shape, std::int64_t number,
+             std::uint64_t seed)
+    : policy_(policy),
+      shape_(shape),
+      seed_(mixed_seed({seed, static_cast<std::uint64_t>(number)})) {
+  check(policy);
+  record_.number = number;
+}
+
+// --- selecting ---
+
+Status Round::on_check_in(const Candidate& candidate, Time now) {
+  if (candidate.samples < 1) {
+    return failure(ErrorKind::invalid_argument,
+                   fmt::format("client {} has no samples to train with", candidate.client));
+  }
+  if (phase_ != Phase::selecting) {
+    order(candidate.client, Order::Again{});
+    return {};
+  }
+  if (candidates_.empty()) {
+    record_.began = now;
+    deadline_ = after(now, policy_.gather);
+  }
+  candidates_[candidate.client] = candidate;  // It may call again, perhaps with more samples.
+  const int pool = policy_.pool > 0 ? policy_.pool : policy_.ask;
+  if (static_cast<int>(candidates_.size()) >= pool) select(now);
+  return {};
+}
+
+void Round::select(Time now) {
+  record_.checked_in = static_cast<int>(candidates_.size());
+  if (record_.checked_in < policy_.least) {
+    return abandon(fmt::format("{} of at least {} clients checked in within {:.0f} s",
+                               record_.checked_in, policy_.least, seconds(policy_.gather)),
+                   now);
+  }
+  std::vector<Candidate> pool;
+  for (const auto& [client, one] : candidates_) pool.push_back(one);
+  for (const Drawn& drawn : draw(std::move(pool), policy_.ask, policy_.selection, seed_)) {
+    participants_[drawn.client] = {.samples = drawn.samples, .times = drawn.times};
+    order(drawn.client, Order::Train{policy_.window});
+  }
+  for (const auto& [client, one] : candidates_)
+    if (!participants_.contains(client)) order(client, Order::Again{});
+  record_.asked = static_cast<int>(participants_.size());
+  phase_ = Phase::configuring;
+  deadline_ = after(now, policy_.window);
+}
+
+// --- configuring and collecting ---
+
+Result<Round::Participant*> Round::find(ClientId client, std::initializer_list<State> states,
+                                        std::string_view what) {
+  const auto found = participants_.find(client);
+  if (found == participants_.end() ||
+      std::ranges::find(states, found->second.state) == states.end()) {
+    return failure(ErrorKind::refused,
+                   fmt::format("round {} did not expect {} of client {} while {}", number(), what,
+                               client, name_of(phase_)));
+  }
+  return &found->second;
+}
+
+int Round::count(std::initializer_list<State> states) const {
+  std::int64_t places = 0;
+  for (const auto& [client, one] : participants_)
+    if (std::ranges::find(states, one.state) != states.end()) places += one.times;
+  return static_cast<int>(places);
+}
+
+Status Round::on_configured(ClientId client, Time now) {
+  GRADWIRE_ASSIGN_OR_RETURN(Participant * one, find(client, {State::asked}, "a start"));
+  one->state = State::configured;
+  check_progress(now);
+  return {};
+}
+
+Status Round::on_ready(ClientId client, Time now) {
+  if (const auto late = participants_.find(client);
+      late != participants_.end() && late->second.state == State::stopped) {
+    order(client, Order::Stop{});  // It became ready while the order was on its way.
+    return {};
+  }
+  GRADWIRE_ASSIGN_OR_RETURN(Participant * one,
+                            find(client, {State::asked, State::configured}, "an end of training"));
+  one->state = State::ready;
+  arrivals_.push_back(client);
+  places_ += one->times;
+  ++record_.ready;
+  if (places_ >= policy_.use)
+    form_cohort(now);
+  else
+    check_progress(now);
+  return {};
+}
+
+void Round::add_to_cohort(Participant& participant, std::int64_t& places) const {
+  const std::int64_t times = std::min(participant.times, policy_.use - places);
+  places += times;
+  participant.state = State::member;
+  participant.weight = policy_.selection == Selection::proportional ? times : participant.samples;
+}
+
+void Round::form_cohort(Time now) {
+  std::int64_t places = 0, weights = 0;
+  for (const ClientId client : arrivals_) {
+    Participant& one = participants_[client];
+    if (one.state != State::ready) continue;
+    add_to_cohort(one, places);
+    weights += one.weight;
+  }
+  const int bits = sum_bits(policy_.update_bits, weights);
+  for (auto& [client, one] : participants_) {
+    if (one.state == State::member) order(client, Order::Upload{bits, one.weight});
+    if (one.state != State::asked && one.state != State::configured) continue;
+    one.state = State::stopped;
+    ++record_.stopped;
+    order(client, Order::Stop{});
+  }
+  sum_ = {ModularVector(shape_.elements, bits), ModularVector(shape_.metrics, 64)};
+  phase_ = Phase::uploading;
+  deadline_ = after(now, policy_.exchange);
+}
+
+// --- uploading ---
+
+Status Round::on_update(ClientId client, const Contribution& contribution, Time now) {
+  GRADWIRE_ASSIGN_OR_RETURN(Participant * one, find(client, {State::member}, "an update"));
+  const auto is_same = [](const ModularVector& a, const ModularVector& b) {
+    return a.size() == b.size() && a.bits() == b.bits();
+  };
+  if (!std::ranges::equal(contribution, sum_, is_same)) {
+    return failure(
+        ErrorKind::corrupted,
+        fmt::format("client {} sent an update of another size in round {}", client, number()));
+  }
+  for (std::size_t i = 0; i < sum_.size(); ++i) sum_[i] += contribution[i];
+  one->state = State::counted;
+  weight_ += one->weight;
+  check_progress(now);
+  return {};
+}
+
+void Round::close_uploads(Time now) {
+  const int used = count({State::counted});
+  if (used < policy_.least) {
+    return abandon(fmt::format("{} of at least {} updates arrived", used, policy_.least), now);
+  }
+  end(Phase::committed, now);
+}
+
+// --- all phases ---
+
+void Round::on_lost(ClientId client, Time now) {
+  if (phase_ == Phase::selecting) {
+    candidates_.erase(client);
+    return;
+  }
+  const auto found = participants_.find(client);
+  if (ended() || found == participants_.end()) return;
+  State& state = found->second.state;
+  if (state == State::counted || state == State::stopped) return;
+  if (state == State::ready) places_ -= found->second.times;
+  state = State::lost;
+  check_progress(now);
+}
+
+void Round::on_time(Time now) {
+  if (now < deadline_) return;
+  if (phase_ == Phase::selecting) return select(now);
+  if (phase_ == Phase::uploading) return close_uploads(now);
+  if (ended()) return;
+  if (places_ >= policy_.least) return form_cohort(now);
+  abandon(fmt::format("{} of at least {} clients were ready within {:.0f} s", places_,
+                      policy_.least, seconds(policy_.window)),
+          now);
+}
+
+/// Ends the phase as soon as nothing more can come, or too little.
+void Round::check_progress(Time now) {
+  if (phase_ == Phase::uploading) {
+    const int awaited = count({State::member});
+    if (awaited == 0 || awaited + count({State::counted}) < policy_.least) close_uploads(now);
+    return;
+  }
+  const int asked = count({State::asked}), configured = count({State::configured});
+  if (asked == 0) phase_ = Phase::collecting;
+  if (asked + configured + places_ < policy_.least) {
+    return abandon(fmt::format("{} of at least {} clients are left", asked + configured + places_,
+                               policy_.least),
+                   now);
+  }
+  if (asked + configured == 0) form_cohort(now);
+}
+
+void Round::abandon(std::string reason, Time now) {
+  for (auto& [client, one] : participants_) {
+    const bool is_at_work = one.state == State::asked || one.state == State::configured ||
+                            one.state == State::ready || one.state == State::member;
+    if (!is_at_work) continue;
+    one.state = State::stopped;
+    ++record_.stopped;
+    order(client, Order::Stop{});
+  }
+  if (phase_ == Phase::selecting)
+    for (const auto& [client, one] : candidates_) order(client, Order::Again{});
+  record_.is_abandoned = true;
+  record_.reason = std::move(reason);
+  sum_.clear();
+  end(Phase::abandoned, now);
+}
+
+void Round::end(Phase phase, Time now) {
+  phase_ = phase;
+  deadline_ = Time::max();
+  record_.ended = now;
+  if (phase == Phase::committed) record_.used = static_cast<int>(counted().size());
+  record_.dropped = record_.asked - record_.used - record_.stopped;
+}
+
+std::vector<ClientId> Round::counted() const {
+  std::vector<ClientId> clients;
+  for (const auto& [client, one] : participants_)
+    if (one.state == State::counted) clients.push_back(client);
+  return clients;
+}
+
+std::vector<Order> Round::take_orders() {
+  return std::exchange(orders_, {});
+}
+
+}  // namespace gradwire::federated

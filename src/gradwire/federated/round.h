@@ -1,0 +1,168 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "gradwire/base/error.h"
+#include "gradwire/base/types.h"
+#include "gradwire/federated/modular_vector.h"
+#include "gradwire/federated/selection.h"
+
+namespace gradwire::federated {
+
+/// The numbers of a round (Bonawitz et al., "Towards Federated Learning at Scale", MLSys 2019,
+/// sections 2.2 and 2.3).
+struct RoundPolicy {
+  int ask = 300;    ///< Clients that are asked to train; more than `use` (over-selection).
+  int use = 256;    ///< The first that are ready are the cohort.
+  int least = 200;  ///< With fewer updates a round is abandoned.
+  /// Clients are drawn when as many have checked in (0: `ask`), or this time after the first.
+  int pool = 0;
+  Duration gather = std::chrono::seconds(10);
+  Duration window = std::chrono::seconds(60);    ///< For training, from the draw.
+  Duration exchange = std::chrono::seconds(60);  ///< For each later phase.
+  Selection selection = Selection::uniform;
+  int update_bits = 32;  ///< Of an element of an update, before it is weighted.
+};
+
+/// Throws Exception(invalid_argument) for numbers that contradict each other.
+void check(const RoundPolicy& policy);
+
+/// Elements of what a client uploads.
+struct UpdateShape {
+  std::size_t elements = 0;  ///< Of its update, modulo 2^m.
+  std::size_t metrics = 0;   ///< Of counts and sums beside it, modulo 2^64.
+};
+
+/// What a client uploads: its update and its metrics.
+using Contribution = std::vector<ModularVector>;
+
+/// The bits m of an update's elements, so that the sum of updates with these weights cannot wrap:
+/// update_bits + ceil(log2(sum of the weights)).
+int sum_bits(int update_bits, std::int64_t weights);
+
+/// An order to a client.
+struct Order {
+  /// Train, for at most `time`, and say when ready.
+  struct Train {
+    Duration time{};
+  };
+  /// Not drawn: check in again for another round.
+  struct Again {};
+  /// Stop training: enough others are ready, or the round is abandoned.
+  struct Stop {};
+  /// Upload the update, each element multiplied by `weight`, modulo 2^bits.
+  struct Upload {
+    int bits = 1;
+    std::int64_t weight = 1;
+  };
+  ClientId client = 0;
+  std::variant<Train, Again, Stop, Upload> what;
+};
+
+enum class Phase : std::uint8_t {
+  selecting,    ///< Clients check in.
+  configuring,  ///< Those drawn get the model.
+  collecting,   ///< They train, and say when they are ready.
+  uploading,    ///< The cohort uploads.
+  committed,    ///< There is a sum.
+  abandoned,    ///< There is none, and nobody has learnt anything.
+};
+std::string_view name_of(Phase phase);
+
+/// A round in numbers.
+struct RoundRecord {
+  std::int64_t number = 0;
+  int checked_in = 0;
+  int asked = 0;
+  int ready = 0;
+  int used = 0;     ///< Whose updates are in the sum.
+  int stopped = 0;  ///< Told to stop, for enough others were ready.
+  int dropped = 0;  ///< Asked, neither used nor stopped: lost, too late or refused.
+  bool is_abandoned = false;
+  std::string reason;  ///< Of the abandonment.
+  Time began{}, ended{};
+};
+
+/// One round of federated learning, as the server sees it: a state machine without clock, threads
+/// and network. The simulator, the server and the tests drive the same class: they report what
+/// clients do, with the time, deliver the orders, and call on_time() at deadline(). An error of an
+/// on_...() function concerns that client alone: it is refused, and the state is as before. Not
+/// thread-safe.
+class Round {
+ public:
+  /// `seed` decides who is drawn. Throws as check().
+  Round(const RoundPolicy& policy, const UpdateShape& shape, std::int64_t number,
+        std::uint64_t seed);
+
+  /// A client could take part. Fails with invalid_argument if it has no samples.
+  Status on_check_in(const Candidate& candidate, Time now);
+  /// A client that was told to train has the model.
+  Status on_configured(ClientId client, Time now);
+  /// It has trained, and waits to be told whether its update is needed.
+  Status on_ready(ClientId client, Time now);
+  /// An update, as ordered; fails with corrupted if it is another vector.
+  Status on_update(ClientId client, const Contribution& contribution, Time now);
+  /// The client takes no part any more.
+  void on_lost(ClientId client, Time now);
+  void on_time(Time now);
+
+  /// When to call on_time(); Time::max() if nothing is awaited.
+  Time deadline() const { return deadline_; }
+  /// The orders since the last call.
+  std::vector<Order> take_orders();
+
+  Phase phase() const { return phase_; }
+  bool ended() const { return phase_ == Phase::committed || phase_ == Phase::abandoned; }
+  std::int64_t number() const { return record_.number; }
+  bool is_asked(ClientId client) const { return participants_.contains(client); }
+
+  /// The sum of the updates that count, and its weight; once committed.
+  const Contribution& sum() const { return sum_; }
+  std::int64_t weight() const { return weight_; }
+  /// Whose updates are in the sum, in order of their numbers.
+  std::vector<ClientId> counted() const;
+  const RoundRecord& record() const { return record_; }
+
+ private:
+  enum class State : std::uint8_t { asked, configured, ready, member, counted, stopped, lost };
+  struct Participant {
+    std::int64_t samples = 1;
+    std::int64_t times = 1;
+    std::int64_t weight = 0;  ///< Once a member.
+    State state = State::asked;
+  };
+
+  Result<Participant*> find(ClientId client, std::initializer_list<State> states,
+                            std::string_view what);
+  int count(std::initializer_list<State> states) const;
+  void select(Time now);
+  void form_cohort(Time now);
+  void add_to_cohort(Participant& participant, std::int64_t& places) const;
+  void close_uploads(Time now);
+  void check_progress(Time now);
+  void abandon(std::string reason, Time now);
+  void end(Phase phase, Time now);
+  void order(ClientId client, decltype(Order::what) what) { orders_.push_back({client, what}); }
+
+  RoundPolicy policy_;
+  UpdateShape shape_;
+  std::uint64_t seed_;
+  Phase phase_ = Phase::selecting;
+  Time deadline_ = Time::max();
+  std::map<ClientId, Candidate> candidates_;
+  std::map<ClientId, Participant> participants_;
+  std::vector<ClientId> arrivals_;  ///< Those that are ready, in that order.
+  std::int64_t places_ = 0;         ///< That they fill in the cohort.
+  std::vector<Order> orders_;
+  Contribution sum_;
+  std::int64_t weight_ = 0;
+  RoundRecord record_;
+};
+
+}  // namespace gradwire::federated
