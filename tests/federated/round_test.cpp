@@ -10,7 +10,6 @@
 namespace gradwire::federated {
 namespace {
 
-using std::chrono::seconds;
 using testing::ElementsAre;
 
 constexpr UpdateShape kShape{.elements = 3, .metrics = 1};
@@ -212,6 +211,20 @@ TEST(Selection, FairPrefersThoseThatCountedLeast) {
   }
   EXPECT_GT(first, all * 0.85);
   EXPECT_LT(first, all);
+}
+
+TEST(Round, CountsAClientOnceThatCallsAgain) {
+  Round round({.ask = 2, .use = 2, .least = 1}, kShape, 1, 5);
+  for (const std::int64_t samples : {5, 7})
+    EXPECT_TRUE(round.on_check_in({.client = 3, .samples = samples}, at(0)));
+  EXPECT_EQ(round.phase(), Phase::selecting);
+  EXPECT_TRUE(round.on_check_in({.client = 1, .samples = 2}, at(0)));
+  EXPECT_THAT(told<Order::Train>(round.take_orders()), ElementsAre(1, 3));
+  for (const ClientId client : {1, 3}) EXPECT_TRUE(round.on_ready(client, at(1)));
+  for (const Order& order : round.take_orders())
+    if (order.client == 3) {
+      EXPECT_EQ(std::get<Order::Upload>(order.what).weight, 7);
+    }
 }
 
 TEST(Round, RefusesNumbersThatContradict) {

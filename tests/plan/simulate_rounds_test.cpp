@@ -7,7 +7,6 @@
 #include "gradwire/base/random.h"
 #include "gradwire/plan/servers_advice.h"
 #include "gradwire/plan/simulate/failures.h"
-#include "gradwire/plan/simulate/federated_rounds.h"
 #include "gradwire/plan/simulate/server_training.h"
 
 namespace gradwire::plan {
@@ -175,75 +174,6 @@ TEST(ServersAdvice, KnowsTheMeanOfARandomlySlowWorker) {
   EXPECT_EQ(advice_on_slow_worker(policy, emulation::PassTimes()), "");
   policy.workers = 2;
   EXPECT_THAT(advice_on_slow_worker(policy, times, 2), testing::HasSubstr("worker 1 computes"));
-}
-
-// --- federated rounds ---
-
-double normal_quantile(double u) {
-  double low = -10, high = 10;
-  for (int i = 0; i < 100; ++i) {
-    const double x = 0.5 * (low + high);
-    (0.5 * std::erfc(-x / std::sqrt(2)) < u ? low : high) = x;
-  }
-  return low;
-}
-
-/// Mean of the k-th smallest of n log-normal values: the integral of the quantile with the density
-/// of the Beta distribution (k, n - k + 1).
-double order_statistic(int k, int n, double median, double sigma) {
-  double sum = 0, mass = 0;
-  for (int i = 1; i < 4000; ++i) {
-    const double u = i / 4000.0;
-    const double density = std::exp((k - 1) * std::log(u) + (n - k) * std::log1p(-u) +
-                                    std::lgamma(n + 1) - std::lgamma(k) - std::lgamma(n - k + 1));
-    sum += density * median * std::exp(sigma * normal_quantile(u));
-    mass += density;
-  }
-  return sum / mass;
-}
-
-FederatedModel federated() {
-  FederatedModel model{.clients = 20'000, .asked = 300, .used = 256, .window = 1e6};
-  model.compute = {10, 0.5};
-  return model;
-}
-
-TEST(SimulateFederated, ARoundLastsUntilTheLastThatIsNeeded) {
-  const FederatedRounds found = simulate_federated(federated(), 300, 1);
-  const double expected = order_statistic(256, 300, 10, 0.5);
-  EXPECT_NEAR(found.round, expected, 0.02 * expected);
-  EXPECT_EQ(found.used, 256);
-  EXPECT_NEAR(found.wasted_share, 1 - 256 / 300.0, 1e-9);
-}
-
-TEST(SimulateFederated, OverSelectionSparesTheStragglers) {
-  FederatedModel model = federated();
-  const double over = simulate_federated(model, 200, 1).round;
-  model.asked = 256;
-  const double all = simulate_federated(model, 200, 1).round;
-  EXPECT_GT(all, 2 * over);
-}
-
-TEST(SimulateFederated, TheWindowEndsARoundWithThoseThatHaveCome) {
-  FederatedModel model = federated();
-  model.window = 10;  // The median.
-  const FederatedRounds found = simulate_federated(model, 200, 1);
-  EXPECT_NEAR(found.round, 10, 1e-9);
-  EXPECT_NEAR(found.used, 150, 3);
-  EXPECT_EQ(found.short_rounds, 1);
-  EXPECT_LT(found.fairness, 0.8);  // Half of the clients never count.
-}
-
-TEST(SimulateFederated, TheServersPortLimitsHowManyTakePart) {
-  FederatedModel model = federated();
-  model.compute.sigma = model.down.sigma = model.up.sigma = 0;
-  model.update_bytes = 1e6;
-  model.up.median = 1e6;
-  model.server_rate = 1e7;
-  // All are asked at once; updates of 0.1 s each at the server, the first after 11 s.
-  EXPECT_NEAR(simulate_federated(model, 5, 1).round, 11 + 255 * 0.1, 1e-6);
-  model.dropout = 0.5;
-  EXPECT_NEAR(simulate_federated(model, 50, 1).used, 150, 10);
 }
 
 // --- failures ---

@@ -65,27 +65,36 @@ Status Round::on_check_in(const Candidate& candidate, Time now) {
     record_.began = now;
     deadline_ = after(now, policy_.gather);
   }
-  candidates_[candidate.client] = candidate;  // It may call again, perhaps with more samples.
-  const int pool = policy_.pool > 0 ? policy_.pool : policy_.ask;
-  if (static_cast<int>(candidates_.size()) >= pool) select(now);
+  candidates_.push_back(candidate);
+  const auto pool = static_cast<std::size_t>(policy_.pool > 0 ? policy_.pool : policy_.ask);
+  if (candidates_.size() >= pool) merge_candidates();
+  if (candidates_.size() >= pool) select(now);
   return {};
 }
 
+/// Orders them by client. One that has called again may have more samples now.
+void Round::merge_candidates() {
+  std::ranges::stable_sort(candidates_, {}, &Candidate::client);
+  const auto repeated = [](const Candidate& a, const Candidate& b) { return a.client == b.client; };
+  const auto first = std::unique(candidates_.rbegin(), candidates_.rend(), repeated);
+  candidates_.erase(candidates_.begin(), first.base());
+}
+
 void Round::select(Time now) {
+  merge_candidates();
   record_.checked_in = static_cast<int>(candidates_.size());
   if (record_.checked_in < policy_.least) {
     return abandon(fmt::format("{} of at least {} clients checked in within {:.0f} s",
                                record_.checked_in, policy_.least, seconds(policy_.gather)),
                    now);
   }
-  std::vector<Candidate> pool;
-  for (const auto& [client, one] : candidates_) pool.push_back(one);
-  for (const Drawn& drawn : draw(std::move(pool), policy_.ask, policy_.selection, seed_)) {
+  for (const Drawn& drawn : draw(candidates_, policy_.ask, policy_.selection, seed_)) {
     participants_[drawn.client] = {.samples = drawn.samples, .times = drawn.times};
+    places_[static_cast<std::size_t>(State::asked)] += drawn.times;
     order(drawn.client, Order::Train{policy_.window});
   }
-  for (const auto& [client, one] : candidates_)
-    if (!participants_.contains(client)) order(client, Order::Again{});
+  for (const Candidate& one : candidates_)
+    if (!participants_.contains(one.client)) order(one.client, Order::Again{});
   record_.asked = static_cast<int>(participants_.size());
   phase_ = Phase::configuring;
   deadline_ = after(now, policy_.window);
@@ -105,16 +114,15 @@ Result<Round::Participant*> Round::find(ClientId client, std::initializer_list<S
   return &found->second;
 }
 
-int Round::count(std::initializer_list<State> states) const {
-  std::int64_t places = 0;
-  for (const auto& [client, one] : participants_)
-    if (std::ranges::find(states, one.state) != states.end()) places += one.times;
-  return static_cast<int>(places);
+void Round::set_state(Participant& participant, State state) {
+  places_[static_cast<std::size_t>(participant.state)] -= participant.times;
+  participant.state = state;
+  places_[static_cast<std::size_t>(state)] += participant.times;
 }
 
 Status Round::on_configured(ClientId client, Time now) {
   GRADWIRE_ASSIGN_OR_RETURN(Participant * one, find(client, {State::asked}, "a start"));
-  one->state = State::configured;
+  set_state(*one, State::configured);
   check_progress(now);
   return {};
 }
@@ -127,39 +135,41 @@ Status Round::on_ready(ClientId client, Time now) {
   }
   GRADWIRE_ASSIGN_OR_RETURN(Participant * one,
                             find(client, {State::asked, State::configured}, "an end of training"));
-  one->state = State::ready;
+  set_state(*one, State::ready);
   arrivals_.push_back(client);
-  places_ += one->times;
   ++record_.ready;
-  if (places_ >= policy_.use)
+  if (places(State::ready) >= policy_.use)
     form_cohort(now);
   else
     check_progress(now);
   return {};
 }
 
-void Round::add_to_cohort(Participant& participant, std::int64_t& places) const {
-  const std::int64_t times = std::min(participant.times, policy_.use - places);
-  places += times;
-  participant.state = State::member;
+void Round::add_to_cohort(Participant& participant) {
+  const std::int64_t times = std::min(participant.times, policy_.use - places(State::member));
+  set_state(participant, State::member);
   participant.weight = policy_.selection == Selection::proportional ? times : participant.samples;
 }
 
+void Round::stop(ClientId client, Participant& participant) {
+  set_state(participant, State::stopped);
+  ++record_.stopped;
+  order(client, Order::Stop{});
+}
+
 void Round::form_cohort(Time now) {
-  std::int64_t places = 0, weights = 0;
+  std::int64_t weights = 0;
   for (const ClientId client : arrivals_) {
     Participant& one = participants_[client];
     if (one.state != State::ready) continue;
-    add_to_cohort(one, places);
+    add_to_cohort(one);
     weights += one.weight;
   }
   const int bits = sum_bits(policy_.update_bits, weights);
   for (auto& [client, one] : participants_) {
     if (one.state == State::member) order(client, Order::Upload{bits, one.weight});
     if (one.state != State::asked && one.state != State::configured) continue;
-    one.state = State::stopped;
-    ++record_.stopped;
-    order(client, Order::Stop{});
+    stop(client, one);
   }
   sum_ = {ModularVector(shape_.elements, bits), ModularVector(shape_.metrics, 64)};
   phase_ = Phase::uploading;
@@ -179,14 +189,14 @@ Status Round::on_update(ClientId client, const Contribution& contribution, Time 
         fmt::format("client {} sent an update of another size in round {}", client, number()));
   }
   for (std::size_t i = 0; i < sum_.size(); ++i) sum_[i] += contribution[i];
-  one->state = State::counted;
+  set_state(*one, State::counted);
   weight_ += one->weight;
   check_progress(now);
   return {};
 }
 
 void Round::close_uploads(Time now) {
-  const int used = count({State::counted});
+  const std::int64_t used = places(State::counted);
   if (used < policy_.least) {
     return abandon(fmt::format("{} of at least {} updates arrived", used, policy_.least), now);
   }
@@ -197,15 +207,14 @@ void Round::close_uploads(Time now) {
 
 void Round::on_lost(ClientId client, Time now) {
   if (phase_ == Phase::selecting) {
-    candidates_.erase(client);
+    std::erase_if(candidates_, [&](const Candidate& one) { return one.client == client; });
     return;
   }
   const auto found = participants_.find(client);
   if (ended() || found == participants_.end()) return;
-  State& state = found->second.state;
+  const State state = found->second.state;
   if (state == State::counted || state == State::stopped) return;
-  if (state == State::ready) places_ -= found->second.times;
-  state = State::lost;
+  set_state(found->second, State::lost);
   check_progress(now);
 }
 
@@ -214,8 +223,8 @@ void Round::on_time(Time now) {
   if (phase_ == Phase::selecting) return select(now);
   if (phase_ == Phase::uploading) return close_uploads(now);
   if (ended()) return;
-  if (places_ >= policy_.least) return form_cohort(now);
-  abandon(fmt::format("{} of at least {} clients were ready within {:.0f} s", places_,
+  if (places(State::ready) >= policy_.least) return form_cohort(now);
+  abandon(fmt::format("{} of at least {} clients were ready within {:.0f} s", places(State::ready),
                       policy_.least, seconds(policy_.window)),
           now);
 }
@@ -223,18 +232,17 @@ void Round::on_time(Time now) {
 /// Ends the phase as soon as nothing more can come, or too little.
 void Round::check_progress(Time now) {
   if (phase_ == Phase::uploading) {
-    const int awaited = count({State::member});
-    if (awaited == 0 || awaited + count({State::counted}) < policy_.least) close_uploads(now);
+    const std::int64_t awaited = places(State::member);
+    if (awaited == 0 || awaited + places(State::counted) < policy_.least) close_uploads(now);
     return;
   }
-  const int asked = count({State::asked}), configured = count({State::configured});
-  if (asked == 0) phase_ = Phase::collecting;
-  if (asked + configured + places_ < policy_.least) {
-    return abandon(fmt::format("{} of at least {} clients are left", asked + configured + places_,
-                               policy_.least),
-                   now);
+  if (places(State::asked) == 0) phase_ = Phase::collecting;
+  const std::int64_t left = still_training() + places(State::ready);
+  if (left < policy_.least) {
+    abandon(fmt::format("{} of at least {} clients are left", left, policy_.least), now);
+  } else if (still_training() == 0) {
+    form_cohort(now);
   }
-  if (asked + configured == 0) form_cohort(now);
 }
 
 void Round::abandon(std::string reason, Time now) {
@@ -242,12 +250,10 @@ void Round::abandon(std::string reason, Time now) {
     const bool is_at_work = one.state == State::asked || one.state == State::configured ||
                             one.state == State::ready || one.state == State::member;
     if (!is_at_work) continue;
-    one.state = State::stopped;
-    ++record_.stopped;
-    order(client, Order::Stop{});
+    stop(client, one);
   }
   if (phase_ == Phase::selecting)
-    for (const auto& [client, one] : candidates_) order(client, Order::Again{});
+    for (const Candidate& one : candidates_) order(one.client, Order::Again{});
   record_.is_abandoned = true;
   record_.reason = std::move(reason);
   sum_.clear();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -140,10 +141,15 @@ class Round {
 
   Result<Participant*> find(ClientId client, std::initializer_list<State> states,
                             std::string_view what);
-  int count(std::initializer_list<State> states) const;
+  void set_state(Participant& participant, State state);
+  /// How often participants with this state were drawn.
+  std::int64_t places(State state) const { return places_[static_cast<std::size_t>(state)]; }
+  std::int64_t still_training() const { return places(State::asked) + places(State::configured); }
+  void merge_candidates();
   void select(Time now);
   void form_cohort(Time now);
-  void add_to_cohort(Participant& participant, std::int64_t& places) const;
+  void add_to_cohort(Participant& participant);
+  void stop(ClientId client, Participant& participant);
   void close_uploads(Time now);
   void check_progress(Time now);
   void abandon(std::string reason, Time now);
@@ -155,10 +161,10 @@ class Round {
   std::uint64_t seed_;
   Phase phase_ = Phase::selecting;
   Time deadline_ = Time::max();
-  std::map<ClientId, Candidate> candidates_;
+  std::vector<Candidate> candidates_;  ///< May have a client several times; its last one counts.
   std::map<ClientId, Participant> participants_;
-  std::vector<ClientId> arrivals_;  ///< Those that are ready, in that order.
-  std::int64_t places_ = 0;         ///< That they fill in the cohort.
+  std::vector<ClientId> arrivals_;        ///< Those that are ready, in that order.
+  std::array<std::int64_t, 7> places_{};  ///< By state.
   std::vector<Order> orders_;
   Contribution sum_;
   std::int64_t weight_ = 0;

@@ -2,14 +2,17 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <filesystem>
 
 #include <fmt/format.h>
 
+#include "gradwire/base/clock.h"
 #include "gradwire/base/file.h"
 #include "gradwire/base/refuse.h"
 #include "gradwire/base/suggest.h"
 #include "gradwire/cli/worker_speeds.h"
+#include "gradwire/federated/simulated_rounds.h"
 #include "gradwire/plan/model.h"
 #include "gradwire/plan/network.h"
 #include "gradwire/plan/servers_advice.h"
@@ -375,36 +378,65 @@ RoundResult simulate_server_rounds(const SimulateOptions& step, const RoundOptio
               100 * found.server_busy, advice.empty() ? "" : "Advice: " + advice + "\n")};
 }
 
-RoundResult simulate_federated_rounds(const SimulateOptions& step, const RoundOptions& options) {
+namespace {
+
+federated::SimulatedRounds federated_rounds(const SimulateOptions& step,
+                                            const RoundOptions& options) {
   const workload::LayerProfile profile = profile_of(step);
-  plan::FederatedModel model{.clients = options.clients,
-                             .asked = options.asked,
-                             .used = options.used,
-                             .window = options.window_s};
   if (options.spread == "exponential") refuse("--spread exponential requires --servers");
   const double spread = log_spread_of(options);
-  model.compute = {step_model_of(step, profile).compute, spread};
-  model.up = {value_or_throw(parse_rate(options.up)), spread};
-  model.down = {value_or_throw(parse_rate(options.down)), spread};
-  model.model_bytes = static_cast<double>(profile.parameters() * sizeof(float));
-  model.update_bytes = model.model_bytes;
-  model.server_rate = fabric_of(step).port.bytes_per_second;
-  model.dropout = options.dropout;
-  const plan::FederatedRounds found = plan::simulate_federated(model, options.steps, options.seed);
-  return {
-      {{"clients", model.clients},
-       {"asked", model.asked},
-       {"round_s", found.round},
-       {"used", found.used},
-       {"wasted_share", found.wasted_share},
-       {"short_rounds", found.short_rounds},
-       {"server_bytes", found.server_bytes},
-       {"fairness", found.fairness}},
-      fmt::format(
-          "{} of {} clients asked: a round takes {:.1f} s and uses {:.1f} updates, {:.1f} % of the "
-          "clients' work is wasted, {:.0f} % of the rounds end by timeout; fairness {:.2f}\n",
-          model.asked, model.clients, found.round, found.used, 100 * found.wasted_share,
-          100 * found.short_rounds, found.fairness)};
+  const double bytes = static_cast<double>(profile.parameters() * sizeof(float));
+  const federated::DeviceModel devices{.compute = {step_model_of(step, profile).compute, spread},
+                                       .up = {value_or_throw(parse_rate(options.up)), spread},
+                                       .down = {value_or_throw(parse_rate(options.down)), spread},
+                                       .drop = options.dropout};
+  const federated::SimulatedWork work{.partial = federated::Partial::drop,
+                                      .model_bytes = bytes,
+                                      .update_bytes = [bytes](int) { return bytes; },
+                                      .server_rate = fabric_of(step).port.bytes_per_second};
+  const Duration window = duration_of(options.window_s);
+  const int asked = std::min(options.asked, options.clients);
+  const federated::RoundPolicy policy{.ask = asked,
+                                      .use = std::min(options.used, asked),
+                                      .least = 1,
+                                      .window = window,
+                                      .exchange = window};
+  const std::vector<std::int64_t> samples(static_cast<std::size_t>(options.clients), 1);
+  return {policy, {}, {devices, samples, options.seed}, work, options.seed};
+}
+
+}  // namespace
+
+RoundResult simulate_federated_rounds(const SimulateOptions& step, const RoundOptions& options) {
+  federated::SimulatedRounds rounds = federated_rounds(step, options);
+  federated::NoUpdates none;
+  double time = 0, used = 0, asked = 0, short_rounds = 0;
+  for (int i = 0; i < options.steps; ++i) {
+    const federated::RoundRecord& record = rounds.next(none).record();
+    time += seconds(record.ended - record.began);
+    asked += record.asked;
+    used += record.used;
+    short_rounds += record.used < std::min(options.used, record.asked);
+  }
+  double bytes = 0;
+  for (const federated::ClientRecord& one : rounds.records())
+    bytes += one.up_bytes + one.down_bytes;
+  const double count = options.steps, wasted = asked > 0 ? 1 - used / asked : 0;
+  const double fairness = federated::jain_index(rounds.records());
+  const auto asked_each = static_cast<int>(std::lround(asked / count));
+  return {{{"clients", options.clients},
+           {"asked", asked_each},
+           {"round_s", time / count},
+           {"used", used / count},
+           {"wasted_share", wasted},
+           {"short_rounds", short_rounds / count},
+           {"server_bytes", bytes / count},
+           {"fairness", fairness}},
+          fmt::format("{} of {} clients asked: a round takes {:.1f} s and uses {:.1f} updates, "
+                      "{:.1f} % of the clients' work is wasted, {:.0f} % of the rounds use fewer "
+                      "than {}; fairness {:.2f}\n",
+                      asked_each, options.clients, time / count, used / count, 100 * wasted,
+                      100 * short_rounds / count, std::min(options.used, asked_each), fairness)};
 }
 
 }  // namespace gradwire::cli

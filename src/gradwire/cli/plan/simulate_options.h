@@ -8,7 +8,6 @@
 #include "gradwire/base/units.h"
 #include "gradwire/plan/simulate/fabric.h"
 #include "gradwire/plan/simulate/failures.h"
-#include "gradwire/plan/simulate/federated_rounds.h"
 #include "gradwire/plan/simulate/server_training.h"
 #include "gradwire/plan/simulate/step_simulation.h"
 #include "gradwire/servers/server_policy.h"

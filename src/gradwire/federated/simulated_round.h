@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "gradwire/federated/fairness.h"
+#include "gradwire/federated/round.h"
+#include "gradwire/federated/simulated_clients.h"
+
+namespace gradwire::federated {
+
+/// What happens to local work that is not complete when the window ends.
+enum class Partial : std::uint8_t {
+  count,      ///< The update counts in full (Li et al., MLSys 2020, section 3.2).
+  drop,       ///< The client is dropped.
+  normalize,  ///< The update is divided by the steps it took, and the mean multiplied by the mean
+              ///< number of steps (FedNova: Wang et al., "Tackling the Objective Inconsistency
+              ///< Problem", NeurIPS 2020).
+};
+/// "count", "drop", "normalize".
+std::string_view name_of(Partial partial);
+/// Inverse of name_of(). Throws Exception(invalid_argument).
+Partial partial_named(std::string_view name);
+
+/// The local work of a round, and what it sends.
+struct SimulatedWork {
+  int epochs = 1;
+  Partial partial = Partial::count;
+  double model_bytes = 0;                        ///< Sent to each client that is asked.
+  std::function<double(int bits)> update_bytes;  ///< Sent by each of the cohort.
+  double server_rate = 0;  ///< Bytes per second, each direction; 0: unlimited.
+};
+
+/// A client of the cohort, whose update is awaited.
+struct AwaitedUpdate {
+  ClientId client = 0;
+  Order::Upload upload;
+  double epochs = 1;  ///< That it had time for; a part of one may be at the end.
+};
+
+/// Computes the updates of a simulated round.
+class UpdateSource {
+ public:
+  virtual ~UpdateSource() = default;
+  /// The cohort's updates will be asked for in this order.
+  virtual void begin(std::span<const AwaitedUpdate> awaited) = 0;
+  /// The next one.
+  virtual Contribution next() = 0;
+};
+
+/// The updates of a simulation without vectors.
+class NoUpdates final : public UpdateSource {
+ public:
+  void begin(std::span<const AwaitedUpdate> awaited) override;
+  Contribution next() override;
+
+ private:
+  std::vector<Order::Upload> uploads_;
+  std::size_t given_ = 0;
+};
+
+/// Drives a round with simulated clients in virtual time, from `begin` to its end. Clients that
+/// check in do so at once. Only updates that arrive are computed: the work of others is arithmetic.
+/// `records`, one for each client, are added to.
+void simulate_round(Round& round, const SimulatedClients& clients, const SimulatedWork& work,
+                    UpdateSource& updates, std::span<ClientRecord> records, Time begin);
+
+}  // namespace gradwire::federated

@@ -1,0 +1,30 @@
+#include "gradwire/federated/simulated_rounds.h"
+
+#include <limits>
+#include <utility>
+
+namespace gradwire::federated {
+
+SimulatedRounds::SimulatedRounds(RoundPolicy policy, const UpdateShape& shape,
+                                 SimulatedClients clients, SimulatedWork work, std::uint64_t seed)
+    : policy_(policy),
+      shape_(shape),
+      clients_(std::move(clients)),
+      work_(std::move(work)),
+      seed_(seed),
+      records_(static_cast<std::size_t>(clients_.size())) {
+  policy_.pool = std::numeric_limits<int>::max();
+  policy_.gather = Duration{};
+  check(policy_);
+  for (ClientId client = 0; client < clients_.size(); ++client)
+    records_[static_cast<std::size_t>(client)].samples = clients_.samples(client);
+}
+
+const Round& SimulatedRounds::next(UpdateSource& updates) {
+  round_.emplace(policy_, shape_, ++number_, seed_);
+  simulate_round(*round_, clients_, work_, updates, records_, now_);
+  now_ = round_->record().ended;
+  return *round_;
+}
+
+}  // namespace gradwire::federated

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "gradwire/federated/simulated_round.h"
+
+namespace gradwire::federated {
+
+/// Rounds in virtual time, one after the other. Not thread-safe.
+class SimulatedRounds {
+ public:
+  /// Clients check in at the begin of a round and are drawn at once, whatever `policy` says of
+  /// that. Throws as check().
+  SimulatedRounds(RoundPolicy policy, const UpdateShape& shape, SimulatedClients clients,
+                  SimulatedWork work, std::uint64_t seed);
+
+  /// Simulates the next round, and returns it. Numbers begin with 1.
+  const Round& next(UpdateSource& updates);
+
+  const SimulatedClients& clients() const { return clients_; }
+  std::span<const ClientRecord> records() const { return records_; }
+  Time now() const { return now_; }
+
+ private:
+  RoundPolicy policy_;
+  UpdateShape shape_;
+  SimulatedClients clients_;
+  SimulatedWork work_;
+  std::uint64_t seed_;
+  std::vector<ClientRecord> records_;
+  std::optional<Round> round_;
+  std::int64_t number_ = 0;
+  Time now_{};
+};
+
+}  // namespace gradwire::federated
