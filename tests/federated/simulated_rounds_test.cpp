@@ -43,7 +43,7 @@ struct Simulated {
 
   SimulatedRounds rounds(std::uint64_t seed = 1) const {
     const std::vector<std::int64_t> samples(static_cast<std::size_t>(clients), 600);
-    return {policy, {}, SimulatedClients(devices, samples, seed), work, seed};
+    return {policy, SimulatedClients(devices, samples, seed), work, seed};
   }
 };
 
@@ -158,10 +158,9 @@ TEST(SimulatedRounds, SumTheUpdatesOfThoseThatCount) {
   } updates;
   Simulated job;
   job.devices.drop = 0.2;
-  SimulatedRounds rounds(job.policy, {.elements = 2, .metrics = 1},
-                         SimulatedClients(job.devices, std::vector<std::int64_t>(1000, 7), 1), {},
-                         1);
-  const Round& round = rounds.next(updates);
+  const std::vector<std::int64_t> samples(1000, 7);
+  SimulatedRounds rounds(job.policy, SimulatedClients(job.devices, samples, 1), {}, 1);
+  const Round& round = rounds.next(updates, {.elements = 2, .metrics = 1});
   EXPECT_EQ(round.sum()[0][0], static_cast<std::uint64_t>(round.weight()));
   EXPECT_EQ(round.sum()[0][0], 7u * round.counted().size());
   EXPECT_EQ(round.sum()[1][0], round.counted().size());

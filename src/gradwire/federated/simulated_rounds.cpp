@@ -5,10 +5,9 @@
 
 namespace gradwire::federated {
 
-SimulatedRounds::SimulatedRounds(RoundPolicy policy, const UpdateShape& shape,
-                                 SimulatedClients clients, SimulatedWork work, std::uint64_t seed)
+SimulatedRounds::SimulatedRounds(RoundPolicy policy, SimulatedClients clients, SimulatedWork work,
+                                 std::uint64_t seed)
     : policy_(policy),
-      shape_(shape),
       clients_(std::move(clients)),
       work_(std::move(work)),
       seed_(seed),
@@ -20,8 +19,10 @@ SimulatedRounds::SimulatedRounds(RoundPolicy policy, const UpdateShape& shape,
     records_[static_cast<std::size_t>(client)].samples = clients_.samples(client);
 }
 
-const Round& SimulatedRounds::next(UpdateSource& updates) {
-  round_.emplace(policy_, shape_, ++number_, seed_);
+const Round& SimulatedRounds::next(UpdateSource& updates, const UpdateShape& shape,
+                                   int update_bits) {
+  policy_.update_bits = update_bits;
+  round_.emplace(policy_, shape, number_++, seed_);
   simulate_round(*round_, clients_, work_, updates, records_, now_);
   now_ = round_->record().ended;
   return *round_;

@@ -14,11 +14,14 @@ class SimulatedRounds {
  public:
   /// Clients check in at the begin of a round and are drawn at once, whatever `policy` says of
   /// that. Throws as check().
-  SimulatedRounds(RoundPolicy policy, const UpdateShape& shape, SimulatedClients clients,
-                  SimulatedWork work, std::uint64_t seed);
+  SimulatedRounds(RoundPolicy policy, SimulatedClients clients, SimulatedWork work,
+                  std::uint64_t seed);
 
-  /// Simulates the next round, and returns it. Numbers begin with 1.
-  const Round& next(UpdateSource& updates);
+  /// Simulates the next round, and returns it; `shape` and `update_bits` (RoundPolicy) are its own.
+  const Round& next(UpdateSource& updates, const UpdateShape& shape = {}, int update_bits = 32);
+
+  /// The number of the next round; the first is 1.
+  std::int64_t number() const { return number_; }
 
   const SimulatedClients& clients() const { return clients_; }
   std::span<const ClientRecord> records() const { return records_; }
@@ -26,13 +29,12 @@ class SimulatedRounds {
 
  private:
   RoundPolicy policy_;
-  UpdateShape shape_;
   SimulatedClients clients_;
   SimulatedWork work_;
   std::uint64_t seed_;
   std::vector<ClientRecord> records_;
   std::optional<Round> round_;
-  std::int64_t number_ = 0;
+  std::int64_t number_ = 1;
   Time now_{};
 };
 

@@ -402,7 +402,7 @@ federated::SimulatedRounds federated_rounds(const SimulateOptions& step,
                                       .window = window,
                                       .exchange = window};
   const std::vector<std::int64_t> samples(static_cast<std::size_t>(options.clients), 1);
-  return {policy, {}, {devices, samples, options.seed}, work, options.seed};
+  return {policy, {devices, samples, options.seed}, work, options.seed};
 }
 
 }  // namespace
