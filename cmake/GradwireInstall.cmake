@@ -6,7 +6,7 @@ include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
 set(GRADWIRE_CORE_LAYERS base topology schedule codec net engine bootstrap comm trace report
-    pipeline checkpoint workload exchange servers step)
+    pipeline checkpoint workload exchange servers step federated)
 set(GRADWIRE_TORCH_LAYERS torch data memory host train)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/gradwire)
 
@@ -57,6 +57,7 @@ set(GRADWIRE_TORCH_HEADERS
   train/parallel/sequence_parallel.h
   train/parallel/spatial_layers.h
   train/pipeline/pipeline.h
+  train/federated/federation.h
   train/servers/served.h
   train/servers/served_local_steps.h
   train/zero/zero.h)

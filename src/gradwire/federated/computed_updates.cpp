@@ -11,7 +11,7 @@
 namespace gradwire::federated {
 
 Result<Contribution> encode(const LocalResult& result, const LocalWork& work,
-                            const Order::Upload& upload, const EncodingRules& rules) {
+                            const Order::Upload& upload, const UpdateRules& rules) {
   std::vector<float> update(result.update.begin(), result.update.end());
   const float factor =
       rules.normalizes && result.steps > 0 ? 1 / static_cast<float>(result.steps) : 1;
@@ -59,7 +59,7 @@ ComputedUpdates::~ComputedUpdates() {
 }
 
 void ComputedUpdates::set_round(std::int64_t round, std::span<const float> model,
-                                const EncodingRules& rules) {
+                                const UpdateRules& rules) {
   std::unique_lock lock(mutex_);
   stop_computing(lock);
   round_ = round;
@@ -119,7 +119,7 @@ void ComputedUpdates::run(ClientTrainer& trainer) {
 
 void ComputedUpdates::compute(ClientTrainer& trainer, Slot& slot) const {
   try {
-    const LocalWork work{slot.awaited.client, round_, slot.awaited.epochs, model_};
+    const LocalWork work{slot.awaited.client, round_, slot.awaited.epochs, model_, rules_.proximal};
     slot.contribution =
         value_or_throw(encode(trainer.train(work), work, slot.awaited.upload, rules_));
   } catch (...) {

@@ -23,6 +23,7 @@ struct LocalWork {
   std::int64_t round = 0;
   double epochs = 1;             ///< That it has time for.
   std::span<const float> model;  ///< The global parameters.
+  double proximal = 0;           ///< mu of FedProx.
 };
 
 /// What came of it.
@@ -42,16 +43,17 @@ class ClientTrainer {
   virtual LocalResult train(const LocalWork& work) = 0;
 };
 
-/// What a client uploads.
-struct EncodingRules {
+/// What the server has decided for all updates of a round.
+struct UpdateRules {
   const UpdateQuantizer* quantizer = nullptr;
   bool normalizes = false;  ///< Divides the update by its steps (Partial::normalize).
   std::uint64_t seed = 0;   ///< Of the run; decides the rounding with round and client.
+  double proximal = 0;      ///< LocalWork::proximal.
 };
 
 /// A client's contribution. Fails with invalid_argument if the update is not finite.
 Result<Contribution> encode(const LocalResult& result, const LocalWork& work,
-                            const Order::Upload& upload, const EncodingRules& rules);
+                            const Order::Upload& upload, const UpdateRules& rules);
 
 /// Updates that trainers compute, each on a thread of its own, or on the caller's if there is one.
 /// Sums are the same for any number of threads. No more than two updates for each thread exist at
@@ -64,7 +66,7 @@ class ComputedUpdates final : public UpdateSource {
   ComputedUpdates& operator=(const ComputedUpdates&) = delete;
 
   /// Before each round. `model` and the quantizer of `rules` must outlive it.
-  void set_round(std::int64_t round, std::span<const float> model, const EncodingRules& rules);
+  void set_round(std::int64_t round, std::span<const float> model, const UpdateRules& rules);
 
   void begin(std::span<const AwaitedUpdate> awaited) override;
   /// Throws what the trainer threw, and Exception(invalid_argument) for an update that is not
@@ -87,7 +89,7 @@ class ComputedUpdates final : public UpdateSource {
   std::vector<std::unique_ptr<ClientTrainer>> trainers_;
   std::int64_t round_ = 0;
   std::span<const float> model_;
-  EncodingRules rules_;
+  UpdateRules rules_;
 
   std::mutex mutex_;  ///< For all below, and slots that are not being computed.
   std::condition_variable changed_;

@@ -3,6 +3,8 @@
 #include <limits>
 #include <utility>
 
+#include "gradwire/base/check.h"
+
 namespace gradwire::federated {
 
 SimulatedRounds::SimulatedRounds(RoundPolicy policy, SimulatedClients clients, SimulatedWork work,
@@ -17,6 +19,14 @@ SimulatedRounds::SimulatedRounds(RoundPolicy policy, SimulatedClients clients, S
   check(policy_);
   for (ClientId client = 0; client < clients_.size(); ++client)
     records_[static_cast<std::size_t>(client)].samples = clients_.samples(client);
+}
+
+void SimulatedRounds::resume(std::int64_t next_number, Time now,
+                             std::vector<ClientRecord> records) {
+  GRADWIRE_CHECK(records.size() == records_.size());
+  number_ = next_number;
+  now_ = now;
+  records_ = std::move(records);
 }
 
 const Round& SimulatedRounds::next(UpdateSource& updates, const UpdateShape& shape,

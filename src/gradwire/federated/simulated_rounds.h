@@ -23,6 +23,9 @@ class SimulatedRounds {
   /// The number of the next round; the first is 1.
   std::int64_t number() const { return number_; }
 
+  /// Goes on after rounds of an earlier run, whose records these are.
+  void resume(std::int64_t next_number, Time now, std::vector<ClientRecord> records);
+
   const SimulatedClients& clients() const { return clients_; }
   std::span<const ClientRecord> records() const { return records_; }
   Time now() const { return now_; }

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include "gradwire/federated/computed_updates.h"
+#include "gradwire/federated/metrics.h"
+#include "gradwire/federated/round.h"
+#include "gradwire/federated/update_quantizer.h"
+#include "gradwire/host/named_tensor.h"
+#include "gradwire/train/optim/optimizer_factory.h"
+
+namespace gradwire {
+
+struct GlobalModelOptions {
+  /// The outer optimizer: it steps on the gradient -(mean update) (Reddi et al., "Adaptive Federated
+  /// Optimization", ICLR 2021, algorithm 1). With SGD of rate 1 the model becomes the mean of the
+  /// clients' models (FedAvg).
+  OptimizerFactory optimizer;
+  federated::QuantizerOptions update;
+  /// Updates are divided by their steps, and the mean multiplied by the mean number of steps
+  /// (FedNova: Wang et al., NeurIPS 2020).
+  bool normalizes = false;
+  std::uint64_t seed = 0;
+};
+
+/// The model of a federated server: parameters, the outer optimizer, and what the next round needs
+/// to know of the last. It runs no code of the model. Not thread-safe.
+class GlobalModel {
+ public:
+  /// Copies the tensors. Parameters come first; `averaged` are buffers of floating type, such as
+  /// running statistics, to which the mean of the clients' changes is added.
+  GlobalModel(const std::vector<NamedTensor>& parameters, const std::vector<NamedTensor>& averaged,
+              const GlobalModelOptions& options);
+
+  /// All elements, in order of the tensors.
+  std::span<const float> values() const {
+    return {flat_.const_data_ptr<float>(), static_cast<std::size_t>(flat_.numel())};
+  }
+  /// Views of values().
+  const std::vector<NamedTensor>& tensors() const { return tensors_; }
+
+  /// How updates of the next round become integers.
+  federated::UpdateQuantizer quantizer(std::int64_t round) const;
+  /// RoundPolicy::update_bits of the next round.
+  int update_bits() const;
+  federated::UpdateRules rules(const federated::UpdateQuantizer& quantizer) const {
+    return {&quantizer, options_.normalizes, options_.seed};
+  }
+
+  /// Steps with the sum of a committed round of these updates. Returns the sum of the metrics.
+  federated::Metrics apply(const federated::Round& round,
+                           const federated::UpdateQuantizer& quantizer);
+
+  /// Number of rounds that were applied.
+  std::int64_t version() const { return version_; }
+
+  /// Writes model, optimizer and the numbers that the next round needs; `run` is any JSON text of
+  /// the caller, which load() returns. The file appears atomically.
+  void save(const std::filesystem::path& path, const std::string& run);
+  /// Goes on from save(). Throws Exception(invalid_argument) if it is of another model or optimizer.
+  std::string load(const std::filesystem::path& path);
+
+ private:
+  federated::QuantizerOptions quantizer_options() const;
+  std::vector<NamedTensor> states();
+
+  GlobalModelOptions options_;
+  torch::Tensor flat_, gradient_;
+  std::vector<NamedTensor> tensors_;
+  std::int64_t parameter_elements_ = 0;
+  std::size_t parameter_count_ = 0;
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;
+  std::int64_t version_ = 0;
+  double mean_square_ = 0;  ///< Of the elements of the last round's updates; 0: there was none.
+};
+
+/// The change of a module's parameters since a global model, and back: the elements of its
+/// trainable parameters and floating buffers, in GlobalModel's order.
+struct FederatedTensors {
+  std::vector<NamedTensor> parameters, averaged;
+};
+/// Of a module. Throws Exception(unsupported) if a tensor is not of type float32.
+FederatedTensors federated_tensors(const torch::nn::Module& module);
+
+}  // namespace gradwire
