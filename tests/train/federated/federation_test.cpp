@@ -43,16 +43,16 @@ OptimizerFactory sgd(double rate, double momentum = 0) {
   };
 }
 
-/// Client k has the samples from k (k + 1) / 2 * 6 on: 6 (k + 1) of them, all different.
-std::vector<ClientSamples> unequal(int count, bool holds_out = false) {
-  std::vector<ClientSamples> clients(static_cast<std::size_t>(count));
+/// Client k has 6 (k + 1) samples, all different.
+HeldOut unequal(int count, bool holds_out = false) {
+  HeldOut clients;
   std::int64_t next = 0;
   for (int k = 0; k < count; ++k) {
-    for (int i = 0; i < 6 * (k + 1); ++i) {
-      const bool out = holds_out && i % 6 == 5;
-      auto& one = clients[static_cast<std::size_t>(k)];
-      (out ? one.held_out : one.training).push_back(next++);
-    }
+    std::vector<std::int64_t> train, held_out;
+    for (int i = 0; i < 6 * (k + 1); ++i)
+      (holds_out && i % 6 == 5 ? held_out : train).push_back(next++);
+    clients.train.add(train);
+    clients.held_out.add(held_out);
   }
   return clients;
 }

@@ -41,8 +41,7 @@ double plain_rate(torch::optim::Optimizer& optimizer) {
 
 }  // namespace
 
-LocalTraining::LocalTraining(TrainableModule module, const DataSet& data,
-                             std::span<const ClientSamples> clients,
+LocalTraining::LocalTraining(TrainableModule module, const DataSet& data, const HeldOut& clients,
                              const LocalTrainingOptions& options)
     : module_(std::move(module)), data_(data), clients_(clients), options_(options) {
   FederatedTensors all = federated_tensors(*module_.module);
@@ -114,14 +113,14 @@ void LocalTraining::step_on(const torch::Tensor& inputs, const torch::Tensor& ta
 }
 
 federated::LocalResult LocalTraining::train(const federated::LocalWork& work) {
-  const ClientSamples& own = clients_[static_cast<std::size_t>(work.client)];
+  const std::span<const std::int64_t> own = clients_.train[work.client];
   if (options_.draws_random_numbers) torch::manual_seed(seed_of(options_.seed, work, -1));
-  const Evaluated before = evaluate(work.model, own.held_out, data_);
+  const Evaluated before = evaluate(work.model, clients_.held_out[work.client], data_);
   set_model(work.model);
   module_.module->train();
   if (plain_rate_ == 0) optimizer_ = options_.optimizer(named_);
-  const Batch all = data_.batch({own.training, std::ssize(own.training)});
-  const std::int64_t samples = std::ssize(own.training);
+  const Batch all = data_.batch({{own.begin(), own.end()}, std::ssize(own)});
+  const std::int64_t samples = std::ssize(own);
   const std::int64_t batch = options_.batch_size > 0 ? options_.batch_size : samples;
   const std::int64_t steps = steps_of(samples, work.epochs);
   loss_sum_ = 0;
@@ -151,7 +150,7 @@ federated::LocalResult LocalTraining::train(const federated::LocalWork& work) {
 LocalTraining::Evaluated LocalTraining::evaluate(std::span<const float> model,
                                                  std::span<const std::int64_t> samples,
                                                  const DataSet& data) {
-  Evaluated result{.samples = std::ssize(samples)};
+  Evaluated result;
   if (samples.empty()) return result;
   const torch::NoGradGuard no_grad;
   set_model(model);
@@ -161,8 +160,9 @@ LocalTraining::Evaluated LocalTraining::evaluate(std::span<const float> model,
         samples.subspan(at, std::min<std::size_t>(kEvaluationBatch, samples.size() - at));
     const Batch batch = data.batch({{part.begin(), part.end()}, std::ssize(part)});
     const torch::Tensor outputs = module_.forward(batch.inputs);
-    result.loss +=
-        module_.loss(outputs, batch.targets).item<double>() * static_cast<double>(part.size());
+    const std::int64_t count = batch.targets.numel();
+    result.samples += count;
+    result.loss += module_.loss(outputs, batch.targets).item<double>() * static_cast<double>(count);
     result.correct += outputs.argmax(1).eq(batch.targets).sum().item<std::int64_t>();
   }
   return result;

@@ -9,16 +9,12 @@
 #include <torch/torch.h>
 
 #include "gradwire/data/data_set.h"
+#include "gradwire/data/partition.h"
 #include "gradwire/federated/computed_updates.h"
 #include "gradwire/train/federated/global_model.h"
 #include "gradwire/train/optim/optimizer_factory.h"
 
 namespace gradwire {
-
-/// The samples of clients: those to train with, and those held out, by index in a data set.
-struct ClientSamples {
-  std::vector<std::int64_t> training, held_out;
-};
 
 /// A client's local training: the same for all clients, whose steps follow from their samples.
 struct LocalTrainingOptions {
@@ -46,14 +42,20 @@ struct TrainableModule {
 class LocalTraining final : public federated::ClientTrainer {
  public:
   /// `data` and `clients` must outlive it. Tensors are those of federated_tensors().
-  LocalTraining(TrainableModule module, const DataSet& data, std::span<const ClientSamples> clients,
+  LocalTraining(TrainableModule module, const DataSet& data, const HeldOut& clients,
                 const LocalTrainingOptions& options);
 
   federated::LocalResult train(const federated::LocalWork& work) override;
 
   struct Evaluated {
-    std::int64_t samples = 0, correct = 0;
+    std::int64_t samples = 0;  ///< Targets: of text, its characters.
+    std::int64_t correct = 0;
     double loss = 0;  ///< Sum over the samples.
+
+    double accuracy() const {
+      return samples > 0 ? static_cast<double>(correct) / static_cast<double>(samples) : 0;
+    }
+    double mean_loss() const { return samples > 0 ? loss / static_cast<double>(samples) : 0; }
   };
   /// Evaluates the global model on these samples.
   Evaluated evaluate(std::span<const float> model, std::span<const std::int64_t> samples,
@@ -67,7 +69,7 @@ class LocalTraining final : public federated::ClientTrainer {
 
   TrainableModule module_;
   const DataSet& data_;
-  std::span<const ClientSamples> clients_;
+  const HeldOut& clients_;
   LocalTrainingOptions options_;
   std::vector<torch::Tensor> tensors_;  ///< Parameters, then averaged buffers.
   std::vector<torch::Tensor> parameters_;

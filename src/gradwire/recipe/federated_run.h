@@ -1,0 +1,43 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "gradwire/recipe/federated_config.h"
+#include "gradwire/train/federated/federation.h"
+
+namespace gradwire::recipe {
+
+/// Simulates what a configuration describes, on `threads` threads (0: one for each usable core),
+/// with the model's test data. Throws Exception(invalid_argument) for data that cannot be divided
+/// as configured.
+std::unique_ptr<Federation> make_federation(const FederatedConfig& config, int threads);
+
+/// The same rounds without training: what clients and the server do, and how long it takes.
+FederationResult simulate_protocol(const FederatedConfig& config);
+
+/// The bits of an element of an update, and of a sum, for users.
+std::string widths_text(const FederatedConfig& config, const Federation& federation);
+
+/// A round as a line for users.
+std::string round_text(const FederationRound& round);
+
+/// Accuracy of a round: on test data, or on the held-out samples of its clients; NaN if there are
+/// none.
+double accuracy_of(const FederationRound& round);
+
+/// What was reached, by rounds: JSON of `gradwire federate simulate`, and a text for users.
+nlohmann::ordered_json result_json(const FederationResult& result);
+std::string result_text(const FederationResult& result);
+
+/// Rounds and bytes until an accuracy was reached.
+struct Target {
+  double rounds = 0;  ///< Interpolated between the rounds that were evaluated; NaN: not reached.
+  double up_bytes = 0, down_bytes = 0;  ///< Of all clients.
+};
+Target reached(const std::vector<FederationRound>& rounds, double accuracy);
+
+}  // namespace gradwire::recipe

@@ -1,0 +1,155 @@
+#include "gradwire/train/federated/federation_rounds.h"
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <numeric>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "gradwire/base/error.h"
+#include "gradwire/base/random.h"
+#include "gradwire/base/refuse.h"
+
+namespace gradwire {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kAbandonedInARow = 20;
+constexpr std::uint64_t kServerSeed = 1, kClientsSeed = 2;
+
+GlobalModelOptions server_options(const FederationPlan& plan) {
+  GlobalModelOptions options = plan.server;
+  options.seed = mixed_seed({plan.seed, kServerSeed});
+  options.normalizes = plan.partial == federated::Partial::normalize;
+  return options;
+}
+
+Json to_json(const std::vector<federated::ClientRecord>& records) {
+  Json list = Json::array();
+  for (const federated::ClientRecord& one : records) {
+    list.push_back({one.samples, one.eligible, one.asked, one.counted, one.compute_seconds,
+                    one.up_bytes, one.down_bytes});
+  }
+  return list;
+}
+
+std::vector<federated::ClientRecord> records_of(const Json& list) {
+  std::vector<federated::ClientRecord> records;
+  for (const Json& one : list)
+    records.push_back({one[0], one[1], one[2], one[3], one[4], one[5], one[6]});
+  return records;
+}
+
+}  // namespace
+
+FederationRounds::FederationRounds(const FederationPlan& plan, const FederatedTensors& initial,
+                                   std::vector<std::int64_t> samples,
+                                   std::vector<std::unique_ptr<federated::ClientTrainer>> trainers)
+    : plan_(plan),
+      model_(initial.parameters, initial.averaged, server_options(plan)),
+      updates_(std::move(trainers)),
+      rounds_(make_rounds(std::move(samples))),
+      proximal_(plan.proximal) {}
+
+federated::SimulatedRounds FederationRounds::make_rounds(std::vector<std::int64_t> samples) const {
+  const std::size_t elements = model_.quantizer(1).elements();
+  federated::SimulatedWork work{.epochs = static_cast<int>(plan_.local.epochs),
+                                .partial = plan_.partial,
+                                .server_rate = plan_.server_rate};
+  work.model_bytes = static_cast<double>(model_.values().size() * (plan_.sends_bf16 ? 2 : 4));
+  work.update_bytes = [elements](int bits) {
+    return static_cast<double>(
+        federated::ModularVector::packed_bytes(elements, bits) +
+        federated::ModularVector::packed_bytes(federated::Metrics::kElements, 64));
+  };
+  const std::uint64_t seed = mixed_seed({plan_.seed, kClientsSeed});
+  return {plan_.round, {plan_.devices, std::move(samples), seed}, work, plan_.seed};
+}
+
+std::vector<float> FederationRounds::sent_model() const {
+  const std::span<const float> values = model_.values();
+  std::vector<float> sent(values.begin(), values.end());
+  if (plan_.sends_bf16)
+    for (float& value : sent) value = static_cast<float>(c10::BFloat16(value));
+  return sent;
+}
+
+double FederationRounds::traffic(double federated::ClientRecord::*bytes) const {
+  double sum = 0;
+  for (const federated::ClientRecord& one : rounds_.records()) sum += one.*bytes;
+  return sum;
+}
+
+FederationRound FederationRounds::next() {
+  using federated::ClientRecord;
+  const std::int64_t number = rounds_.number();
+  const federated::UpdateQuantizer quantizer = model_.quantizer(number);
+  const std::vector<float> sent = sent_model();
+  federated::UpdateRules rules = model_.rules(quantizer);
+  rules.proximal = proximal_.mu();
+  updates_.set_round(number, sent, rules);
+  const double up = traffic(&ClientRecord::up_bytes), down = traffic(&ClientRecord::down_bytes);
+  const federated::Round& round = rounds_.next(
+      updates_, {quantizer.elements(), federated::Metrics::kElements}, model_.update_bits());
+  FederationRound result{.record = round.record(), .proximal = rules.proximal};
+  result.up_bytes = traffic(&ClientRecord::up_bytes) - up;
+  result.down_bytes = traffic(&ClientRecord::down_bytes) - down;
+  abandoned_ = result.record.is_abandoned ? abandoned_ + 1 : 0;
+  if (abandoned_ == kAbandonedInARow) {
+    throw Exception(ErrorKind::aborted,
+                    fmt::format("{} rounds in a row were abandoned, the last one because {}: lower "
+                                "round.least, or ask more clients",
+                                kAbandonedInARow, result.record.reason));
+  }
+  if (result.record.is_abandoned) return result;
+  result.metrics = model_.apply(round, quantizer);
+  if (plan_.adapts_proximal)
+    proximal_.add(result.metrics.training_loss / static_cast<double>(result.metrics.clients));
+  return result;
+}
+
+std::vector<federated::DeviceClass> FederationRounds::classes() const {
+  const federated::SimulatedClients& clients = rounds_.clients();
+  std::vector<double> times;
+  for (federated::ClientId client = 0; client < clients.size(); ++client)
+    times.push_back(std::chrono::duration<double>(clients.compute_time(client)).count());
+  return federated::classes_of(times);
+}
+
+int FederationRounds::largest_sum_bits() const {
+  if (plan_.round.selection == federated::Selection::proportional)
+    return federated::sum_bits(plan_.server.update.bits, plan_.round.use);
+  std::vector<std::int64_t> samples;
+  for (const federated::ClientRecord& one : records()) samples.push_back(one.samples);
+  std::ranges::sort(samples, std::greater());
+  const auto count = std::min<std::ptrdiff_t>(std::ssize(samples), plan_.round.use);
+  const std::int64_t most =
+      std::accumulate(samples.begin(), samples.begin() + count, std::int64_t{0});
+  return federated::sum_bits(plan_.server.update.bits, std::max<std::int64_t>(most, 1));
+}
+
+void FederationRounds::save(const std::filesystem::path& path) {
+  const Json run = {{"number", rounds_.number()},
+                    {"time_ns", rounds_.now().time_since_epoch().count()},
+                    {"proximal", proximal_.mu()},
+                    {"clients", to_json({records().begin(), records().end()})}};
+  model_.save(path, run.dump());
+}
+
+void FederationRounds::load(const std::filesystem::path& path) {
+  const Json run = Json::parse(model_.load(path));
+  auto clients = records_of(run.at("clients"));
+  if (clients.size() != records().size()) {
+    refuse("{} is of {} clients, this federation of {}", path.string(), clients.size(),
+           records().size());
+  }
+  rounds_.resume(run.at("number"), Time(Duration(run.at("time_ns").get<std::int64_t>())),
+                 std::move(clients));
+  proximal_ = AdaptiveProximal(run.at("proximal"));
+}
+
+}  // namespace gradwire

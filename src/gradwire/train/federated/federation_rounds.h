@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "gradwire/federated/computed_updates.h"
+#include "gradwire/federated/fairness.h"
+#include "gradwire/federated/simulated_rounds.h"
+#include "gradwire/train/federated/adaptive_proximal.h"
+#include "gradwire/train/federated/global_model.h"
+#include "gradwire/train/federated/local_training.h"
+
+namespace gradwire {
+
+/// Federated learning, as a simulation.
+struct FederationPlan {
+  std::int64_t rounds = 100;  ///< That commit.
+  federated::RoundPolicy round{.ask = 10, .use = 10, .least = 1};
+  LocalTrainingOptions local;
+  GlobalModelOptions server;
+  federated::Partial partial = federated::Partial::count;
+  double proximal = 0;           ///< mu of FedProx.
+  bool adapts_proximal = false;  ///< AdaptiveProximal, which begins with `proximal`.
+  bool sends_bf16 = false;       ///< Clients get the model rounded to bfloat16.
+  federated::DeviceModel devices;
+  double server_rate = 0;  ///< Bytes per second, each direction; 0: unlimited.
+  int threads = 0;  ///< That train; 0: one for each usable core. Results do not depend on it.
+  std::uint64_t seed = 1;
+};
+
+/// What a round has done.
+struct FederationRound {
+  federated::RoundRecord record;
+  federated::Metrics metrics;  ///< Sums over the clients that counted.
+  double up_bytes = 0, down_bytes = 0;
+  /// Of the model after the round, on test data if there are any.
+  std::optional<LocalTraining::Evaluated> tested;
+  double proximal = 0;
+};
+
+/// The rounds of a plan in virtual time, whoever trains. Errors: throws Exception; aborted if 20
+/// rounds in a row were abandoned. Not thread-safe.
+class FederationRounds {
+ public:
+  /// `samples`: of each client's training data. `trainers`: as for ComputedUpdates.
+  FederationRounds(const FederationPlan& plan, const FederatedTensors& initial,
+                   std::vector<std::int64_t> samples,
+                   std::vector<std::unique_ptr<federated::ClientTrainer>> trainers);
+
+  /// Simulates the next round, also one that is abandoned.
+  FederationRound next();
+  bool ended() const { return model_.version() >= plan_.rounds; }
+
+  const GlobalModel& model() const { return model_; }
+  std::span<const federated::ClientRecord> records() const { return rounds_.records(); }
+  std::vector<federated::DeviceClass> classes() const;
+  /// Bits of an element of a sum, at most: with all samples that a cohort may have.
+  int largest_sum_bits() const;
+
+  /// A checkpoint, from which a federation of the same plan goes on with the same rounds.
+  void save(const std::filesystem::path& path);
+  void load(const std::filesystem::path& path);
+
+ private:
+  std::vector<float> sent_model() const;
+  federated::SimulatedRounds make_rounds(std::vector<std::int64_t> samples) const;
+  double traffic(double federated::ClientRecord::*bytes) const;
+
+  FederationPlan plan_;
+  GlobalModel model_;
+  federated::ComputedUpdates updates_;
+  federated::SimulatedRounds rounds_;
+  AdaptiveProximal proximal_;
+  int abandoned_ = 0;  ///< In a row.
+};
+
+}  // namespace gradwire
