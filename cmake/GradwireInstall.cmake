@@ -45,6 +45,9 @@ set(GRADWIRE_TORCH_HEADERS
   train/hogwild/hogwild.h
   train/local_sgd/local_sgd.h
   train/optim/layerwise.h
+  train/optim/ranger_lars.h
+  train/optim/rectified_adam.h
+  train/optim/yogi.h
   train/parallel/box_exchange.h
   train/parallel_mesh.h
   train/parallel/parallel_conv.h

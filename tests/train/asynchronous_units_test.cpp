@@ -108,7 +108,7 @@ TEST(AsynchronousUnits, AreRefusedWhereNoneIsSynchronous) {
                                     tensors.push_back(each.tensor);
                                   return std::make_unique<Lamb>(tensors, LambOptions(0.01));
                                 }}),
-              HasSubstr("Lars and Lamb need norms"));
+              HasSubstr("Lars, Lamb and RangerLars need norms"));
   const auto local = errors_on_threads(1, [](const ProcessGroup& group) {
     ZeroNet net;
     ServedLocalSteps steps(trainable_parameters(*net),

@@ -11,6 +11,9 @@
 #include "gradwire/train/checkpoint/optimizer_state.h"
 #include "gradwire/train/checkpoint/safetensors.h"
 #include "gradwire/train/optim/layerwise.h"
+#include "gradwire/train/optim/ranger_lars.h"
+#include "gradwire/train/optim/rectified_adam.h"
+#include "gradwire/train/optim/yogi.h"
 #include "tests/train/checkpoint_fixture.h"
 #include "tests/train/subprocess.h"
 
@@ -58,7 +61,10 @@ TEST_F(CheckpointTest, OptimizerStatesResumeBitwiseEqual) {
       making<optim::RMSprop>(optim::RMSpropOptions(0.01).momentum(0.9).centered(true)),
       making<optim::Adagrad>(optim::AdagradOptions(0.01)),
       making<Lars>(LarsOptions(1)),
-      making<Lamb>(LambOptions(0.01))};
+      making<Lamb>(LambOptions(0.01)),
+      making<RAdam>(RAdamOptions(0.01)),
+      making<Yogi>(YogiOptions(0.01)),
+      making<RangerLars>(RangerLarsOptions(0.01).lookahead_steps(2))};
   for (std::size_t i = 0; i < optimizers.size(); ++i) {
     run_on_threads(1, [&](const auto& group) {
       const auto whole = trained(group, optimizers[i], 3);

@@ -90,7 +90,7 @@ std::vector<Key> keys_of_models() {
 
 std::vector<Key> keys_of_optimizers() {
   const std::string adam = "optimizer.name=adam", linear = "optimizer.learning_rate_scaling=linear";
-  const std::string base = "optimizer.base_batch_size=4";
+  const std::string base = "optimizer.base_batch_size=4", ranger = "optimizer.name=ranger_lars";
   return {{"optimizer.name", "\"adam\"", "model"},
           {"optimizer.learning_rate", "0.2", "model"},
           {"optimizer.momentum", "0.5", "model"},
@@ -101,6 +101,8 @@ std::vector<Key> keys_of_optimizers() {
           {"optimizer.beta2", "0.5", "model", {adam}},
           {"optimizer.epsilon", "0.5", "model", {adam}},
           {"optimizer.trust_coefficient", "0.5", "model", {"optimizer.name=lars"}},
+          {"optimizer.lookahead_steps", "2", "model", {ranger, "optimizer.lookahead_rate=0.1"}},
+          {"optimizer.lookahead_rate", "0.1", "model", {ranger, "optimizer.lookahead_steps=2"}},
           {"optimizer.learning_rate_scaling", "\"sqrt\"", "model", {base, linear}},
           {"optimizer.base_batch_size", "8", "model", {base, linear}},
           {"schedule.warmup_epochs", "1", "model"},
@@ -209,7 +211,7 @@ std::set<std::string> schema() {
   add_known("model", {text, gpt}, known);
   add_known("model", {}, known);
   add_known("model", {"model.name=resnet"}, known);
-  for (const std::string name : {"sgd", "adam", "lars"}) {
+  for (const std::string name : {"sgd", "adam", "lars", "ranger_lars"}) {
     add_known("optimizer",
               {"optimizer.name=" + name, "optimizer.learning_rate_scaling=linear",
                "optimizer.base_batch_size=1"},

@@ -26,7 +26,7 @@ std::string error_of(const char* text) {
   return "no error";
 }
 
-TEST(LargeBatchConfig, ReadsLarsAndLamb) {
+TEST(LargeBatchConfig, ReadsTheOptimizersOfLargeBatches) {
   const auto lars = parsed(R"({"optimizer": {"name": "lars", "trust_coefficient": 0.01,
                                              "momentum": 0.8, "weight_decay": 0.1}})")
                         .optimizer;
@@ -36,6 +36,15 @@ TEST(LargeBatchConfig, ReadsLarsAndLamb) {
   const auto lamb = parsed(R"({"optimizer": {"name": "lamb", "beta2": 0.9}})").optimizer;
   EXPECT_EQ(lamb.beta2, 0.9);
   EXPECT_EQ(lamb.epsilon, 1e-6);
+  const auto ranger = parsed(R"({"optimizer": {"name": "ranger_lars", "lookahead_steps": 6,
+                                               "lookahead_rate": 0.8}})")
+                          .optimizer;
+  EXPECT_EQ(ranger.lookahead_steps, 6);
+  EXPECT_EQ(ranger.lookahead_rate, 0.8);
+  EXPECT_EQ(ranger.trust_coefficient, 1);
+  EXPECT_EQ(parsed(R"({"optimizer": {"name": "yogi"}})").optimizer.epsilon, 1e-3);
+  EXPECT_THAT(error_of(R"({"optimizer": {"name": "radam", "lookahead_steps": 6}})"),
+              HasSubstr("\"lookahead_steps\""));
   EXPECT_THAT(error_of(R"({"optimizer": {"name": "lamb", "momentum": 0.9}})"),
               HasSubstr("\"momentum\""));
   EXPECT_THAT(error_of(R"({"optimizer": {"name": "sgd", "trust_coefficient": 1}})"),

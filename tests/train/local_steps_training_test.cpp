@@ -76,7 +76,7 @@ TEST_F(LocalStepsTraining, SaysHowManyBytesAStepTook) {
 }
 
 TEST_F(LocalStepsTraining, WorksWithAnyInnerOptimizer) {
-  for (const std::string name : {"adam", "lars", "lamb"}) {
+  for (const std::string name : {"adam", "radam", "yogi", "lars", "lamb", "ranger_lars"}) {
     config.optimizer = {.name = name, .learning_rate = name == "lars" ? 5 : 0.01};
     config.local_steps = {.steps = 5, .enabled = true};
     const auto results = train_on(2);

@@ -405,7 +405,7 @@ std::string refusal_of(int workers, const ServedOptions& options) {
 
 TEST(NormsOverServers, AreRefusedWhereServersStepWithOtherGradients) {
   EXPECT_THAT(refusal_of(1, {.servers = {.mode = "async"}, .optimizer = make_lars()}),
-              HasSubstr("Lars and Lamb need norms over all servers, and in mode async"));
+              HasSubstr("RangerLars need norms over all servers, and in mode async"));
   EXPECT_THAT(refusal_of(1, {.servers = {.mode = "ssp:2"}, .optimizer = make_lamb()}),
               HasSubstr("in mode ssp:2 each gradient is a step"));
   EXPECT_THAT(refusal_of(2, {.servers = {.use = 0.5}, .optimizer = make_lamb()}),

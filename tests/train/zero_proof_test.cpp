@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/train/optim/layerwise.h"
+#include "gradwire/train/optim/ranger_lars.h"
+#include "gradwire/train/optim/rectified_adam.h"
+#include "gradwire/train/optim/yogi.h"
 #include "tests/support/torch/loopback.h"
 #include "tests/support/torch/thread_group.h"
 #include "tests/train/zero_model.h"
@@ -68,6 +71,11 @@ OptimizerFactory factory_of(const std::string& name, bool has_groups) {
     auto options = LarsOptions(1);
     options.weight_decay(1e-3).trust_coefficient(0.02);
     return factory<Lars>(options);
+  }
+  if (name == "radam") return factory<RAdam>(RAdamOptions(0.01));
+  if (name == "yogi") return factory<Yogi>(YogiOptions(0.01));
+  if (name == "ranger_lars") {
+    return factory<RangerLars>(RangerLarsOptions(0.01).weight_decay(1e-3).lookahead_steps(3));
   }
   auto options = LambOptions(0.01);
   options.weight_decay(1e-3);
@@ -172,7 +180,7 @@ INSTANTIATE_TEST_SUITE_P(OnThreads, ZeroProof,
 struct ZeroStage : ::testing::TestWithParam<int> {};
 
 TEST_P(ZeroStage, SupportsOtherElementwiseOptimizers) {
-  for (const char* name : {"rmsprop", "adagrad"}) {
+  for (const char* name : {"rmsprop", "adagrad", "radam", "yogi"}) {
     EXPECT_EQ(difference_from_data_parallel(3, {.optimizer = name, .stage = GetParam()}), 0)
         << name;
   }
@@ -224,8 +232,8 @@ TEST_P(ZeroStage, DoesNotStepInBackwardWhatNeedsAllGradients) {
 }
 
 // Norms are summed in another order, and in double precision.
-TEST_P(ZeroStage, LarsAndLambTakeTheNormsOfWholeTensors) {
-  for (const char* name : {"lars", "lamb"}) {
+TEST_P(ZeroStage, LayerwiseOptimizersTakeTheNormsOfWholeTensors) {
+  for (const char* name : {"lars", "lamb", "ranger_lars"}) {
     const Way way{.optimizer = name, .stage = GetParam(), .type = torch::kFloat64};
     EXPECT_LT(difference_from_data_parallel(4, way), 1e-6) << name;
   }

@@ -53,7 +53,7 @@ TensorPlan read_tensor(JsonFields json, const TrainConfig& config) {
   json.refuse_others();
   const TensorPlan read = tensor_plan(config.model, divides);
   check_divisible(config.model, read, config.mesh.tensor);
-  if (config.optimizer.name == "lars" || config.optimizer.name == "lamb") {
+  if (config.optimizer.takes_norms()) {
     refuse(
         "optimizer {} needs norms of whole parameters, which mesh.tensor divides; use adam or sgd",
         config.optimizer.name);

@@ -13,6 +13,9 @@
 
 #include "gradwire/base/refuse.h"
 #include "gradwire/train/optim/layerwise.h"
+#include "gradwire/train/optim/ranger_lars.h"
+#include "gradwire/train/optim/rectified_adam.h"
+#include "gradwire/train/optim/yogi.h"
 
 namespace gradwire::recipe {
 
@@ -81,12 +84,19 @@ double scaled_learning_rate(const OptimizerConfig& optimizer, std::int64_t batch
   return optimizer.learning_rate * (optimizer.scaling == "sqrt" ? std::sqrt(times) : times);
 }
 
-/// Makes the options of Adam or Lamb, whose settings have the same names.
+/// Makes the options of an optimizer with moments, whose settings have the same names.
 template <class Options>
 Options adaptive_options(const OptimizerConfig& config) {
   Options options(config.learning_rate);
   options.betas(std::make_tuple(config.beta1, config.beta2));
   options.eps(config.epsilon).weight_decay(config.weight_decay);
+  return options;
+}
+
+RangerLarsOptions ranger_options(const OptimizerConfig& config) {
+  auto options = adaptive_options<RangerLarsOptions>(config);
+  options.trust_coefficient(config.trust_coefficient);
+  options.lookahead_steps(config.lookahead_steps).lookahead_rate(config.lookahead_rate);
   return options;
 }
 
@@ -146,6 +156,15 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(
   }
   if (config.name == "lamb") {
     return make_with_groups<Lamb>(config, parameters, adaptive_options<LambOptions>);
+  }
+  if (config.name == "radam") {
+    return make_with_groups<RAdam>(config, parameters, adaptive_options<RAdamOptions>);
+  }
+  if (config.name == "yogi") {
+    return make_with_groups<Yogi>(config, parameters, adaptive_options<YogiOptions>);
+  }
+  if (config.name == "ranger_lars") {
+    return make_with_groups<RangerLars>(config, parameters, ranger_options);
   }
   if (config.name == "adagrad") {
     return make_with_groups<torch::optim::Adagrad>(config, parameters, adagrad_options);

@@ -12,7 +12,7 @@ constexpr int kManyWorkers = 8;
 constexpr double kStaleMomentum = 0.5, kStaleRate = 0.3;
 
 double momentum_of(const OptimizerConfig& optimizer) {
-  return optimizer.name == "adam" ? optimizer.beta1 : optimizer.momentum;
+  return optimizer.has_moments() ? optimizer.beta1 : optimizer.momentum;
 }
 
 }  // namespace

@@ -230,9 +230,8 @@ std::string norms_over_servers(const TrainConfig& config) {
   // The optimizer of local steps is a worker's own.
   if (!config.servers.enabled || config.local_steps.enabled) return "";
   if (config.gradient_clipping > 0) return "gradient_clipping";
-  const std::string& optimizer = config.optimizer.name;
-  const bool takes_norms = optimizer == "lars" || optimizer == "lamb";
-  return takes_norms ? fmt::format("optimizer.name \"{}\"", optimizer) : "";
+  if (!config.optimizer.takes_norms()) return "";
+  return fmt::format("optimizer.name \"{}\"", config.optimizer.name);
 }
 
 }  // namespace gradwire::recipe

@@ -23,12 +23,21 @@ namespace {
 constexpr std::int64_t kMany = 1'000'000'000;
 constexpr std::int64_t kMaxSamples = 1'000'000'000;
 
-double usual_rate(const std::string& name) {
-  if (name == "adam") return 1e-3;
-  if (name == "adagrad") return 0.01;
-  if (name == "lars") return 1;  // The trust coefficient makes the step small.
-  if (name == "lamb") return 0.01;
-  return 0.05;
+/// Sets what depends on the name.
+void set_usual(OptimizerConfig& optimizer) {
+  const std::string& name = optimizer.name;
+  if (name == "adam" || name == "radam") optimizer.learning_rate = 1e-3;
+  if (name == "lars") optimizer.learning_rate = 1;  // The trust coefficient makes the step small.
+  if (name == "lamb" || name == "ranger_lars" || name == "adagrad" || name == "yogi") {
+    optimizer.learning_rate = 0.01;
+  }
+  if (name == "lamb") optimizer.epsilon = 1e-6;
+  if (name == "yogi") optimizer.epsilon = 1e-3;
+  if (name == "ranger_lars") optimizer.trust_coefficient = 1;
+  if (name == "adagrad") {
+    optimizer.epsilon = 1e-10;
+    optimizer.momentum = 0;
+  }
 }
 
 void read_moments(JsonFields& json, OptimizerConfig& optimizer) {
@@ -37,12 +46,21 @@ void read_moments(JsonFields& json, OptimizerConfig& optimizer) {
   optimizer.epsilon = json.number_or("epsilon", optimizer.epsilon, 0, 1);
 }
 
+void read_trust(JsonFields& json, OptimizerConfig& optimizer) {
+  optimizer.trust_coefficient =
+      json.number_or("trust_coefficient", optimizer.trust_coefficient, 1e-12, 1e6);
+}
+
+void read_lookahead(JsonFields& json, OptimizerConfig& optimizer) {
+  optimizer.lookahead_steps =
+      json.integer_or("lookahead_steps", optimizer.lookahead_steps, 1, kMany);
+  optimizer.lookahead_rate = json.number_or("lookahead_rate", optimizer.lookahead_rate, 0, 1);
+}
+
 void read_momentum(JsonFields& json, OptimizerConfig& optimizer) {
   optimizer.momentum = json.number_or("momentum", optimizer.momentum, 0, 1);
   if (optimizer.name == "sgd") optimizer.nesterov = json.flag_or("nesterov", optimizer.nesterov);
-  if (optimizer.name != "lars") return;
-  optimizer.trust_coefficient =
-      json.number_or("trust_coefficient", optimizer.trust_coefficient, 1e-12, 1e6);
+  if (optimizer.name == "lars") read_trust(json, optimizer);
 }
 
 void read_scaling(JsonFields& json, OptimizerConfig& optimizer) {
@@ -59,8 +77,12 @@ void read_scaling(JsonFields& json, OptimizerConfig& optimizer) {
 /// Reads what parameters may differ in; absent keys stay as they are.
 void read_settings(JsonFields& json, OptimizerConfig& optimizer) {
   optimizer.learning_rate = json.number_or("learning_rate", optimizer.learning_rate, 0, 1e6);
-  if (optimizer.name == "adam" || optimizer.name == "lamb") {
+  if (optimizer.has_moments()) {
     read_moments(json, optimizer);
+    if (optimizer.name == "ranger_lars") {
+      read_trust(json, optimizer);
+      read_lookahead(json, optimizer);
+    }
   } else if (optimizer.name == "adagrad") {
     optimizer.epsilon = json.number_or("epsilon", optimizer.epsilon, 0, 1);
   } else {
@@ -85,13 +107,9 @@ ParameterGroup read_group(JsonFields json, const OptimizerConfig& optimizer) {
 OptimizerConfig read_optimizer(JsonFields json) {
   OptimizerConfig optimizer;
   optimizer.name =
-      json.choice_or("name", optimizer.name, {"sgd", "adam", "adagrad", "lars", "lamb"});
-  optimizer.learning_rate = usual_rate(optimizer.name);
-  if (optimizer.name == "lamb") optimizer.epsilon = 1e-6;
-  if (optimizer.name == "adagrad") {
-    optimizer.epsilon = 1e-10;
-    optimizer.momentum = 0;
-  }
+      json.choice_or("name", optimizer.name,
+                     {"sgd", "adam", "adagrad", "radam", "yogi", "lars", "lamb", "ranger_lars"});
+  set_usual(optimizer);
   read_settings(json, optimizer);
   read_scaling(json, optimizer);
   std::vector<ParameterGroup> groups;
@@ -104,6 +122,15 @@ OptimizerConfig read_optimizer(JsonFields json) {
 }
 
 }  // namespace
+
+bool OptimizerConfig::has_moments() const {
+  return name == "adam" || name == "radam" || name == "yogi" || name == "lamb" ||
+         name == "ranger_lars";
+}
+
+bool OptimizerConfig::takes_norms() const {
+  return name == "lars" || name == "lamb" || name == "ranger_lars";
+}
 
 step::LocalStepsConfig read_local_steps(JsonFields json) {
   step::LocalStepsConfig config;

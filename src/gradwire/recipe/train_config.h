@@ -24,14 +24,17 @@ struct ParameterGroup;
 
 /// Optimizer settings; docs/training.md explains them.
 struct OptimizerConfig {
-  std::string name = "sgd";  ///< "sgd", "adam", "adagrad", "lars" or "lamb".
+  /// "sgd", "adam", "adagrad", "radam", "yogi", "lars", "lamb" or "ranger_lars".
+  std::string name = "sgd";
   double learning_rate = 0.05;
   double momentum = 0.9;             ///< sgd, lars.
   bool nesterov = false;             ///< sgd.
-  double beta1 = 0.9;                ///< adam, lamb.
-  double beta2 = 0.999;              ///< adam, lamb.
-  double epsilon = 1e-8;             ///< adam, adagrad, lamb.
-  double trust_coefficient = 0.001;  ///< lars.
+  double beta1 = 0.9;                ///< Those with has_moments().
+  double beta2 = 0.999;              ///< The same.
+  double epsilon = 1e-8;             ///< The same, and adagrad.
+  double trust_coefficient = 0.001;  ///< lars, ranger_lars.
+  std::int64_t lookahead_steps = 5;  ///< ranger_lars.
+  double lookahead_rate = 0.5;       ///< ranger_lars.
   double weight_decay = 0;
   /// Scaling of the rate with the batch size: "none", "linear" or "sqrt".
   std::string scaling = "none";
@@ -39,6 +42,11 @@ struct OptimizerConfig {
   std::int64_t base_batch_size = 0;
   /// Parameters with other settings (parameter_groups.h).
   std::vector<ParameterGroup> groups;
+
+  /// adam, radam, yogi, lamb, ranger_lars: running means of gradients and of their squares.
+  bool has_moments() const;
+  /// lars, lamb, ranger_lars: the norm of a whole tensor scales its step.
+  bool takes_norms() const;
 };
 
 /// Parameters whose names match one of the patterns, in which '*' stands for any text.

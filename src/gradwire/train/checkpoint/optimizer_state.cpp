@@ -5,6 +5,9 @@
 #include "gradwire/base/error.h"
 #include "gradwire/train/optim/delayed_nesterov.h"
 #include "gradwire/train/optim/layerwise.h"
+#include "gradwire/train/optim/ranger_lars.h"
+#include "gradwire/train/optim/rectified_adam.h"
+#include "gradwire/train/optim/yogi.h"
 
 namespace gradwire {
 namespace {
@@ -14,7 +17,7 @@ namespace optim = torch::optim;
 [[noreturn]] void refuse_kind() {
   throw Exception(ErrorKind::unsupported,
                   "this optimizer's states cannot be saved in a checkpoint; use SGD, Adam, AdamW, "
-                  "RMSprop, Adagrad, Lars or Lamb");
+                  "RMSprop, Adagrad, RAdam, Yogi, Lars, Lamb or RangerLars");
 }
 
 /// Collects the states of one parameter; undefined ones are skipped.
@@ -29,16 +32,17 @@ struct States {
     list.push_back({"step", torch::from_blob(&value, {}, torch::kInt64)});
     return *this;
   }
+  template <class State>
+  States& moments(State& state) {
+    return count(state.step())
+        .tensor("exp_avg", state.exp_avg())
+        .tensor("exp_avg_sq", state.exp_avg_sq());
+  }
 };
 
 template <class State>
 std::vector<NamedState> adam_states(State& state) {
-  return States()
-      .count(state.step())
-      .tensor("exp_avg", state.exp_avg())
-      .tensor("exp_avg_sq", state.exp_avg_sq())
-      .tensor("max_exp_avg_sq", state.max_exp_avg_sq())
-      .list;
+  return States().moments(state).tensor("max_exp_avg_sq", state.max_exp_avg_sq()).list;
 }
 
 torch::Tensor zeros(const torch::Tensor& parameter) {
@@ -54,9 +58,24 @@ std::unique_ptr<optim::OptimizerParamState> new_adam(const torch::Tensor& parame
   return state;
 }
 
-std::unique_ptr<optim::OptimizerParamState> new_lamb(const torch::Tensor& parameter) {
-  auto state = std::make_unique<LambParamState>();
+template <class State>
+std::unique_ptr<State> new_moments(const torch::Tensor& parameter) {
+  auto state = std::make_unique<State>();
   state->exp_avg(zeros(parameter)).exp_avg_sq(zeros(parameter));
+  return state;
+}
+
+std::unique_ptr<optim::OptimizerParamState> new_yogi(const torch::Tensor& parameter,
+                                                     const optim::OptimizerOptions& options) {
+  const double eps = static_cast<const YogiOptions&>(options).eps();
+  auto state = new_moments<YogiParamState>(parameter);
+  state->exp_avg_sq().fill_(eps * eps);
+  return state;
+}
+
+std::unique_ptr<optim::OptimizerParamState> new_ranger(const torch::Tensor& parameter) {
+  auto state = new_moments<RangerLarsParamState>(parameter);
+  state->slow(parameter.detach().clone());
   return state;
 }
 
@@ -112,7 +131,10 @@ std::unique_ptr<optim::OptimizerParamState> new_state(const torch::Tensor& param
   if (are<LarsOptions>(options)) {
     return new_momentum<LarsParamState, LarsOptions>(parameter, options);
   }
-  if (are<LambOptions>(options)) return new_lamb(parameter);
+  if (are<LambOptions>(options)) return new_moments<LambParamState>(parameter);
+  if (are<RAdamOptions>(options)) return new_moments<RAdamParamState>(parameter);
+  if (are<YogiOptions>(options)) return new_yogi(parameter, options);
+  if (are<RangerLarsOptions>(options)) return new_ranger(parameter);
   if (are<DelayedNesterovOptions>(options)) return new_delayed(parameter);
   if (are<optim::RMSpropOptions>(options)) return new_rms(parameter, options);
   if (are<optim::AdagradOptions>(options)) return new_sum(parameter, options);
@@ -133,12 +155,16 @@ std::vector<NamedState> states_of(optim::Optimizer& optimizer, const torch::Tens
   if (auto* lars = dynamic_cast<LarsParamState*>(state)) {
     return States().tensor("momentum_buffer", lars->momentum_buffer()).list;
   }
-  if (auto* lamb = dynamic_cast<LambParamState*>(state)) {
+  if (auto* lamb = dynamic_cast<LambParamState*>(state)) return States().moments(*lamb).list;
+  if (auto* radam = dynamic_cast<RAdamParamState*>(state)) return States().moments(*radam).list;
+  if (auto* yogi = dynamic_cast<YogiParamState*>(state)) {
     return States()
-        .count(lamb->step())
-        .tensor("exp_avg", lamb->exp_avg())
-        .tensor("exp_avg_sq", lamb->exp_avg_sq())
+        .tensor("exp_avg", yogi->exp_avg())
+        .tensor("exp_avg_sq", yogi->exp_avg_sq())
         .list;
+  }
+  if (auto* ranger = dynamic_cast<RangerLarsParamState*>(state)) {
+    return States().moments(*ranger).tensor("slow", ranger->slow()).list;
   }
   if (auto* delayed = dynamic_cast<DelayedNesterovParamState*>(state)) {
     return States()

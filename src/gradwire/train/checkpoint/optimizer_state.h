@@ -16,13 +16,13 @@ struct NamedState {
 };
 
 /// Returns the states that `optimizer` keeps for `parameter`. Empty before its first step, and for
-/// optimizers without state. Supports libtorch's SGD, Adam, AdamW, RMSprop and Adagrad, and Lars
-/// and Lamb. Throws Exception(unsupported) for states of another optimizer.
+/// optimizers without state. Supports libtorch's SGD, Adam, AdamW, RMSprop and Adagrad, and
+/// gradwire's optimizers. Throws Exception(unsupported) for states of another optimizer.
 std::vector<NamedState> states_of(torch::optim::Optimizer& optimizer,
                                   const torch::Tensor& parameter);
 
 /// Creates the states that the optimizer's first step would create, for all parameters without
-/// state: zeros of the parameters' shapes, to load into. Throws Exception(unsupported) for
+/// state: the values that they start with, to load into. Throws Exception(unsupported) for
 /// optimizers that states_of() does not support.
 void make_states(torch::optim::Optimizer& optimizer);
 

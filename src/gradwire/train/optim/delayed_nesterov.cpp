@@ -3,23 +3,16 @@
 #include <memory>
 
 #include "gradwire/base/refuse.h"
+#include "gradwire/train/optim/each_parameter.h"
 
 namespace gradwire {
 namespace {
 
-DelayedNesterovParamState& state_of_weights(torch::optim::Optimizer& optimizer,
-                                            const torch::Tensor& weights) {
-  auto& state = optimizer.state()[weights.unsafeGetTensorImpl()];
-  if (!state) {
-    auto made = std::make_unique<DelayedNesterovParamState>();
-    made->momentum_buffer(torch::zeros_like(weights)).difference_sum(torch::zeros_like(weights));
-    state = std::move(made);
-  }
-  return static_cast<DelayedNesterovParamState&>(*state);
-}
-
 void update(torch::Tensor& weights, const DelayedNesterovOptions& options,
             DelayedNesterovParamState& state) {
+  if (!state.momentum_buffer().defined()) {
+    state.momentum_buffer(torch::zeros_like(weights)).difference_sum(torch::zeros_like(weights));
+  }
   const auto every = static_cast<double>(options.every());
   torch::Tensor step = weights.grad() / every;
   state.difference_sum().add_(weights.grad());
@@ -47,19 +40,9 @@ DelayedNesterov::DelayedNesterov(std::vector<torch::Tensor> parameters,
 }
 
 torch::Tensor DelayedNesterov::step(LossClosure closure) {
-  const torch::NoGradGuard no_grad;
-  torch::Tensor loss;
-  if (closure) {
-    const at::AutoGradMode enable_grad(true);
-    loss = closure();
-  }
-  for (auto& group : param_groups()) {
-    const auto& options = static_cast<const DelayedNesterovOptions&>(group.options());
-    for (auto& weights : group.params()) {
-      if (weights.grad().defined()) update(weights, options, state_of_weights(*this, weights));
-    }
-  }
-  return loss;
+  return step_each<DelayedNesterovOptions>(*this, closure, [&](auto& weights, const auto& options) {
+    update(weights, options, state_of<DelayedNesterovParamState>(*this, weights));
+  });
 }
 
 }  // namespace gradwire

@@ -13,6 +13,49 @@ namespace gradwire {
 
 class DistributedNorms;
 
+/// Base of the optimizers that scale the step of each tensor to the tensor's norm. Tensors are
+/// stepped independently: several instances, each with some of the parameters, equal one with all
+/// of them.
+class LayerwiseOptimizer : public torch::optim::Optimizer {
+ public:
+  /// Declares the parameters to be shards of tensors, which `norms` describes. step() is then
+  /// collective.
+  void set_distributed_norms(std::shared_ptr<DistributedNorms> norms) { norms_ = std::move(norms); }
+
+  torch::Tensor step(LossClosure closure = nullptr) override;
+
+ protected:
+  using Options = torch::optim::OptimizerOptions;
+  using Optimizer::Optimizer;
+
+  /// Of a whole tensor, and of its direction: scalars in at least float32.
+  struct Norms {
+    torch::Tensor weights, direction;
+  };
+
+  /// The factor on the learning rate of LARS: coefficient * |w| / (|g| + weight_decay * |w|), or 1
+  /// if |w| or |g| is zero.
+  static torch::Tensor trust(const Norms& norms, double coefficient, double weight_decay);
+
+ private:
+  /// Returns true if vectors are scaled too.
+  virtual bool adapts_vectors(const Options& options) const = 0;
+
+  /// Returns the step before it is scaled, which may be the gradient itself; updates the moments.
+  /// `adapts`: apply() will get norms.
+  virtual torch::Tensor direction(const torch::Tensor& weights, const Options& options,
+                                  bool adapts) = 0;
+
+  /// Scales the step and takes it. Null: the tensor is a vector that is not scaled.
+  virtual void apply(torch::Tensor& weights, torch::Tensor direction, const Options& options,
+                     const Norms* norms) = 0;
+
+  torch::Tensor step_distributed(const LossClosure& closure);
+  bool adapts(const torch::Tensor& weights, const Options& options) const;
+
+  std::shared_ptr<DistributedNorms> norms_;
+};
+
 /// Options of Lars. Each can be set per parameter group.
 struct LarsOptions : torch::optim::OptimizerCloneableOptions<LarsOptions> {
   explicit LarsOptions(double lr) : lr_(lr) {}
@@ -48,27 +91,23 @@ struct LarsParamState : torch::optim::OptimizerCloneableParamState<LarsParamStat
 ///     w = w - v
 ///
 /// trust is 1 if |w| or |g| is zero. Unless adapt_vectors is set, it is also 1 for vectors, which
-/// are not decayed either (common practice; the paper leaves it open). Tensors are stepped
-/// independently: several instances, each with some of the parameters, equal one with all of them.
-class Lars : public torch::optim::Optimizer {
+/// are not decayed either (common practice; the paper leaves it open).
+class Lars : public LayerwiseOptimizer {
  public:
   /// Throws Exception(invalid_argument) for settings out of range.
   Lars(const std::vector<torch::optim::OptimizerParamGroup>& groups, LarsOptions defaults);
   Lars(std::vector<torch::Tensor> parameters, LarsOptions defaults)
       : Lars({torch::optim::OptimizerParamGroup(std::move(parameters))}, std::move(defaults)) {}
 
-  /// Declares the parameters to be shards of tensors, which `norms` describes. step() is then
-  /// collective.
-  void set_distributed_norms(std::shared_ptr<DistributedNorms> norms) { norms_ = std::move(norms); }
-
-  torch::Tensor step(LossClosure closure = nullptr) override;
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
 
  private:
-  void measure();
-
-  std::shared_ptr<DistributedNorms> norms_;
+  bool adapts_vectors(const Options& options) const override;
+  torch::Tensor direction(const torch::Tensor& weights, const Options& options,
+                          bool adapts) override;
+  void apply(torch::Tensor& weights, torch::Tensor direction, const Options& options,
+             const Norms* norms) override;
 };
 
 /// Options of Lamb. Each can be set per parameter group.
@@ -109,27 +148,23 @@ struct LambParamState : torch::optim::OptimizerCloneableParamState<LambParamStat
 ///     w = w - lr * |w| / |r| * r
 ///
 /// |w| / |r| counts as 1 if either is zero. Unless adapt_vectors is set, it is also 1 for vectors,
-/// which are not decayed either (as in the authors' BERT). Tensors are stepped independently:
-/// several instances, each with some of the parameters, equal one with all of them.
-class Lamb : public torch::optim::Optimizer {
+/// which are not decayed either (as in the authors' BERT).
+class Lamb : public LayerwiseOptimizer {
  public:
   /// Throws Exception(invalid_argument) for settings out of range.
   Lamb(const std::vector<torch::optim::OptimizerParamGroup>& groups, LambOptions defaults);
   Lamb(std::vector<torch::Tensor> parameters, LambOptions defaults)
       : Lamb({torch::optim::OptimizerParamGroup(std::move(parameters))}, std::move(defaults)) {}
 
-  /// Declares the parameters to be shards of tensors, which `norms` describes. step() is then
-  /// collective.
-  void set_distributed_norms(std::shared_ptr<DistributedNorms> norms) { norms_ = std::move(norms); }
-
-  torch::Tensor step(LossClosure closure = nullptr) override;
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
 
  private:
-  torch::Tensor step_distributed(const LossClosure& closure);
-
-  std::shared_ptr<DistributedNorms> norms_;
+  bool adapts_vectors(const Options& options) const override;
+  torch::Tensor direction(const torch::Tensor& weights, const Options& options,
+                          bool adapts) override;
+  void apply(torch::Tensor& weights, torch::Tensor direction, const Options& options,
+             const Norms* norms) override;
 };
 
 }  // namespace gradwire

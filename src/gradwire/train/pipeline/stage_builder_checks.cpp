@@ -112,17 +112,15 @@ void StageBuilder::check_agreement(const Layers& layers) const {
   }
 }
 
-/// Lars and Lamb scale a step by the norm of the whole parameter.
+/// A LayerwiseOptimizer scales a step by the norm of the whole parameter.
 void StageBuilder::check_optimizer(const LocalStage& stage) const {
   const auto boxes = parameter_boxes(*stage.module);
   if (boxes.empty()) return;
   const auto example = optimizer_factory()(trainable_parameters(*stage.module));
-  const bool by_tensor = dynamic_cast<const Lars*>(example.get()) != nullptr ||
-                         dynamic_cast<const Lamb*>(example.get()) != nullptr;
-  if (!by_tensor) return;
+  if (dynamic_cast<const LayerwiseOptimizer*>(example.get()) == nullptr) return;
   refuse(
-      "Lars and Lamb need norms of whole parameters, but {} is divided over ranks: use another "
-      "optimizer, or replicate that layer",
+      "Lars, Lamb and RangerLars need norms of whole parameters, but {} is divided over ranks: use "
+      "another optimizer, or replicate that layer",
       boxes.begin()->first);
 }
 

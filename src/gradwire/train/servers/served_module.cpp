@@ -233,7 +233,7 @@ void ServedModule::make_server(const ServedOptions& options, const servers::Serv
                                  .weighs_samples = layout.weighs_samples,
                                  .keeps_order = options.servers.keeps_order};
   if (shards->needs_all_gradients()) {
-    require_whole_steps("Lars and Lamb need norms", serving.policy);
+    require_whole_steps("Lars, Lamb and RangerLars need norms", serving.policy);
     serving.policy.whole_steps = true;
   }
   std::optional<servers::MirroredShards::Options> mirror;

@@ -33,7 +33,7 @@ class TorchShards final : public servers::ServedShards {
               const TorchShardsOptions& options);
 
   /// Returns true if the units must step together, by step_all(), which is collective over servers:
-  /// with a max_grad_norm, Lars or Lamb.
+  /// with a max_grad_norm or a LayerwiseOptimizer.
   bool needs_all_gradients() const;
 
   std::size_t units() const override { return units_.size(); }

@@ -12,6 +12,8 @@
 #include "gradwire/train/data_parallel/distributed_norms.h"
 #include "gradwire/train/optim/delayed_nesterov.h"
 #include "gradwire/train/optim/layerwise.h"
+#include "gradwire/train/optim/rectified_adam.h"
+#include "gradwire/train/optim/yogi.h"
 
 namespace gradwire {
 namespace {
@@ -24,13 +26,14 @@ bool is_one_of(const optim::Optimizer& optimizer) {
 }
 
 void require_per_element(const optim::Optimizer& optimizer) {
-  if (is_one_of<optim::SGD, optim::Adam, optim::AdamW, optim::RMSprop, optim::Adagrad,
+  if (is_one_of<optim::SGD, optim::Adam, optim::AdamW, optim::RMSprop, optim::Adagrad, RAdam, Yogi,
                 DelayedNesterov>(optimizer)) {
     return;
   }
   refuse(
       "Zero: {} cannot step a shard of the parameters independently. Use SGD, Adam, AdamW, "
-      "RMSprop, Adagrad, gradwire::Lars or gradwire::Lamb; if it is element-wise, set "
+      "RMSprop, Adagrad, or gradwire's RAdam, Yogi, Lars, Lamb or RangerLars; if it is "
+      "element-wise, set "
       "ZeroOptions::optimizer_is_per_element; otherwise use DataParallel",
       c10::demangle(typeid(optimizer).name()));
 }
@@ -49,7 +52,7 @@ ShardOptimizer::ShardOptimizer(FlatUnit& unit, const OptimizerFactory& factory, 
   std::vector<NamedTensor> whole;
   for (const auto& member : unit_.members()) whole.push_back({member.name, member.parameter});
   optimizer_ = factory(whole);
-  has_distributed_norms_ = is_one_of<Lars, Lamb>(*optimizer_);
+  has_distributed_norms_ = is_one_of<LayerwiseOptimizer>(*optimizer_);
   if (!has_distributed_norms_ && !per_element) require_per_element(*optimizer_);
   const bool made_states = !optimizer_->state().empty();
   optimizer_->state().clear();
@@ -116,8 +119,7 @@ void ShardOptimizer::set_norms(const SumOverRanks& sum) {
     norms->place(parameter.tensor, static_cast<std::size_t>(member - unit_.members().data()),
                  member->parameter.dim() > 1);
   }
-  if (auto* lars = dynamic_cast<Lars*>(optimizer_.get())) lars->set_distributed_norms(norms);
-  if (auto* lamb = dynamic_cast<Lamb*>(optimizer_.get())) lamb->set_distributed_norms(norms);
+  dynamic_cast<LayerwiseOptimizer&>(*optimizer_).set_distributed_norms(norms);
 }
 
 void ShardOptimizer::step(torch::Tensor gradient, double scale, const BeforeStep& before) {

@@ -20,8 +20,8 @@ using SumOverRanks = std::function<std::vector<double>(std::vector<double>)>;
 
 /// The optimizer of this rank's shard of a unit. The factory makes it for the unit's whole
 /// parameters; then what the shard has of each group takes their place. An element-wise optimizer
-/// sees 1-D ranges of the shard, as long as its groups allow: one range if it has one group. Lars
-/// and Lamb see the parts of tensors in the shard, and compute norms over ranks.
+/// sees 1-D ranges of the shard, as long as its groups allow: one range if it has one group. A
+/// LayerwiseOptimizer sees the parts of tensors in the shard, and computes norms over ranks.
 class ShardOptimizer {
  public:
   /// Throws Exception(invalid_argument), which names the optimizer, if it is not element-wise

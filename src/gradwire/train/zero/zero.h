@@ -52,7 +52,7 @@ class Zero : public DistributedModel<Module, ZeroModule> {
   /// before each unit's optimizer steps, possibly as late as in the next forward; use it to set the
   /// learning rate. With a `scaler` (loss scaling for float16), gradients are divided by its scale.
   /// If any gradient is not finite on any rank, no rank steps and the result is false. Collective
-  /// with a scaler, a max_grad_norm, Lars or Lamb.
+  /// with a scaler, a max_grad_norm or a LayerwiseOptimizer.
   bool step(BeforeStep before = nullptr, LossScaler* scaler = nullptr) {
     return core().step(std::move(before), scaler);
   }
@@ -60,7 +60,7 @@ class Zero : public DistributedModel<Module, ZeroModule> {
   /// Steps in place of step(), and earlier: call it before the last backward of a step. Each unit
   /// steps as soon as its mean has arrived, while backward computes the gradients of other units;
   /// its new parameters are gathered then too, in stages 1 and 2. The parameters are the same bits.
-  /// Throws Exception(invalid_argument) with a max_grad_norm, Lars or Lamb, which need all
+  /// Throws Exception(invalid_argument) with a max_grad_norm, Lars, Lamb or RangerLars, which need all
   /// gradients first.
   ///
   ///     auto loss = torch::nll_loss(model(inputs), targets);

@@ -168,7 +168,7 @@ void ZeroModule::step_in_backward(BeforeStep before) {
   if (!can_step_in_backward()) {
     refuse_zero(
         "step_in_backward() steps a unit before all gradients are known, so it excludes "
-        "max_grad_norm, Lars and Lamb; call step() after backward");
+        "max_grad_norm, Lars, Lamb and RangerLars; call step() after backward");
   }
   host().finish_step();
   optimizers_->set_before(std::move(before));

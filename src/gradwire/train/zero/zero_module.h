@@ -33,8 +33,8 @@ struct ZeroOptions {
   /// Sharded over ranks: 1 optimizer states, 2 also gradients, 3 also parameters.
   int stage = 3;
   /// Makes the optimizer of one unit, from its whole parameters; what this rank's shard has of each
-  /// parameter group takes their place (ShardOptimizer). SGD, Adam, AdamW, RMSprop, Adagrad, Lars,
-  /// Lamb. Required.
+  /// parameter group takes their place (ShardOptimizer). SGD, Adam, AdamW, RMSprop, Adagrad,
+  /// RAdam, Yogi, Lars, Lamb, RangerLars. Required.
   OptimizerFactory optimizer = nullptr;
   /// Folder on a disk for the optimizer states: kept in unnamed files, which the kernel caches in
   /// memory (memory/mapped_tensor.h). Empty: in memory.

@@ -6,6 +6,9 @@
 
 #include "gradwire/base/error.h"
 #include "gradwire/train/optim/layerwise.h"
+#include "gradwire/train/optim/ranger_lars.h"
+#include "gradwire/train/optim/rectified_adam.h"
+#include "gradwire/train/optim/yogi.h"
 
 namespace gradwire::test {
 namespace {
@@ -139,6 +142,121 @@ TEST(Lamb, IsTheFormulaOfItsPaper) {
   }
 }
 
+/// The rectified direction of RAdam's paper, element by element.
+struct RAdamReference {
+  Values m, v;
+  int t = 0;
+
+  Values direction(const Values& g) {
+    m.resize(g.size());
+    v.resize(g.size());
+    ++t;
+    const double limit = 2 / (1 - 0.999) - 1;
+    const double length = limit - 2 * t * std::pow(0.999, t) / (1 - std::pow(0.999, t));
+    const double rectification =
+        std::sqrt((length - 4) * (length - 2) * limit / ((limit - 4) * (limit - 2) * length));
+    Values u;
+    for (std::size_t i = 0; i < g.size(); ++i) {
+      m[i] = 0.9 * m[i] + 0.1 * g[i];
+      v[i] = 0.999 * v[i] + 0.001 * g[i] * g[i];
+      const double momentum = m[i] / (1 - std::pow(0.9, t));
+      const double rate = std::sqrt(1 - std::pow(0.999, t)) / (std::sqrt(v[i]) + 1e-8);
+      u.push_back(length > 5 ? momentum * rectification * rate : momentum);
+    }
+    return u;
+  }
+};
+
+// The rectified rate begins in step 6.
+TEST(RAdam, IsTheFormulaOfItsPaper) {
+  Problem problem;
+  RAdam optimizer(problem.parameters(), RAdamOptions(kRate).weight_decay(kDecay));
+  auto matrix = values_of(problem.matrix);
+  RAdamReference reference;
+  for (int step = 0; step < 9; ++step) {
+    problem.set_gradients(step);
+    auto gradient = values_of(problem.matrix.grad());
+    for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] += kDecay * matrix[i];
+    const auto u = reference.direction(gradient);
+    for (std::size_t i = 0; i < u.size(); ++i) matrix[i] -= kRate * u[i];
+    optimizer.step();
+    expect_near(problem.matrix, matrix);
+  }
+}
+
+RangerLarsOptions ranger_options() {
+  return RangerLarsOptions(kRate)
+      .weight_decay(kDecay)
+      .trust_coefficient(kTrust)
+      .lookahead_steps(3)
+      .lookahead_rate(0.4);
+}
+
+struct RangerReference {
+  RAdamReference radam;
+  Values slow;
+
+  void step(Values& w, const Values& g, bool adapt) {
+    if (slow.empty()) slow = w;
+    const Values u = radam.direction(g);
+    const double decay = adapt ? kDecay : 0;
+    const double trust = adapt ? kTrust * norm(w) / (norm(u) + decay * norm(w)) : 1;
+    for (std::size_t i = 0; i < w.size(); ++i) {
+      w[i] -= kRate * trust * (u[i] + decay * w[i]);
+      if (radam.t % 3 == 0) w[i] = slow[i] += 0.4 * (w[i] - slow[i]);
+    }
+  }
+};
+
+TEST(RangerLars, IsTheFormulasOfItsPapers) {
+  Problem problem;
+  RangerLars optimizer(problem.parameters(), ranger_options());
+  auto matrix = values_of(problem.matrix);
+  auto vector = values_of(problem.vector);
+  RangerReference of_matrix, of_vector;
+  for (int step = 0; step < 10; ++step) {
+    problem.set_gradients(step);
+    of_matrix.step(matrix, values_of(problem.matrix.grad()), true);
+    of_vector.step(vector, values_of(problem.vector.grad()), false);
+    optimizer.step();
+    expect_near(problem.matrix, matrix);
+    expect_near(problem.vector, vector);
+  }
+}
+
+TEST(RangerLars, OnVectorsWithoutLookaheadIsRAdam) {
+  Problem ours;
+  Problem theirs;
+  RangerLars ranger({ours.vector}, ranger_options().lookahead_rate(1));
+  RAdam radam({theirs.vector}, RAdamOptions(kRate));
+  ours.train(ranger, 0, 9);
+  theirs.train(radam, 0, 9);
+  EXPECT_TRUE(ours.vector.allclose(theirs.vector, 0, 1e-12));
+}
+
+TEST(Yogi, IsTheFormulaOfItsPaper) {
+  Problem problem;
+  Yogi optimizer(problem.parameters(), YogiOptions(kRate).betas({0.9, 0.7}).eps(0.5));
+  auto w = values_of(problem.vector);
+  Values m(w.size()), v(w.size(), 0.25);
+  int falls = 0;
+  for (int step = 0; step < 9; ++step) {
+    problem.set_gradients(step);
+    const auto g = values_of(problem.vector.grad());
+    for (std::size_t i = 0; i < w.size(); ++i) {
+      m[i] = 0.9 * m[i] + 0.1 * g[i];
+      const bool above = v[i] > g[i] * g[i];
+      falls += above ? 1 : 0;
+      v[i] += above ? -0.3 * g[i] * g[i] : 0.3 * g[i] * g[i];
+      w[i] -= kRate * m[i] / (std::sqrt(v[i]) + 0.5);
+    }
+    optimizer.step();
+    expect_near(problem.vector, w);
+  }
+  EXPECT_GT(falls, 5);
+  EXPECT_LT(falls, 40);
+}
+
 /// The property that suits them to large batches: invariance to the gradient's scale.
 template <class Optimizer, class Options>
 void expect_scale_free(Options options, double relative_step) {
@@ -249,6 +367,22 @@ TEST(Lamb, GoesOnFromWhatWasSaved) {
   expect_saves<Lamb>(lamb_options(), LambOptions(9));
 }
 
+TEST(RangerLars, MayBeOnePerBucket) {
+  expect_alike_in_parts<RangerLars>(ranger_options());
+}
+
+TEST(RangerLars, GoesOnFromWhatWasSaved) {
+  expect_saves<RangerLars>(ranger_options(), RangerLarsOptions(9));
+}
+
+TEST(RAdam, GoesOnFromWhatWasSaved) {
+  expect_saves<RAdam>(RAdamOptions(kRate), RAdamOptions(9));
+}
+
+TEST(Yogi, GoesOnFromWhatWasSaved) {
+  expect_saves<Yogi>(YogiOptions(kRate), YogiOptions(9));
+}
+
 TEST(Lars, KeepsWhatAGroupSaysForItself) {
   Problem problem;
   std::vector<torch::optim::OptimizerParamGroup> groups;
@@ -262,7 +396,7 @@ TEST(Lars, KeepsWhatAGroupSaysForItself) {
   EXPECT_TRUE(problem.vector.allclose(expected, 0, 1e-12));
 }
 
-TEST(LarsAndLamb, SettingsOutOfRangeAreRefused) {
+TEST(Optimizers, SettingsOutOfRangeAreRefused) {
   Problem problem;
   const auto error_of = [](const auto& action) -> std::string {
     try {
@@ -280,6 +414,11 @@ TEST(LarsAndLamb, SettingsOutOfRangeAreRefused) {
               }),
               HasSubstr("betas[1]"));
   EXPECT_THAT(error_of([&] { Lamb(problem.parameters(), LambOptions(-1)); }), HasSubstr("lr"));
+  EXPECT_THAT(
+      error_of([&] { RangerLars(problem.parameters(), RangerLarsOptions(1).lookahead_steps(0)); }),
+      HasSubstr("RangerLars: lookahead_steps is 0; it must be from 1"));
+  EXPECT_THAT(error_of([&] { Yogi(problem.parameters(), YogiOptions(1).eps(-1)); }),
+              HasSubstr("Yogi: eps"));
 }
 
 TEST(Lamb, GivesTheClosuresLossAndSkipsWhatHasNoGradient) {
