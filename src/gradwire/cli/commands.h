@@ -26,6 +26,10 @@ int checkpoint_command(int argc, char** argv);  ///< checkpoint_command.cpp
 int train_command(int argc, char** argv);        ///< train_command.cpp
 int generate_command(int argc, char** argv);     ///< torch_generate_command.cpp
 int torch_bench_command(int argc, char** argv);  ///< torch_bench.cpp
+/// `gradwire federate` with subcommands that need libtorch; argv[0] is "federate".
+int torch_federate_command(int argc, char** argv);
+/// argv[0] is the subcommand.
+int federate_simulate_command(int argc, char** argv);
 
 /// `gradwire schedule` of a pipeline. Returns true if the arguments, of which the first is skipped,
 /// are for it: they name a pipeline schedule, or have one of its options.

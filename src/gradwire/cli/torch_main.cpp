@@ -13,9 +13,10 @@
 namespace gradwire::cli {
 namespace {
 
-constexpr std::array<Command, 3> kCommands{{
+constexpr std::array<Command, 4> kCommands{{
     {"train", "Trains a model described by a JSON file", train_command},
     {"generate", "Writes text with a model that gradwire train has trained", generate_command},
+    {"federate", "Trains on clients that keep their data", torch_federate_command},
     {"bench", "Measures collective operations", torch_bench_command},
 }};
 

@@ -107,7 +107,8 @@ TrainableModule make_module(const FederatedConfig& config) {
   return {net.ptr(), [net](const torch::Tensor& inputs) mutable { return net->forward(inputs); },
           [](const torch::Tensor& outputs, const torch::Tensor& targets) {
             return torch::nll_loss_nd(outputs, targets);
-          }};
+          },
+          config.model.dropout > 0};
 }
 
 OptimizerFactory factory_of(const OptimizerConfig& config) {
@@ -121,8 +122,7 @@ FederationPlan plan_of(const FederatedConfig& config, int threads) {
           .round = config.round,
           .local = {.epochs = config.local.epochs,
                     .batch_size = config.local.batch_size,
-                    .optimizer = factory_of(config.local.optimizer),
-                    .draws_random_numbers = config.model.dropout > 0},
+                    .optimizer = factory_of(config.local.optimizer)},
           .server = {.optimizer = factory_of(config.server), .update = config.update},
           .partial = config.local.partial,
           .proximal = config.local.proximal,
@@ -215,27 +215,27 @@ Json number(double value) {
 
 Json round_json(const FederationRound& round) {
   const federated::RoundRecord& record = round.record;
-  Json json = {{"round", record.number},
-               {"accuracy", number(accuracy_of(round))},
-               {"loss", number(mean_loss_of(round))},
-               {"asked", record.asked},
-               {"ready", record.ready},
-               {"used", record.used},
-               {"stopped", record.stopped},
-               {"dropped", record.dropped},
-               {"abandoned", record.is_abandoned},
-               {"up_bytes", round.up_bytes},
-               {"down_bytes", round.down_bytes},
-               {"seconds", seconds(record.ended - record.began)},
-               {"steps", round.metrics.steps},
-               {"clipped", round.metrics.clipped},
-               {"training_loss", round.metrics.clients > 0
-                                     ? number(round.metrics.training_loss /
-                                              static_cast<double>(round.metrics.clients))
-                                     : Json()},
-               {"proximal", round.proximal}};
-  if (record.is_abandoned) json["reason"] = record.reason;
-  return json;
+  Json row = {{"round", record.number},
+              {"accuracy", number(accuracy_of(round))},
+              {"loss", number(mean_loss_of(round))},
+              {"asked", record.asked},
+              {"ready", record.ready},
+              {"used", record.used},
+              {"stopped", record.stopped},
+              {"dropped", record.dropped},
+              {"abandoned", record.is_abandoned},
+              {"up_bytes", round.up_bytes},
+              {"down_bytes", round.down_bytes},
+              {"seconds", seconds(record.ended - record.began)},
+              {"steps", round.metrics.steps},
+              {"clipped", round.metrics.clipped},
+              {"training_loss", round.metrics.clients > 0
+                                    ? number(round.metrics.training_loss /
+                                             static_cast<double>(round.metrics.clients))
+                                    : Json()},
+              {"proximal", round.proximal}};
+  if (record.is_abandoned) row["reason"] = record.reason;
+  return row;
 }
 
 std::vector<double> accuracies(const FederationResult& result) {

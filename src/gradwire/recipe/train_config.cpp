@@ -104,13 +104,22 @@ ParameterGroup read_group(JsonFields json, const OptimizerConfig& optimizer) {
   return group;
 }
 
-OptimizerConfig read_optimizer(JsonFields json) {
-  OptimizerConfig optimizer;
+}  // namespace
+
+OptimizerConfig read_optimizer_in(JsonFields& json, std::string_view name_key,
+                                  OptimizerConfig optimizer) {
   optimizer.name =
-      json.choice_or("name", optimizer.name,
+      json.choice_or(name_key, optimizer.name,
                      {"sgd", "adam", "adagrad", "radam", "yogi", "lars", "lamb", "ranger_lars"});
   set_usual(optimizer);
   read_settings(json, optimizer);
+  return optimizer;
+}
+
+namespace {
+
+OptimizerConfig read_optimizer(JsonFields json) {
+  OptimizerConfig optimizer = read_optimizer_in(json, "name", {});
   read_scaling(json, optimizer);
   std::vector<ParameterGroup> groups;
   for (JsonFields& group : json.objects_or_empty("groups")) {
@@ -567,14 +576,14 @@ nlohmann::ordered_json read_json(const std::filesystem::path& path) {
   return value_or_throw(parse_json_document(*text, path.string(), JsonComments::ignored));
 }
 
-nlohmann::ordered_json read_settled(const std::filesystem::path& path,
-                                    const std::vector<std::string>& settings) {
+}  // namespace
+
+nlohmann::ordered_json read_configuration(const std::filesystem::path& path,
+                                          const std::vector<std::string>& settings) {
   auto json = read_json(path);
   for (const auto& setting : settings) apply_setting(json, setting);
   return json;
 }
-
-}  // namespace
 
 void apply_setting(nlohmann::ordered_json& config, std::string_view setting) {
   const auto equals = setting.find('=');
@@ -640,7 +649,7 @@ TrainConfig parse_train_config(const nlohmann::ordered_json& json) {
 
 TrainConfig load_train_config(const std::filesystem::path& path,
                               const std::vector<std::string>& settings) {
-  const auto json = read_settled(path, settings);
+  const auto json = read_configuration(path, settings);
   try {
     return parse_train_config(json);
   } catch (const Exception& error) {
@@ -650,7 +659,7 @@ TrainConfig load_train_config(const std::filesystem::path& path,
 
 std::string configuration_text(const std::filesystem::path& path,
                                const std::vector<std::string>& settings) {
-  return text_of(read_settled(path, settings));
+  return text_of(read_configuration(path, settings));
 }
 
 std::int64_t blocks_of(const ModelConfig& model) {

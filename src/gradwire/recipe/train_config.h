@@ -18,6 +18,10 @@
 #include "gradwire/train/mesh_degrees.h"
 #include "gradwire/train/optim/mixed_precision.h"
 
+namespace gradwire {
+class JsonFields;
+}
+
 namespace gradwire::recipe {
 
 struct ParameterGroup;
@@ -241,6 +245,15 @@ struct TrainConfig {
     return mesh.pipeline > 1 || mesh.tensor > 1 || mesh.spatial > 1 || model.tie_word_embeddings;
   }
 };
+
+/// Reads an optimizer without groups from an object that has other keys too: its name from
+/// `name_key`, and what else `usual` has by default.
+OptimizerConfig read_optimizer_in(JsonFields& json, std::string_view name_key,
+                                  OptimizerConfig usual);
+
+/// The JSON of a configuration file, in which settings "key.sub=value" replace values.
+nlohmann::ordered_json read_configuration(const std::filesystem::path& path,
+                                          const std::vector<std::string>& settings);
 
 /// Throws Exception(invalid_argument) that names the key if it is unknown (with the nearest known
 /// one), of the wrong type, or out of range.

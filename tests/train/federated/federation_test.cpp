@@ -210,7 +210,7 @@ TEST(Federation, AveragesRunningStatistics) {
                               torch::nn::Linear(8, kClasses));
     TrainableModule made = linear();
     return TrainableModule{
-        net.ptr(), [net](const torch::Tensor& x) mutable { return net->forward(x); }, made.loss};
+        net.ptr(), [net](const torch::Tensor& x) mutable { return net->forward(x); }, made.loss, false};
   };
   FederationPlan plan = ten_clients();
   Federation federation(plan, points(330), unequal(10), normalized);
@@ -220,18 +220,6 @@ TEST(Federation, AveragesRunningStatistics) {
   ASSERT_NE(variance, tensors.end());
   EXPECT_FALSE(torch::allclose(variance->tensor, torch::ones({8})));
   EXPECT_GT(variance->tensor.min().item<double>(), 0);
-}
-
-TEST(AdaptiveProximal, FollowsTheLoss) {
-  AdaptiveProximal adaptive(0.1);
-  for (const double loss : {5, 6, 7}) adaptive.add(loss);
-  EXPECT_NEAR(adaptive.mu(), 0.3, 1e-12);
-  for (const double loss : {6, 5, 4, 3}) adaptive.add(loss);
-  EXPECT_NEAR(adaptive.mu(), 0.3, 1e-12);
-  adaptive.add(2);
-  EXPECT_NEAR(adaptive.mu(), 0.2, 1e-12);
-  for (int i = 0; i < 40; ++i) adaptive.add(-i);
-  EXPECT_EQ(adaptive.mu(), 0);
 }
 
 }  // namespace

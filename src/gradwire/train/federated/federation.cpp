@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::uint64_t kLocalSeed = 3;
 
-int threads_of(const FederationPlan& plan) {
-  if (plan.local.draws_random_numbers) return 1;
+int threads_of(const FederationPlan& plan, bool draws_random_numbers) {
+  if (draws_random_numbers) return 1;
   return plan.threads > 0 ? plan.threads : usable_cores();
 }
 
@@ -29,15 +29,16 @@ Federation::Federation(const FederationPlan& plan, DataSet data, HeldOut clients
                        const std::function<TrainableModule()>& make)
     : data_(std::move(data)), clients_(std::move(clients)), threads_before_(at::get_num_threads()) {
   at::set_num_threads(1);  // One for each operation: its sums do not depend on the cores.
-  LocalTrainingOptions local = plan.local;
+  LocalPlan local = plan.local;
   local.seed = mixed_seed({plan.seed, kLocalSeed});
   const auto trainer = [&](TrainableModule module) {
-    return std::make_unique<LocalTraining>(std::move(module), data_, clients_, local);
+    return std::make_unique<ModuleTrainer>(std::move(module), data_, clients_, local);
   };
   TrainableModule first = make();
   const FederatedTensors initial = federated_tensors(*first.module);
+  const int threads = threads_of(plan, first.draws_random_numbers);
   std::vector<std::unique_ptr<federated::ClientTrainer>> trainers;
-  for (int i = 0; i < threads_of(plan); ++i) trainers.push_back(trainer(make()));
+  for (int i = 0; i < threads; ++i) trainers.push_back(trainer(make()));
   rounds_ =
       std::make_unique<FederationRounds>(plan, initial, samples_of(clients_), std::move(trainers));
   evaluator_ = trainer(std::move(first));
@@ -74,8 +75,8 @@ FederationResult Federation::run(const std::function<void(const FederationRound&
   return result;
 }
 
-std::vector<LocalTraining::Evaluated> Federation::evaluate_clients() {
-  std::vector<LocalTraining::Evaluated> evaluated;
+std::vector<Evaluated> Federation::evaluate_clients() {
+  std::vector<Evaluated> evaluated;
   if (clients_.held_out.total() == 0) return evaluated;
   for (std::int64_t client = 0; client < clients_.held_out.clients(); ++client)
     evaluated.push_back(evaluator_->evaluate(model().values(), clients_.held_out[client], data_));

@@ -10,7 +10,7 @@
 #include "gradwire/data/data_set.h"
 #include "gradwire/data/partition.h"
 #include "gradwire/train/federated/federation_rounds.h"
-#include "gradwire/train/federated/local_training.h"
+#include "gradwire/train/federated/module_trainer.h"
 
 namespace gradwire {
 
@@ -20,7 +20,7 @@ struct FederationResult {
   std::vector<federated::ClientRecord> clients;
   std::vector<federated::DeviceClass> classes;
   /// Of the final model on the samples that each client holds out; empty if none does.
-  std::vector<LocalTraining::Evaluated> by_client;
+  std::vector<Evaluated> by_client;
 };
 
 /// Simulates federated learning of a module on many clients in this process: rounds in virtual
@@ -56,11 +56,11 @@ class Federation {
   void load(const std::filesystem::path& path) { rounds_->load(path); }
 
  private:
-  std::vector<LocalTraining::Evaluated> evaluate_clients();
+  std::vector<Evaluated> evaluate_clients();
 
   DataSet data_;
   HeldOut clients_;
-  std::unique_ptr<LocalTraining> evaluator_;
+  std::unique_ptr<ModuleTrainer> evaluator_;
   std::unique_ptr<FederationRounds> rounds_;
   std::optional<DataSet> test_;
   std::vector<std::int64_t> test_samples_;

@@ -53,7 +53,7 @@ FederationRounds::FederationRounds(const FederationPlan& plan, const FederatedTe
       model_(initial.parameters, initial.averaged, server_options(plan)),
       updates_(std::move(trainers)),
       rounds_(make_rounds(std::move(samples))),
-      proximal_(plan.proximal) {}
+      proximal_{.mu = plan.proximal} {}
 
 federated::SimulatedRounds FederationRounds::make_rounds(std::vector<std::int64_t> samples) const {
   const std::size_t elements = model_.quantizer(1).elements();
@@ -90,7 +90,7 @@ FederationRound FederationRounds::next() {
   const federated::UpdateQuantizer quantizer = model_.quantizer(number);
   const std::vector<float> sent = sent_model();
   federated::UpdateRules rules = model_.rules(quantizer);
-  rules.proximal = proximal_.mu();
+  rules.proximal = proximal_.mu;
   updates_.set_round(number, sent, rules);
   const double up = traffic(&ClientRecord::up_bytes), down = traffic(&ClientRecord::down_bytes);
   const federated::Round& round = rounds_.next(
@@ -108,7 +108,7 @@ FederationRound FederationRounds::next() {
   if (result.record.is_abandoned) return result;
   result.metrics = model_.apply(round, quantizer);
   if (plan_.adapts_proximal)
-    proximal_.add(result.metrics.training_loss / static_cast<double>(result.metrics.clients));
+    proximal_.observe(result.metrics.training_loss / static_cast<double>(result.metrics.clients));
   return result;
 }
 
@@ -135,7 +135,9 @@ int FederationRounds::largest_sum_bits() const {
 void FederationRounds::save(const std::filesystem::path& path) {
   const Json run = {{"number", rounds_.number()},
                     {"time_ns", rounds_.now().time_since_epoch().count()},
-                    {"proximal", proximal_.mu()},
+                    {"proximal", proximal_.mu},
+                    {"falls", proximal_.falls},
+                    {"last_loss", proximal_.last_loss ? Json(*proximal_.last_loss) : Json()},
                     {"clients", to_json({records().begin(), records().end()})}};
   model_.save(path, run.dump());
 }
@@ -149,7 +151,8 @@ void FederationRounds::load(const std::filesystem::path& path) {
   }
   rounds_.resume(run.at("number"), Time(Duration(run.at("time_ns").get<std::int64_t>())),
                  std::move(clients));
-  proximal_ = AdaptiveProximal(run.at("proximal"));
+  proximal_ = {.mu = run.at("proximal"), .falls = run.at("falls")};
+  if (const Json& loss = run.at("last_loss"); !loss.is_null()) proximal_.last_loss = loss;
 }
 
 }  // namespace gradwire

@@ -10,9 +10,9 @@
 #include "gradwire/federated/computed_updates.h"
 #include "gradwire/federated/fairness.h"
 #include "gradwire/federated/simulated_rounds.h"
-#include "gradwire/train/federated/adaptive_proximal.h"
 #include "gradwire/train/federated/global_model.h"
-#include "gradwire/train/federated/local_training.h"
+#include "gradwire/train/federated/module_trainer.h"
+#include "gradwire/train/federated/proximal.h"
 
 namespace gradwire {
 
@@ -20,7 +20,7 @@ namespace gradwire {
 struct FederationPlan {
   std::int64_t rounds = 100;  ///< That commit.
   federated::RoundPolicy round{.ask = 10, .use = 10, .least = 1};
-  LocalTrainingOptions local;
+  LocalPlan local;
   GlobalModelOptions server;
   federated::Partial partial = federated::Partial::count;
   double proximal = 0;           ///< mu of FedProx.
@@ -38,7 +38,7 @@ struct FederationRound {
   federated::Metrics metrics;  ///< Sums over the clients that counted.
   double up_bytes = 0, down_bytes = 0;
   /// Of the model after the round, on test data if there are any.
-  std::optional<LocalTraining::Evaluated> tested;
+  std::optional<Evaluated> tested;
   double proximal = 0;
 };
 
