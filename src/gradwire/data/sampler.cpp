@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <numeric>
-#include <utility>
 
 #include <fmt/format.h>
 
 #include "gradwire/base/check.h"
 #include "gradwire/base/random.h"
 #include "gradwire/base/refuse.h"
+#include "gradwire/base/shuffle.h"
 
 namespace gradwire {
 namespace {
@@ -23,13 +23,6 @@ void check(const SamplerOptions& options) {
           fmt::format("the batch size must be positive, not {}", options.batch_size));
   require(options.world_size > 0 && options.rank >= 0 && options.rank < options.world_size,
           fmt::format("rank {} is not one of {} ranks", options.rank, options.world_size));
-}
-
-/// Fisher-Yates with gradwire's generator: std::shuffle differs between standard libraries.
-void shuffle(std::vector<std::int64_t>& order, Random random) {
-  for (std::size_t i = order.size(); i > 1; --i) {
-    std::swap(order[i - 1], order[random.below(i)]);
-  }
 }
 
 /// Returns a separate random stream for each pair of seed and epoch.
@@ -54,7 +47,9 @@ Sampler::Sampler(const SamplerOptions& options) : options_(options) {
 
 void Sampler::start_epoch(std::int64_t epoch) {
   std::iota(order_.begin(), order_.end(), 0);
-  if (options_.shuffle) shuffle(order_, random_for(options_.seed, epoch));
+  if (!options_.shuffle) return;
+  Random random = random_for(options_.seed, epoch);
+  shuffle(order_, random);
 }
 
 SampledBatch Sampler::batch(std::int64_t step) const {
