@@ -126,12 +126,9 @@ class SimulatedRound {
       return sharing_.size() >= static_cast<std::size_t>(options_.least);
     }
     if (phase == SecurePhase::masked) counted_ = answered;
-    const bool can_be_unmasked = std::ranges::all_of(sharing_, [&](ClientId client) {
-      const bool has_masks_in_sum =
-          std::ranges::binary_search(counted_, client) || neighbours_left(client, counted_) > 0;
-      return !has_masks_in_sum || has_enough(client, answered);
-    });
-    return (phase != SecurePhase::masked || are_least) && can_be_unmasked;
+    return (phase != SecurePhase::masked || are_least) &&
+           std::ranges::all_of(sharing_,
+                               [&](ClientId client) { return has_enough(client, answered); });
   }
   bool has_degree(std::size_t clients) const {
     const SecurePolicy& policy = options_.policy;

@@ -96,6 +96,7 @@ class Simulation(typing.NamedTuple):
     target: str  # Whose objects it has.
     layers: tuple[str, ...]  # Which it links.
     filters: tuple[str, ...]  # Which tests must pass; they run side by side.
+    simulations: int = SIMULATIONS
 
 
 SERVERS_AND_BELOW = ("servers", "exchange", "trace", "codec", "comm", "bootstrap", "engine", "net",
@@ -105,6 +106,10 @@ SIMULATIONS_OF = {
                          tuple(f"*FaultSimulation*/{shard}" for shard in range(SHARDS))),
     "servers": Simulation("test_servers", SERVERS_AND_BELOW,
                           ("*Rule*:ServerCore*:ServerPolicy*:Staleness.*",)),
+    # A simulated round has some hundred key agreements.
+    "federated": Simulation("test_federated",
+                            ("federated", "codec", "bootstrap", "net", "topology", "base"),
+                            ("*LyingServer*:SecureRound.*:*SecureSimulation*/0",), 400),
 }
 
 
@@ -204,7 +209,9 @@ def main():
                 sys.exit(f"the tests of {layer} fail without a bug")
         surviving = pool.map(
             lambda number: survives(programs[layer_of(fitting[number])], number,
-                                    filters_of(fitting[number])), fitting)
+                                    filters_of(fitting[number]),
+                                    SIMULATIONS_OF[layer_of(fitting[number])].simulations),
+            fitting)
         verdicts |= {number: "SURVIVES" if lives else None
                      for number, lives in zip(fitting, surviving)}
     for number, mutant in enumerate(mutants, 1):

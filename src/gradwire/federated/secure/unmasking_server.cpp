@@ -210,7 +210,6 @@ Status UnmaskingServer::close_shares() {
 std::vector<ClientId> UnmaskingServer::vanished() const {
   std::vector<ClientId> clients;
   std::ranges::set_difference(sharing_, counted_, std::back_inserter(clients));
-  std::erase_if(clients, [&](ClientId each) { return neighbours_among(each, counted_).empty(); });
   return clients;
 }
 

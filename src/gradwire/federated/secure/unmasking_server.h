@@ -95,7 +95,7 @@ class UnmaskingServer {
   Status close_masked();
   Status close_agreeing();
   Status unmask();
-  /// Clients that vanished after they had masks in common with some that count.
+  /// Clients that vanished after they had masks in common with others.
   std::vector<ClientId> vanished() const;
   Status check_neighbours(const std::vector<ClientId>& left);
   Result<Secret> recover(ClientId client, bool counts) const;
