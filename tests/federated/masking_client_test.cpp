@@ -133,7 +133,7 @@ TEST(LyingServers, GivesKeysThatAreNone) {
       member.keys = digest_of_keys(member.client, neighbour.channel, neighbour.masking);
   }
   expect_refused(trial.client(2).on_roster(lie), "a key of another one");
-  neighbour.masking = {};  // Of small order.
+  neighbour.masking = {};  // A key of small order.
   for (auto& member : lie.members) {
     if (member.client == neighbour.client)
       member.keys = digest_of_keys(member.client, neighbour.channel, neighbour.masking);

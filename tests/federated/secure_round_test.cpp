@@ -126,7 +126,6 @@ TEST(SecureRound, DoesNotDependOnThreads) {
   SecureTrialOptions options = with_vanishing(
       {.clients = 12, .policy = {.neighbours = 11, .threshold = 6}, .shapes = {{200'001, 20}}}, 4,
       SecurePhase::masked);
-  std::vector<std::vector<ModularVector>> sums;
   for (const int threads : {1, 2, 5}) {
     options.threads = threads;
     SecureTrial trial(options);
@@ -149,11 +148,11 @@ TEST(SecureRound, RecoversFromOneFalseShare) {
 }
 
 TEST(SecureRound, IsAbandonedRatherThanWrongIfSharesAreFalse) {
-  for (const std::size_t which : {std::size_t{0}, std::size_t{8}}) {  // Of a seed; of a key.
+  for (const bool of_keys : {false, true}) {
     SecureTrial trial(with_vanishing({.clients = 12, .policy = {.neighbours = 11, .threshold = 9}},
                                      2, SecurePhase::masked));
     trial.tamper = [&](ClientId, UnmaskingShares& shares) {
-      shares.shares[which == 0 ? 0 : shares.shares.size() - 1][20] ^= std::byte{1};
+      (of_keys ? shares.shares.back() : shares.shares.front())[20] ^= std::byte{1};
     };
     const Status status = trial.run();
     ASSERT_FALSE(status.has_value());
@@ -225,7 +224,7 @@ TEST(UnmaskingServer, RefusesAPolicyOrCohortThatCannotBe) {
                Exception);
 }
 
-/// Of bytes that are uniform.
+/// Pearson's statistic of the packed bytes against the uniform distribution.
 double chi_squared_of_bytes(const ModularVector& vector) {
   std::vector<std::byte> bytes;
   vector.append_packed(bytes);
@@ -262,7 +261,7 @@ TEST(SecureView, AnotherInputChangesNothingElse) {
     EXPECT_EQ(input == other.masked.at(client), client != changed) << "client " << client;
 }
 
-/// What one client sends and receives beside its contribution, in bytes.
+/// Bytes that one client sends and receives beside its contribution.
 struct SecureBytes {
   std::size_t up = 0, down = 0;
   bool operator==(const SecureBytes&) const = default;

@@ -17,7 +17,7 @@ using test::SecureTrial;
 using test::SecureTrialOptions;
 using Clients = std::vector<ClientId>;
 
-/// What goes wrong with a client, and when.
+/// Something that goes wrong with a client, and when.
 struct Mishap {
   enum class Kind : std::uint8_t { none, vanishes, is_refused, repeats };
   Kind kind = Kind::none;

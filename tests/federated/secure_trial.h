@@ -46,7 +46,7 @@ class SecureTrial {
   std::map<federated::ClientId, federated::MaskingClient> clients;
   std::map<federated::ClientId, std::vector<federated::ModularVector>> inputs;
   federated::UnmaskingServer server;
-  /// What the server has received, but for masked inputs, which have a map.
+  /// Messages that the server has received, but for masked inputs, which have a map.
   std::vector<std::vector<std::byte>> received;
   std::map<federated::ClientId, federated::MaskedInput> masked;
   /// Replaces a message that a client sends.

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kShareBytes = std::tuple_size_v<Share>;
 
-/// Of shares that `from` seals for `to`: of their key, and authenticated with them.
+/// For shares that `from` seals for `to`: their key depends on it, and it is authenticated.
 std::vector<std::byte> sealing_data(std::int64_t round, ClientId from, ClientId to) {
   std::vector<std::byte> data(16);
   store_little_endian(data.data(), static_cast<std::uint64_t>(round));

@@ -19,7 +19,7 @@ namespace gradwire::federated {
 /// Returns the enrolled key, of Ed25519, with which a client signs; nothing for strangers.
 using SigningKeys = std::function<std::optional<PublicKey>(ClientId)>;
 
-/// What a client keeps from round to round, on disk if it may restart.
+/// A client keeps this from round to round, on disk if it may restart.
 struct SecureHistory {
   std::int64_t last_round = -1;
 };
@@ -29,7 +29,7 @@ struct MaskingClientOptions {
   std::int64_t round = 0;
   SecurePolicy policy;               ///< The server's for this round.
   SecurePolicy least;                ///< Less than that the client does not accept.
-  std::vector<SegmentShape> shapes;  ///< Of its contribution.
+  std::vector<SegmentShape> shapes;  ///< The segments of its contribution.
   Secret signing_key;                ///< With SecurePolicy::active, as the next.
   SigningKeys signing_keys;
   RandomBytes random = system_random_bytes;
@@ -72,7 +72,7 @@ class MaskingClient {
   };
   struct Neighbour {
     Secret channel;            ///< The common secret under which shares are sealed.
-    Secret common;             ///< That of the masks.
+    Secret common;             ///< The common secret of the masks.
     std::optional<Held> held;  ///< Only with those that sent shares are there masks.
   };
 

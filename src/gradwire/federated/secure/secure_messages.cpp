@@ -11,68 +11,6 @@
 namespace gradwire::federated {
 namespace {
 
-template <class Given, class Message>
-concept Is = std::same_as<std::remove_const_t<Given>, Message>;
-
-// The fields of each message, in order: to write if it is const, and else to read.
-auto fields_of(Is<KeyAdvert> auto& m) {
-  return std::tie(m.round, m.channel, m.masking, m.seed, m.signature);
-}
-auto fields_of(Is<Roster::Member> auto& m) {
-  return std::tie(m.client, m.keys);
-}
-auto fields_of(Is<Roster::Neighbour> auto& m) {
-  return std::tie(m.client, m.channel, m.masking, m.signature);
-}
-auto fields_of(Is<Roster> auto& m) {
-  return std::tie(m.round, m.members, m.neighbours);
-}
-auto fields_of(Is<SealedShares> auto& m) {
-  return std::tie(m.round, m.shares);
-}
-auto fields_of(Is<ForwardedShares::From> auto& m) {
-  return std::tie(m.client, m.share);
-}
-auto fields_of(Is<ForwardedShares> auto& m) {
-  return std::tie(m.round, m.shares);
-}
-auto fields_of(Is<AliveList> auto& m) {
-  return std::tie(m.round, m.alive);
-}
-auto fields_of(Is<AliveSignature> auto& m) {
-  return std::tie(m.round, m.signature);
-}
-auto fields_of(Is<UnmaskRequest::Signed> auto& m) {
-  return std::tie(m.client, m.signature);
-}
-auto fields_of(Is<UnmaskRequest> auto& m) {
-  return std::tie(m.round, m.alive, m.dead, m.signatures);
-}
-auto fields_of(Is<UnmaskingShares> auto& m) {
-  return std::tie(m.round, m.shares);
-}
-
-template <class Message>
-constexpr std::uint8_t kKind = 0;
-template <>
-constexpr std::uint8_t kKind<KeyAdvert> = 1;
-template <>
-constexpr std::uint8_t kKind<Roster> = 2;
-template <>
-constexpr std::uint8_t kKind<SealedShares> = 3;
-template <>
-constexpr std::uint8_t kKind<ForwardedShares> = 4;
-template <>
-constexpr std::uint8_t kKind<MaskedInput> = 5;
-template <>
-constexpr std::uint8_t kKind<AliveList> = 6;
-template <>
-constexpr std::uint8_t kKind<AliveSignature> = 7;
-template <>
-constexpr std::uint8_t kKind<UnmaskRequest> = 8;
-template <>
-constexpr std::uint8_t kKind<UnmaskingShares> = 9;
-
 class FieldWriter {
  public:
   explicit FieldWriter(std::vector<std::byte>& to) : to_(to) {}
@@ -99,7 +37,7 @@ class FieldWriter {
   template <class Fields>
   requires std::is_class_v<Fields>
   void write(const Fields& message) {
-    std::apply([&](const auto&... field) { (write(field), ...); }, fields_of(message));
+    std::apply([&](const auto&... field) { (write(field), ...); }, Fields::fields_of(message));
   }
 
  private:
@@ -142,7 +80,7 @@ class FieldReader {
   template <class Fields>
   requires std::is_class_v<Fields>
   void read(Fields& message) {
-    std::apply([&](auto&... field) { (read(field), ...); }, fields_of(message));
+    std::apply([&](auto&... field) { (read(field), ...); }, Fields::fields_of(message));
   }
 
  private:
@@ -174,7 +112,7 @@ template <class Message>
 std::vector<std::byte> encode(const Message& message) {
   std::vector<std::byte> bytes;
   FieldWriter writer(bytes);
-  writer.write(kKind<Message>);
+  writer.write(Message::kKind);
   writer.write(message);
   return bytes;
 }
@@ -185,9 +123,9 @@ Result<Message> decode(ConstBytes bytes) {
   std::uint8_t kind = 0;
   Message message;
   reader.read(kind);
-  if (kind == kKind<Message>) reader.read(message);
-  if (kind != kKind<Message> || !reader.is_valid() || !reader.left().empty())
-    return is_no(kKind<Message>, bytes.size());
+  if (kind == Message::kKind) reader.read(message);
+  if (kind != Message::kKind || !reader.is_valid() || !reader.left().empty())
+    return is_no(Message::kKind, bytes.size());
   return message;
 }
 
@@ -207,7 +145,7 @@ GRADWIRE_SECURE_MESSAGE(UnmaskingShares);
 std::vector<std::byte> encode(const MaskedInput& input) {
   std::vector<std::byte> bytes;
   FieldWriter writer(bytes);
-  writer.write(kKind<MaskedInput>);
+  writer.write(MaskedInput::kKind);
   writer.write(input.round);
   for (const ModularVector& segment : input.segments) segment.append_packed(bytes);
   return bytes;
@@ -219,8 +157,8 @@ Result<MaskedInput> decode_masked(ConstBytes bytes, std::span<const SegmentShape
   MaskedInput input;
   reader.read(kind);
   reader.read(input.round);
-  if (kind != kKind<MaskedInput> || !reader.is_valid())
-    return is_no(kKind<MaskedInput>, bytes.size());
+  if (kind != MaskedInput::kKind || !reader.is_valid())
+    return is_no(MaskedInput::kKind, bytes.size());
   ConstBytes left = reader.left();
   for (const SegmentShape& shape : shapes) {
     const std::size_t size =
@@ -229,7 +167,7 @@ Result<MaskedInput> decode_masked(ConstBytes bytes, std::span<const SegmentShape
                               ModularVector::unpack(left.first(size), shape.size, shape.bits));
     left = left.subspan(size);
   }
-  if (!left.empty()) return is_no(kKind<MaskedInput>, bytes.size());
+  if (!left.empty()) return is_no(MaskedInput::kKind, bytes.size());
   return input;
 }
 

@@ -22,7 +22,7 @@ int least_threshold(int neighbours, bool active);
 /// Fails with invalid_argument if the threshold is below the least, or above `neighbours`.
 Status check(const SecurePolicy& policy);
 
-/// What is assumed of a cohort.
+/// Assumptions about a cohort.
 struct CohortAssumptions {
   int clients = 0;
   double dropping = 0;      ///< Share of clients that vanish during secure aggregation.

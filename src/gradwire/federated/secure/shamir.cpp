@@ -88,7 +88,7 @@ class SecretSharing::Field {
   }
   /// The inverse of each, by a single inversion (Montgomery, 1987).
   void invert(std::vector<BigNumber>& numbers) const {
-    std::vector<BigNumber> products;  // Of all before each.
+    std::vector<BigNumber> products;  // Each of all numbers before one.
     BigNumber product = of_word(1);
     for (const BigNumber& number : numbers) {
       products.emplace_back(BN_dup(product.get()));

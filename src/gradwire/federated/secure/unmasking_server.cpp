@@ -18,23 +18,9 @@ void throw_if_error(const Status& status) {
 }  // namespace
 
 std::string_view name_of(SecurePhase phase) {
-  switch (phase) {
-    case SecurePhase::keys:
-      return "keys";
-    case SecurePhase::shares:
-      return "shares";
-    case SecurePhase::masked:
-      return "masked";
-    case SecurePhase::agreeing:
-      return "agreeing";
-    case SecurePhase::unmasking:
-      return "unmasking";
-    case SecurePhase::done:
-      return "done";
-    case SecurePhase::abandoned:
-      return "abandoned";
-  }
-  return "unknown";
+  constexpr std::string_view kNames[] = {"keys",      "shares", "masked",   "agreeing",
+                                         "unmasking", "done",   "abandoned"};
+  return kNames[static_cast<std::size_t>(phase)];
 }
 
 UnmaskingServer::UnmaskingServer(UnmaskingServerOptions options) : options_(std::move(options)) {
@@ -302,7 +288,7 @@ Result<Secret> UnmaskingServer::recover(ClientId client, bool counts) const {
       fmt::format("the shares of client {} do not give the secret that it promised", client));
 }
 
-/// That are to be added to the sum, so that those in it cancel.
+/// The masks to add to the sum, so that those in it cancel.
 Result<std::vector<Mask>> UnmaskingServer::masks_of(ClientId client, bool counts) const {
   GRADWIRE_ASSIGN_OR_RETURN(const Secret secret, recover(client, counts));
   if (counts) return std::vector<Mask>{{.secret = secret, .is_negative = true}};

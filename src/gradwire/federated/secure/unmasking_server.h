@@ -31,7 +31,7 @@ struct UnmaskingServerOptions {
   std::int64_t round = 0;
   SecurePolicy policy;
   std::vector<ClientId> cohort;
-  std::vector<SegmentShape> shapes;  ///< Of contributions.
+  std::vector<SegmentShape> shapes;  ///< The segments of contributions.
   int least = 2;                     ///< With fewer contributions the round is abandoned.
   SigningKeys signing_keys;          ///< With SecurePolicy::active.
   int threads = 1;                   ///< For taking off masks; the sum does not depend on them.
@@ -63,7 +63,7 @@ class UnmaskingServer {
   /// fewer neighbours left than the threshold, or fewer than `least` clients are left.
   Status close_phase();
 
-  /// What the clients that are awaited in this phase are sent at its beginning.
+  /// Messages to the clients that are awaited in this phase, at its beginning.
   Roster roster_for(ClientId client) const;
   ForwardedShares shares_for(ClientId client) const;
   AliveList alive_list() const { return {.round = options_.round, .alive = counted_}; }
@@ -78,7 +78,7 @@ class UnmaskingServer {
     KeyAdvert advert;
     SealedShares sealed;
     Signature signature{};
-    std::vector<int> points;    ///< Of the neighbours that have sent shares of its secret.
+    std::vector<int> points;    ///< Points of neighbours that have sent shares of its secret.
     std::vector<Share> shares;  ///< Those.
   };
 
@@ -103,7 +103,7 @@ class UnmaskingServer {
 
   UnmaskingServerOptions options_;
   SecurePhase phase_ = SecurePhase::keys;
-  std::vector<ClientId> present_;  ///< That take part in this phase, ascending.
+  std::vector<ClientId> present_;  ///< Those who take part in this phase, ascending.
   std::set<ClientId> awaited_;
   std::map<ClientId, Client> clients_;
   std::set<PublicKey> keys_;
