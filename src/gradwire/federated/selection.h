@@ -4,10 +4,9 @@
 #include <string_view>
 #include <vector>
 
-namespace gradwire::federated {
+#include "gradwire/federated/client_id.h"
 
-/// A client's number, from its enrolment.
-using ClientId = std::int32_t;
+namespace gradwire::federated {
 
 /// How clients are drawn, and what their updates weigh in the mean.
 enum class Selection : std::uint8_t {
