@@ -78,6 +78,10 @@ TEST_F(LocalStepsTraining, SaysHowManyBytesAStepTook) {
 TEST_F(LocalStepsTraining, WorksWithAnyInnerOptimizer) {
   for (const std::string name : {"adam", "radam", "yogi", "lars", "lamb", "ranger_lars"}) {
     config.optimizer = {.name = name, .learning_rate = name == "lars" ? 5 : 0.01};
+    if (name == "ranger_lars") {
+      config.optimizer.learning_rate = 0.03;
+      config.optimizer.trust_coefficient = 1;
+    }
     config.local_steps = {.steps = 5, .enabled = true};
     const auto results = train_on(2);
     EXPECT_GT(results[0].summary.test_accuracy, 0.9) << name;

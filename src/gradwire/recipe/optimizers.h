@@ -36,8 +36,8 @@ std::vector<std::size_t> group_sizes(const OptimizerConfig& config,
 std::vector<double> learning_rates(const OptimizerConfig& optimizer, std::int64_t batch_size,
                                    double factor);
 
-/// Makes the optimizer that `config` names, libtorch's or gradwire's, with all groups, of which some
-/// may have none of these parameters. Throws Exception(invalid_argument) for invalid settings.
+/// Makes the optimizer that `config` names, libtorch's or gradwire's, with all groups, of which
+/// some may have none of these parameters. Throws Exception(invalid_argument) for invalid settings.
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(const OptimizerConfig& config,
                                                         const std::vector<NamedTensor>& parameters);
 

@@ -11,7 +11,8 @@
 namespace gradwire {
 
 /// Norms of tensors that are sharded over ranks. Layer-wise optimizers need them when each rank
-/// steps only its shards. Squares are summed in double precision, first locally and then over ranks.
+/// steps only its shards. Squares are summed in double precision, first locally and then over
+/// ranks.
 class DistributedNorms {
  public:
   using Sum = std::function<std::vector<double>(std::vector<double>)>;

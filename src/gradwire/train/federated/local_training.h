@@ -13,20 +13,21 @@
 
 namespace gradwire {
 
-/// What all clients of a round do; how many steps that is follows from each client's samples.
+/// The work of a round, the same for all clients. The number of steps follows from each client's
+/// samples.
 struct LocalPlan {
   std::int64_t epochs = 1;
   std::int64_t batch_size = 0;  ///< The last batch of an epoch may be smaller. 0: all samples.
   double proximal = 0;          ///< mu of add_proximal_gradient(); 0: none.
   OptimizerFactory optimizer;   ///< Made anew for each client and round. Required.
-  std::uint64_t seed = 0;       ///< Of the order of samples.
+  std::uint64_t seed = 0;       ///< Draws the order of samples.
 };
 
 /// One client's part in a round.
 struct LocalWork {
   std::int64_t round = 0;
   std::int64_t client = 0;
-  std::int64_t samples = 0;  ///< Of the client.
+  std::int64_t samples = 0;  ///< The client's own.
   /// Partial work: no more steps than this.
   std::int64_t max_steps = std::numeric_limits<std::int64_t>::max();
   /// Returns false to stop before the next step, such as when the device is needed. Null: never.
@@ -35,7 +36,7 @@ struct LocalWork {
 
 struct LocalResult {
   std::int64_t steps = 0;
-  std::int64_t samples = 0;  ///< Of all steps; a sample counts once an epoch.
+  std::int64_t samples = 0;  ///< In all steps; a sample counts once an epoch.
   double mean_loss = 0;      ///< Over these samples, before each step; without the proximal term.
 };
 

@@ -11,7 +11,7 @@
 
 #include "gradwire/base/refuse.h"
 
-/// What optimizers of gradwire share. For their sources only.
+/// Parts that optimizers of gradwire share. For their sources only.
 namespace gradwire {
 
 /// Upper limit of settings that have none.

@@ -28,7 +28,7 @@ class LayerwiseOptimizer : public torch::optim::Optimizer {
   using Options = torch::optim::OptimizerOptions;
   using Optimizer::Optimizer;
 
-  /// Of a whole tensor, and of its direction: scalars in at least float32.
+  /// The norms of a whole tensor and of its direction: scalars in at least float32.
   struct Norms {
     torch::Tensor weights, direction;
   };

@@ -60,8 +60,8 @@ class Zero : public DistributedModel<Module, ZeroModule> {
   /// Steps in place of step(), and earlier: call it before the last backward of a step. Each unit
   /// steps as soon as its mean has arrived, while backward computes the gradients of other units;
   /// its new parameters are gathered then too, in stages 1 and 2. The parameters are the same bits.
-  /// Throws Exception(invalid_argument) with a max_grad_norm, Lars, Lamb or RangerLars, which need all
-  /// gradients first.
+  /// Throws Exception(invalid_argument) with a max_grad_norm, Lars, Lamb or RangerLars, which need
+  /// all gradients first.
   ///
   ///     auto loss = torch::nll_loss(model(inputs), targets);
   ///     model.step_in_backward();
