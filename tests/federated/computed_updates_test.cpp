@@ -60,6 +60,59 @@ TEST(ComputedUpdates, HaveTheSameSumOnAnyNumberOfThreads) {
   for (const int threads : {2, 3, 8}) EXPECT_EQ(first_sum(threads), one) << threads;
 }
 
+/// Of a round in which a quarter of the asked clients vanish, half of these after they were ready.
+struct Sums {
+  Contribution sum;
+  std::vector<ClientId> counted;
+};
+
+Sums sum_with(const std::optional<SecureRound>& secure, std::uint64_t seed) {
+  const RoundPolicy policy{.ask = 40, .use = 30, .least = 5, .secure = secure};
+  const DeviceModel devices{.drop = 0.25};
+  SimulatedRounds rounds(policy, SimulatedClients(devices, std::vector<std::int64_t>(60, 7), seed),
+                         {}, seed);
+  const std::vector<float> model(kElements, 0.25F);
+  const UpdateQuantizer quantizer({.bits = 8, .rotate = true}, kElements, 1, 3);
+  const auto updates = updates_on(2);
+  updates->set_round(1, model, {.quantizer = &quantizer, .seed = 9});
+  const Round& round = rounds.next(*updates, {quantizer.elements(), Metrics::kElements}, 8);
+  EXPECT_EQ(round.phase(), Phase::committed) << round.record().reason;
+  return {round.sum(), round.counted()};
+}
+
+/// The sum of the updates of these clients.
+Contribution plain_sum(const std::vector<ClientId>& clients, int bits) {
+  const std::vector<float> model(kElements, 0.25F);
+  const UpdateQuantizer quantizer({.bits = 8, .rotate = true}, kElements, 1, 3);
+  const auto updates = updates_on(1);
+  updates->set_round(1, model, {.quantizer = &quantizer, .seed = 9});
+  std::vector<AwaitedUpdate> awaited;
+  for (const ClientId client : clients) awaited.push_back({client, {bits, 7, std::nullopt}});
+  updates->begin(awaited);
+  Contribution sum{ModularVector(quantizer.elements(), bits),
+                   ModularVector(Metrics::kElements, 64)};
+  for (std::size_t i = 0; i < clients.size(); ++i) {
+    const Contribution one = updates->next();
+    for (std::size_t k = 0; k < sum.size(); ++k) sum[k] += one[k];
+  }
+  return sum;
+}
+
+TEST(ComputedUpdates, HaveThePlainSumUnderMasks) {
+  const SecureRound all{.policy = {.neighbours = 29, .threshold = 15}};
+  const SecureRound some{.policy = {.neighbours = 16, .threshold = 9}};
+  const SecureRound active{.policy = {.neighbours = 29, .threshold = 20, .active = true},
+                           .signing_keys = simulated_enrolled_key};
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    for (const SecureRound& secure : {all, some, active}) {
+      const Sums found = sum_with(secure, seed);
+      EXPECT_GE(found.counted.size(), 20);
+      EXPECT_LE(found.counted.size(), 30);
+      EXPECT_EQ(found.sum, plain_sum(found.counted, found.sum[0].bits()));
+    }
+  }
+}
+
 TEST(ComputedUpdates, TrainThoseThatCountAlone) {
   Pull::trained = 0;
   first_sum(3);
@@ -74,12 +127,13 @@ TEST(ComputedUpdates, RefuseWhatIsNotFinite) {
     for (ClientId client = 0; client < 100; ++client) {
       Pull::breaks = client;
       updates->set_round(1, model, {.quantizer = &quantizer, .seed = 9});
-      updates->begin(std::vector<AwaitedUpdate>{{0, {8, 1}}, {client, {8, 1}}, {101, {8, 1}}});
+      updates->begin(
+          std::vector<AwaitedUpdate>{{0, {8, 1, {}}}, {client, {8, 1, {}}}, {101, {8, 1, {}}}});
       if (client > 0) updates->next();
       EXPECT_THROW(updates->next(), Exception);
     }
     Pull::breaks = -1;
-    updates->begin(std::vector<AwaitedUpdate>{{5, {8, 1}}});
+    updates->begin(std::vector<AwaitedUpdate>{{5, {8, 1, {}}}});
     EXPECT_EQ(updates->next()[0].size(), kElements) << "an abandoned round is forgotten";
   }
 }

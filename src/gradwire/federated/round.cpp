@@ -14,8 +14,29 @@
 namespace gradwire::federated {
 namespace {
 
-constexpr std::array<std::string_view, 6> kPhases{"selecting", "configuring", "collecting",
-                                                  "uploading", "committed",   "abandoned"};
+constexpr std::array<std::string_view, 11> kPhases{
+    "selecting", "configuring", "collecting", "uploading", "keys",     "shares",
+    "masked",    "agreeing",    "unmasking",  "committed", "abandoned"};
+
+Phase phase_of(SecurePhase phase) {
+  switch (phase) {
+    case SecurePhase::keys:
+      return Phase::keys;
+    case SecurePhase::shares:
+      return Phase::shares;
+    case SecurePhase::masked:
+      return Phase::masked;
+    case SecurePhase::agreeing:
+      return Phase::agreeing;
+    case SecurePhase::unmasking:
+      return Phase::unmasking;
+    case SecurePhase::done:
+      return Phase::committed;
+    case SecurePhase::abandoned:
+      break;
+  }
+  return Phase::abandoned;
+}
 
 }  // namespace
 
@@ -35,6 +56,10 @@ void check(const RoundPolicy& policy) {
            policy.least);
   if (policy.update_bits < 2 || policy.update_bits > 32)
     refuse("an update has 2 to 32 bits an element, not {}", policy.update_bits);
+  if (!policy.secure) return;
+  value_or_throw(check(policy.secure->policy));
+  if (policy.least < 2)
+    refuse("a sum of one update shows it: with secure aggregation at least 2 clients must count");
 }
 
 int sum_bits(int update_bits, std::int64_t weights) {
@@ -105,7 +130,7 @@ void Round::select(Time now) {
 Result<Round::Participant*> Round::find(ClientId client, std::initializer_list<State> states,
                                         std::string_view what) {
   const auto found = participants_.find(client);
-  if (found == participants_.end() ||
+  if (ended() || found == participants_.end() ||
       std::ranges::find(states, found->second.state) == states.end()) {
     return failure(ErrorKind::refused,
                    fmt::format("round {} did not expect {} of client {} while {}", number(), what,
@@ -166,11 +191,13 @@ void Round::form_cohort(Time now) {
     weights += one.weight;
   }
   const int bits = sum_bits(policy_.update_bits, weights);
+  std::optional<SecurePolicy> secure;
+  if (policy_.secure) secure = policy_.secure->policy;
   for (auto& [client, one] : participants_) {
-    if (one.state == State::member) order(client, Order::Upload{bits, one.weight});
-    if (one.state != State::asked && one.state != State::configured) continue;
-    stop(client, one);
+    if (one.state == State::member) order(client, Order::Upload{bits, one.weight, secure});
+    if (one.state == State::asked || one.state == State::configured) stop(client, one);
   }
+  if (secure) return begin_secure(bits, now);
   sum_ = {ModularVector(shape_.elements, bits), ModularVector(shape_.metrics, 64)};
   phase_ = Phase::uploading;
   deadline_ = after(now, policy_.exchange);
@@ -203,6 +230,90 @@ void Round::close_uploads(Time now) {
   end(Phase::committed, now);
 }
 
+// --- secure aggregation ---
+
+void Round::begin_secure(int bits, Time now) {
+  std::vector<ClientId> cohort;
+  for (const auto& [client, one] : participants_)
+    if (one.state == State::member) cohort.push_back(client);
+  const SecureRound& how = *policy_.secure;
+  secure_.emplace(UnmaskingServerOptions{.round = number(),
+                                         .policy = how.policy,
+                                         .cohort = std::move(cohort),
+                                         .shapes = {{shape_.elements, bits}, {shape_.metrics, 64}},
+                                         .least = policy_.least,
+                                         .signing_keys = how.signing_keys,
+                                         .threads = how.threads});
+  phase_ = Phase::keys;
+  deadline_ = after(now, policy_.exchange);
+}
+
+Status Round::on_secure(ClientId client, const SecureAnswer& answer, Time now) {
+  GRADWIRE_RETURN_IF_ERROR(find(client, {State::member}, "a message of secure aggregation"));
+  if (!secure_) {
+    return failure(ErrorKind::refused,
+                   fmt::format("round {} has no secure aggregation now", number()));
+  }
+  struct {
+    UnmaskingServer& server;
+    ClientId client;
+    Status operator()(const KeyAdvert& one) const { return server.on_advert(client, one); }
+    Status operator()(const SealedShares& one) const { return server.on_shares(client, one); }
+    Status operator()(const MaskedInput& one) const { return server.on_masked(client, one); }
+    Status operator()(const AliveSignature& one) const { return server.on_signature(client, one); }
+    Status operator()(const UnmaskingShares& one) const { return server.on_unmasking(client, one); }
+  } const handle{*secure_, client};
+  GRADWIRE_RETURN_IF_ERROR(std::visit(handle, answer));
+  advance_secure(now);
+  return {};
+}
+
+/// Closes phases until one awaits a client that is not lost.
+void Round::advance_secure(Time now) {
+  const auto is_there = [&](ClientId client) {
+    return participants_.at(client).state == State::member;
+  };
+  while (!ended() && std::ranges::none_of(secure_->awaited(), is_there)) close_secure_phase(now);
+}
+
+void Round::close_secure_phase(Time now) {
+  if (const Status closed = secure_->close_phase(); !closed)
+    return abandon(closed.error().message, now);
+  if (secure_->phase() == SecurePhase::done) return commit_secure(now);
+  phase_ = phase_of(secure_->phase());
+  deadline_ = after(now, policy_.exchange);
+  order_secure_phase();
+}
+
+void Round::order_secure_phase() {
+  const std::set<ClientId>& awaited = secure_->awaited();
+  for (auto& [client, one] : participants_) {
+    if (one.state != State::member) continue;
+    if (!awaited.contains(client)) {  // It was too late, or has too few neighbours left.
+      set_state(one, State::lost);
+      order(client, Order::Stop{});
+    } else if (phase_ == Phase::shares) {
+      order(client, secure_->roster_for(client));
+    } else if (phase_ == Phase::masked) {
+      order(client, secure_->shares_for(client));
+    } else if (phase_ == Phase::agreeing) {
+      order(client, secure_->alive_list());
+    } else {
+      order(client, secure_->request_for(client));
+    }
+  }
+}
+
+void Round::commit_secure(Time now) {
+  for (const ClientId client : secure_->counted()) {
+    Participant& one = participants_.at(client);
+    set_state(one, State::counted);
+    weight_ += one.weight;
+  }
+  sum_ = secure_->sum();
+  end(Phase::committed, now);
+}
+
 // --- all phases ---
 
 void Round::on_lost(ClientId client, Time now) {
@@ -223,6 +334,10 @@ void Round::on_time(Time now) {
   if (phase_ == Phase::selecting) return select(now);
   if (phase_ == Phase::uploading) return close_uploads(now);
   if (ended()) return;
+  if (secure_) {
+    close_secure_phase(now);
+    return advance_secure(now);
+  }
   if (places(State::ready) >= policy_.least) return form_cohort(now);
   abandon(fmt::format("{} of at least {} clients were ready within {:.0f} s", places(State::ready),
                       policy_.least, seconds(policy_.window)),
@@ -231,6 +346,7 @@ void Round::on_time(Time now) {
 
 /// Ends the phase as soon as nothing more can come, or too little.
 void Round::check_progress(Time now) {
+  if (secure_) return advance_secure(now);
   if (phase_ == Phase::uploading) {
     const std::int64_t awaited = places(State::member);
     if (awaited == 0 || awaited + places(State::counted) < policy_.least) close_uploads(now);
@@ -257,6 +373,7 @@ void Round::abandon(std::string reason, Time now) {
   record_.is_abandoned = true;
   record_.reason = std::move(reason);
   sum_.clear();
+  secure_.reset();
   end(Phase::abandoned, now);
 }
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -12,9 +13,17 @@
 #include "gradwire/base/error.h"
 #include "gradwire/base/types.h"
 #include "gradwire/federated/modular_vector.h"
+#include "gradwire/federated/secure/unmasking_server.h"
 #include "gradwire/federated/selection.h"
 
 namespace gradwire::federated {
+
+/// Secure aggregation of the cohort's updates (MaskingClient).
+struct SecureRound {
+  SecurePolicy policy;
+  SigningKeys signing_keys;  ///< With SecurePolicy::active.
+  int threads = 1;           ///< That take off masks.
+};
 
 /// The numbers of a round (Bonawitz et al., "Towards Federated Learning at Scale", MLSys 2019,
 /// sections 2.2 and 2.3).
@@ -28,7 +37,8 @@ struct RoundPolicy {
   Duration window = std::chrono::seconds(60);    ///< For training, from the draw.
   Duration exchange = std::chrono::seconds(60);  ///< For each later phase.
   Selection selection = Selection::uniform;
-  int update_bits = 32;  ///< Of an element of an update, before it is weighted.
+  int update_bits = 32;               ///< Of an element of an update, before it is weighted.
+  std::optional<SecureRound> secure;  ///< None: the server sees each update.
 };
 
 /// Throws Exception(invalid_argument) for numbers that contradict each other.
@@ -57,22 +67,34 @@ struct Order {
   struct Again {};
   /// Stop training: enough others are ready, or the round is abandoned.
   struct Stop {};
-  /// Upload the update, each element multiplied by `weight`, modulo 2^bits.
+  /// Upload the update, each element multiplied by `weight`, modulo 2^bits. With `secure`, send
+  /// keys first: the update is sent when the ForwardedShares have come, masked.
   struct Upload {
     int bits = 1;
     std::int64_t weight = 1;
+    std::optional<SecurePolicy> secure;
   };
   ClientId client = 0;
-  std::variant<Train, Again, Stop, Upload> what;
+  /// The last four are of secure aggregation.
+  std::variant<Train, Again, Stop, Upload, Roster, ForwardedShares, AliveList, UnmaskRequest> what;
 };
+
+/// What a client sends in secure aggregation.
+using SecureAnswer =
+    std::variant<KeyAdvert, SealedShares, MaskedInput, AliveSignature, UnmaskingShares>;
 
 enum class Phase : std::uint8_t {
   selecting,    ///< Clients check in.
   configuring,  ///< Those drawn get the model.
   collecting,   ///< They train, and say when they are ready.
-  uploading,    ///< The cohort uploads.
-  committed,    ///< There is a sum.
-  abandoned,    ///< There is none, and nobody has learnt anything.
+  uploading,    ///< The cohort uploads. In its place, with secure aggregation:
+  keys,
+  shares,
+  masked,
+  agreeing,
+  unmasking,
+  committed,  ///< There is a sum.
+  abandoned,  ///< There is none, and nobody has learnt anything.
 };
 std::string_view name_of(Phase phase);
 
@@ -109,6 +131,8 @@ class Round {
   Status on_ready(ClientId client, Time now);
   /// An update, as ordered; fails with corrupted if it is another vector.
   Status on_update(ClientId client, const Contribution& contribution, Time now);
+  /// A message of secure aggregation; fails as UnmaskingServer.
+  Status on_secure(ClientId client, const SecureAnswer& answer, Time now);
   /// The client takes no part any more.
   void on_lost(ClientId client, Time now);
   void on_time(Time now);
@@ -121,6 +145,7 @@ class Round {
   Phase phase() const { return phase_; }
   bool ended() const { return phase_ == Phase::committed || phase_ == Phase::abandoned; }
   std::int64_t number() const { return record_.number; }
+  const UpdateShape& shape() const { return shape_; }
   bool is_asked(ClientId client) const { return participants_.contains(client); }
 
   /// The sum of the updates that count, and its weight; once committed.
@@ -151,6 +176,11 @@ class Round {
   void add_to_cohort(Participant& participant);
   void stop(ClientId client, Participant& participant);
   void close_uploads(Time now);
+  void begin_secure(int bits, Time now);
+  void advance_secure(Time now);
+  void close_secure_phase(Time now);
+  void order_secure_phase();
+  void commit_secure(Time now);
   void check_progress(Time now);
   void abandon(std::string reason, Time now);
   void end(Phase phase, Time now);
@@ -166,6 +196,7 @@ class Round {
   std::vector<ClientId> arrivals_;        ///< Those that are ready, in that order.
   std::array<std::int64_t, 7> places_{};  ///< By state.
   std::vector<Order> orders_;
+  std::optional<UnmaskingServer> secure_;  ///< Once there is a cohort.
   Contribution sum_;
   std::int64_t weight_ = 0;
   RoundRecord record_;

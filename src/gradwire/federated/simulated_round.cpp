@@ -5,18 +5,34 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <optional>
 #include <queue>
 #include <tuple>
+#include <type_traits>
+#include <utility>
 
+#include "gradwire/base/bytes.h"
 #include "gradwire/base/check.h"
 #include "gradwire/base/clock.h"
+#include "gradwire/base/random.h"
 #include "gradwire/base/refuse.h"
 #include "gradwire/base/suggest.h"
+#include "gradwire/federated/secure/masking_client.h"
 
 namespace gradwire::federated {
 namespace {
 
 constexpr std::array<std::string_view, 3> kPartials{"count", "drop", "normalize"};
+
+/// Messages of a client in secure aggregation.
+constexpr int kMessages = 4;
+
+Secret simulated_signing_key(ClientId client) {
+  Secret key;
+  const auto number = static_cast<std::uint64_t>(client) + 1;
+  store_little_endian(key.bytes().data(), number);
+  return key;
+}
 
 class RoundSimulation {
  public:
@@ -42,7 +58,7 @@ class RoundSimulation {
   }
 
  private:
-  enum class Kind : std::uint8_t { configured, ready, update, lost };
+  enum class Kind : std::uint8_t { configured, ready, secure, update, lost };
   struct Event {
     Time at;
     ClientId client = 0;
@@ -58,6 +74,10 @@ class RoundSimulation {
     Duration compute{};  ///< What it will do.
     double epochs = 0;
     bool is_over = false;
+    std::optional<MaskingClient> masking;
+    std::optional<SecureAnswer> answer;  ///< On its way.
+    int answers = 0;                     ///< That it has sent.
+    Order::Upload upload;
   };
 
   ClientRecord& record(ClientId client) { return records_[static_cast<std::size_t>(client)]; }
@@ -72,16 +92,36 @@ class RoundSimulation {
   }
 
   void deliver(Time now) {
-    std::vector<std::pair<ClientId, Order::Upload>> uploads;
-    for (const Order& order : round_.take_orders()) {
-      if (const auto* train = std::get_if<Order::Train>(&order.what))
-        start(order.client, now, now + train->time);
-      else if (const auto* upload = std::get_if<Order::Upload>(&order.what))
-        uploads.emplace_back(order.client, *upload);
-      else if (std::holds_alternative<Order::Stop>(order.what))
-        stop(order.client, now);
-    }
-    if (!uploads.empty()) start_uploads(uploads, now);
+    uploads_.clear();
+    for (const Order& order : round_.take_orders())
+      std::visit([&](const auto& what) { obey(order.client, what, now); }, order.what);
+    if (!uploads_.empty()) start_uploads(now);
+  }
+
+  void obey(ClientId client, const Order::Train& train, Time now) {
+    start(client, now, now + train.time);
+  }
+  void obey(ClientId, const Order::Again&, Time) {}
+  void obey(ClientId client, const Order::Stop&, Time now) { stop(client, now); }
+  void obey(ClientId client, const Order::Upload& upload, Time now) {
+    works_[client].upload = upload;
+    if (upload.secure)
+      join(client, upload, now);
+    else
+      uploads_.push_back(client);
+  }
+  void obey(ClientId client, const Roster& roster, Time now) {
+    answer(client, works_[client].masking->on_roster(roster), roster, now);
+  }
+  void obey(ClientId client, const ForwardedShares& shares, Time) {
+    record(client).down_bytes += static_cast<double>(encode(shares).size());
+    if (works_[client].masking->on_shares(shares)) uploads_.push_back(client);
+  }
+  void obey(ClientId client, const AliveList& list, Time now) {
+    answer(client, works_[client].masking->on_alive_list(list), list, now);
+  }
+  void obey(ClientId client, const UnmaskRequest& request, Time now) {
+    answer(client, works_[client].masking->on_unmask_request(request), request, now);
   }
 
   void start(ClientId client, Time now, Time deadline) {
@@ -116,6 +156,59 @@ class RoundSimulation {
     one.epochs = work_.epochs * seconds(limit) / seconds(whole);
   }
 
+  void join(ClientId client, const Order::Upload& upload, Time now) {
+    Work& one = works_[client];
+    SecureHistory history;
+    const UpdateShape& shape = round_.shape();
+    MaskingClientOptions options{.self = client,
+                                 .round = round_.number(),
+                                 .policy = *upload.secure,
+                                 .least = *upload.secure,
+                                 .shapes = {{shape.elements, upload.bits}, {shape.metrics, 64}},
+                                 .random = simulated_bytes(client)};
+    if (upload.secure->active) set_signing_keys(options, client);
+    one.masking.emplace(value_or_throw(MaskingClient::join(std::move(options), history)));
+    answer(client, one.masking->advertise(), std::optional<Roster>(), now);
+  }
+
+  /// Masks cancel, so they need not be secret here; but a round must be the same in each run.
+  RandomBytes simulated_bytes(ClientId client) const {
+    const auto a = static_cast<std::uint64_t>(client);
+    const auto b = static_cast<std::uint64_t>(round_.number());
+    return [random = Random(mixed_seed({a, b}))](Bytes bytes) mutable -> Status {
+      for (std::byte& one : bytes) one = static_cast<std::byte>(random.next() >> 56);
+      return {};
+    };
+  }
+
+  void set_signing_keys(MaskingClientOptions& options, ClientId client) const {
+    options.signing_key = simulated_signing_key(client);
+    options.signing_keys = simulated_enrolled_key;
+  }
+
+  /// `order`: what it answers.
+  template <class Answer, class OrderMessage>
+  void answer(ClientId client, const Result<Answer>& answer, const OrderMessage& order, Time now) {
+    Work& one = works_[client];
+    double down = 0;
+    if constexpr (!std::is_same_v<OrderMessage, std::optional<Roster>>)
+      down = static_cast<double>(encode(order).size());
+    record(client).down_bytes += down;
+    if (!answer || vanishes_now(one)) return push(now, client, Kind::lost);
+    const auto up = static_cast<double>(encode(*answer).size());
+    record(client).up_bytes += up;
+    one.answer = *answer;
+    const Duration time = clients_.down_time(client, down) + clients_.up_time(client, up);
+    push(now + time, client, Kind::secure);
+  }
+
+  /// Whether it does not send its next message of secure aggregation, of kMessages.
+  static bool vanishes_now(Work& work) {
+    const int number = work.answers++;
+    const auto& vanishes = work.fate.vanishes;
+    return vanishes && static_cast<int>((*vanishes - 1) * kMessages) <= number;
+  }
+
   void handle(const Event& event) {
     Work& one = works_[event.client];
     if (one.is_over) return;
@@ -124,9 +217,11 @@ class RoundSimulation {
     } else if (event.kind == Kind::ready) {
       record(event.client).compute_seconds += seconds(one.compute);
       (void)round_.on_ready(event.client, event.at);
+    } else if (event.kind == Kind::secure) {
+      const SecureAnswer sent = *std::exchange(one.answer, std::nullopt);
+      if (!round_.on_secure(event.client, sent, event.at)) round_.on_lost(event.client, event.at);
     } else if (event.kind == Kind::update) {
-      one.is_over = true;
-      (void)round_.on_update(event.client, updates_.next(), event.at);
+      finish_upload(event.client, one, event.at);
     } else {
       if (!uploading_) record(event.client).compute_seconds += seconds(one.compute);
       one.is_over = true;
@@ -142,36 +237,57 @@ class RoundSimulation {
     one.is_over = true;
   }
 
-  void start_uploads(const std::vector<std::pair<ClientId, Order::Upload>>& uploads, Time now) {
+  void finish_upload(ClientId client, Work& one, Time now) {
+    Contribution contribution = updates_.next();
+    if (!one.masking) {
+      one.is_over = true;
+      (void)round_.on_update(client, contribution, now);
+      return;
+    }
+    const auto masked = value_or_throw(one.masking->mask(std::move(contribution)));
+    if (!round_.on_secure(client, masked, now)) round_.on_lost(client, now);
+  }
+
+  bool vanishes_in_upload(Work& one) {
+    return one.masking ? vanishes_now(one) : one.fate.vanishes.has_value();
+  }
+
+  double upload_bytes(ClientId client) {
+    const int bits = works_[client].upload.bits;
+    return work_.update_bytes ? work_.update_bytes(bits) : 0;
+  }
+
+  void start_uploads(Time now) {
     uploading_ = true;
-    std::vector<std::pair<Event, Order::Upload>> ordered;
-    for (const auto& [client, upload] : uploads) {
-      const double bytes = work_.update_bytes ? work_.update_bytes(upload.bits) : 0;
+    std::vector<std::pair<Time, ClientId>> arrivals;
+    for (const ClientId client : uploads_) {
+      Work& one = works_[client];
+      const double bytes = upload_bytes(client);
       const Duration time = clients_.up_time(client, bytes);
-      if (const auto& vanishes = works_[client].fate.vanishes) {
-        push(now + duration_of(seconds(time) * (*vanishes - 1)), client, Kind::lost);
+      if (vanishes_in_upload(one)) {
+        const double part = std::fmod(*one.fate.vanishes, 1);
+        push(now + duration_of(seconds(time) * part), client, Kind::lost);
         continue;
       }
       record(client).up_bytes += bytes;
-      ordered.push_back({{now + time, client, Kind::update}, upload});
+      arrivals.emplace_back(now + time, client);
     }
-    std::ranges::sort(ordered, std::less(),
-                      [](const auto& one) { return std::pair(one.first.at, one.first.client); });
-    queue_uploads(ordered);
+    std::ranges::sort(arrivals);
+    queue_uploads(arrivals);
   }
 
   /// The server receives one update after the other.
-  void queue_uploads(const std::vector<std::pair<Event, Order::Upload>>& ordered) {
+  void queue_uploads(const std::vector<std::pair<Time, ClientId>>& arrivals) {
     std::vector<AwaitedUpdate> awaited;
     Time received{};
-    for (const auto& [event, upload] : ordered) {
-      const double bytes = work_.update_bytes ? work_.update_bytes(upload.bits) : 0;
-      const Duration port =
-          work_.server_rate > 0 ? duration_of(bytes / work_.server_rate) : Duration{};
-      received = std::max(event.at, received + port);
+    for (const auto& [at, client] : arrivals) {
+      const Duration port = work_.server_rate > 0
+                                ? duration_of(upload_bytes(client) / work_.server_rate)
+                                : Duration{};
+      received = std::max(at, received + port);
       if (received >= round_.deadline()) break;  // Too late, as all after it.
-      push(received, event.client, Kind::update);
-      awaited.push_back({event.client, upload, works_[event.client].epochs});
+      push(received, client, Kind::update);
+      awaited.push_back({client, works_[client].upload, works_[client].epochs});
     }
     updates_.begin(awaited);
   }
@@ -185,11 +301,17 @@ class RoundSimulation {
   std::span<ClientRecord> records_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::map<ClientId, Work> works_;
+  std::vector<ClientId> uploads_;  ///< Clients that may upload now.
   Duration sent_{};
   bool uploading_ = false;
 };
 
 }  // namespace
+
+std::optional<PublicKey> simulated_enrolled_key(ClientId client) {
+  const auto key = ed25519_public(simulated_signing_key(client));
+  return key ? std::optional(*key) : std::nullopt;
+}
 
 std::string_view name_of(Partial partial) {
   return kPartials[static_cast<std::size_t>(partial)];

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -62,8 +63,11 @@ class NoUpdates final : public UpdateSource {
   std::size_t given_ = 0;
 };
 
+/// The SigningKeys of simulated clients.
+std::optional<PublicKey> simulated_enrolled_key(ClientId client);
+
 /// Drives a round with simulated clients in virtual time, from `begin` to its end. Clients that
-/// check in do so at once. Only updates that arrive are computed: the work of others is arithmetic.
+/// check in do so at once. In secure aggregation they send real messages. Only updates that arrive are computed: the work of others is arithmetic.
 /// `records`, one for each client, are added to.
 void simulate_round(Round& round, const SimulatedClients& clients, const SimulatedWork& work,
                     UpdateSource& updates, std::span<ClientRecord> records, Time begin);
