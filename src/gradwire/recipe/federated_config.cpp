@@ -69,8 +69,33 @@ federated::RoundPolicy read_round(JsonFields json, std::int64_t clients) {
   round.selection =
       federated::selection_named(json.text_or("select", std::string(name_of(round.selection))));
   json.refuse_others();
-  check(round);
   return round;
+}
+
+/// Neighbours and threshold follow from what is assumed of the cohort, unless they are given.
+std::optional<federated::SecureRound> read_secure(JsonFields& root, const Json& json, int cohort) {
+  if (!root.has("secure")) return std::nullopt;
+  if (json.at("secure").is_boolean()) {
+    if (!root.flag("secure")) return std::nullopt;
+    return federated::SecureRound{
+        .policy = value_or_throw(federated::find_policy({.clients = cohort, .dropping = 0.1}))};
+  }
+  JsonFields fields = root.object("secure");
+  federated::CohortAssumptions assumed{.clients = cohort};
+  assumed.dropping = fields.number_or("dropping", 0.1, 0, 0.9);
+  assumed.colluding = fields.number_or("colluding", assumed.colluding, 0, 0.9);
+  assumed.active = fields.flag_or("active", false);
+  federated::SecurePolicy policy{.active = assumed.active};
+  if (fields.has("neighbours") || fields.has("threshold")) {
+    policy.neighbours = fields.integer("neighbours", 1, 1'000'000);
+    policy.threshold = fields.integer("threshold", 1, 1'000'000);
+  } else {
+    policy = value_or_throw(federated::find_policy(assumed));
+  }
+  fields.refuse_others();
+  federated::SecureRound secure{.policy = policy};
+  if (policy.active) secure.signing_keys = federated::simulated_enrolled_key;
+  return secure;
 }
 
 LocalConfig read_local(JsonFields json, const Json& whole) {
@@ -182,6 +207,8 @@ FederatedConfig parse_federated_config(const Json& json) {
   }
   config.rounds = root.integer_or("rounds", config.rounds, 1, 1'000'000);
   config.round = read_round(root.object_or_empty("round"), config.partition.clients);
+  config.round.secure = read_secure(root, json, config.round.use);
+  check(config.round);
   config.local = read_local(root.object_or_empty("local"), object_at(json, "local"));
   config.server = read_server(root.object_or_empty("server"));
   config.update = read_update(root.object_or_empty("update"));

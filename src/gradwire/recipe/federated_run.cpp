@@ -177,9 +177,14 @@ FederationResult simulate_protocol(const FederatedConfig& config) {
 }
 
 std::string widths_text(const FederatedConfig& config, const Federation& federation) {
-  return fmt::format(
+  std::string text = fmt::format(
       "an element of an update has {} bits, one of a sum at most {}, which each client uploads",
       config.update.bits, federation.largest_sum_bits());
+  if (!config.round.secure) return text;
+  const federated::SecurePolicy& policy = config.round.secure->policy;
+  return text + fmt::format("\nsecure aggregation: {} neighbours, threshold {}{}",
+                            policy.neighbours, policy.threshold,
+                            policy.active ? ", with signed keys and lists" : "");
 }
 
 double accuracy_of(const FederationRound& round) {
