@@ -158,6 +158,85 @@ TEST_F(ClickTraining, RepeatsBitForBitWithStaleRows) {
   EXPECT_EQ(first.rows->max_staleness, 4);
 }
 
+/// Rows on servers, and a checkpoint after every 10th of 96 steps.
+struct ClickCheckpoints : ClickTraining {
+  ClickCheckpoints() {
+    config.model.rows_are_served = true;
+    config.servers = {
+        .enabled = true, .beside_workers = true, .rows = {.enabled = true, .learning_rate = 0.05}};
+    config.checkpoint_every = 10;
+    config.checkpoint_keep = 0;
+  }
+
+  /// A run that goes on from a step of the one in `output`.
+  report::TrainingSummary resume_on(int ranks, const std::string& output, const std::string& step) {
+    config.resume = folder / output / "checkpoints" / ("step-0000" + step);
+    return train_on(ranks, "resumed");
+  }
+  std::string refused_on(int ranks) {
+    return errors_on_threads(ranks, [&](const ProcessGroup& group) {
+      recipe::train(config, {.group = group, .clock = &clock, .output = folder / "refused"});
+    })[0];
+  }
+};
+
+TEST_F(ClickCheckpoints, ResumeToTheSameBits) {
+  for (const std::int64_t staleness : {0, 4}) {
+    for (const int workers : {1, 2}) {
+      config.resume.clear();
+      config.servers.rows.staleness = staleness;
+      const std::string output = "whole" + std::to_string(10 * staleness + workers);
+      const auto whole = train_on(workers, output);
+      EXPECT_EQ(whole.rows->max_permits, staleness + 1);
+      const auto resumed = resume_on(workers, output, "50");
+      EXPECT_EQ(resumed.steps, 46);
+      EXPECT_EQ(resumed.rows->made, whole.rows->made);
+      EXPECT_EQ(difference_of("resumed", output), 0) << staleness << " of " << workers;
+    }
+  }
+  config.checkpoint_every = 0;
+  config.resume.clear();
+  config.servers.rows.staleness = 0;
+  train_on(1, "without checkpoints");
+  EXPECT_EQ(difference_of("without checkpoints", "whole1"), 0);
+}
+
+TEST_F(ClickCheckpoints, ResumeWithOtherNumbersOfWorkersAndServers) {
+  config.servers.count = 2;
+  const auto whole = train_on(2, "whole");
+  for (const auto& [workers, servers] : {std::pair{2, 1}, {4, 3}, {1, 1}}) {
+    config.servers.count = servers;
+    const auto resumed = resume_on(workers, "whole", "50");
+    EXPECT_EQ(resumed.rows->made, whole.rows->made);
+    EXPECT_NEAR(resumed.test_loss, whole.test_loss, 1e-3) << workers;
+    if (workers == 2) {
+      EXPECT_EQ(difference_of("resumed", "whole"), 0);
+    }
+  }
+  config.servers.rows.optimizer = "sgd";
+  EXPECT_THAT(refused_on(2), testing::HasSubstr("another optimizer"));
+}
+
+TEST_F(ClickCheckpoints, NameWhatTheyLack) {
+  train_on(1, "rows");
+  config.resume = folder / "rows" / "checkpoints" / "step-000010";
+  config.model.width = 8;
+  EXPECT_THAT(refused_on(2), testing::HasSubstr("set model.width as it was"));
+  config.model.width = 4;
+  config.model.rows_are_served = false;
+  for (const bool served : {false, true}) {
+    config.servers = {.enabled = served, .beside_workers = true};
+    EXPECT_THAT(refused_on(2), testing::HasSubstr("set servers.embeddings"));
+  }
+  config.servers = {};
+  config.resume.clear();
+  train_on(1, "plain");
+  config.resume = folder / "plain" / "checkpoints" / "step-000010";
+  config.model.rows_are_served = true;
+  config.servers = {.enabled = true, .beside_workers = true, .rows = {.enabled = true}};
+  EXPECT_THAT(refused_on(2), testing::HasSubstr("resume it without servers.embeddings"));
+}
+
 TEST(ClickConfig, GivesTheModelTheSizesOfTheData) {
   const auto config = recipe::parse_train_config(nlohmann::ordered_json::parse(
       R"({"data": {"name": "click_through", "rows": 500, "fields": 5, "dense": 3, "seed": 9,
@@ -186,8 +265,7 @@ TEST(ClickConfig, RefusesWhatItDoesNotGoWith) {
   EXPECT_EQ(message(rows + "}"), "no error");
   for (const std::string other :
        {R"("zero": {"stage": 1})", R"("mesh": {"pipeline": 2})", R"("local_steps": {"steps": 2})",
-        R"("accumulation_steps": 2)", R"("checkpoint_every": 5)", R"("resume": "auto")",
-        R"("gradient_clipping": 1)", R"("precision": "fp16")"}) {
+        R"("accumulation_steps": 2)", R"("gradient_clipping": 1)", R"("precision": "fp16")"}) {
     const std::string key = other.substr(1, other.find('"', 1) - 1);
     EXPECT_THAT(message(rows + ", " + other + "}"), testing::HasSubstr(key)) << other;
   }

@@ -226,6 +226,14 @@ TEST_F(ServersCommand, HaveTheRowsOfDataParallelism) {
   EXPECT_EQ(served["rows"]["permits_max"], 1);
   EXPECT_GT(served["rows"]["made"], 100);
   EXPECT_FALSE(served.contains("staleness"));
+  Settings saving = rows;
+  saving.insert(saving.end(), {"checkpoint_every=32", "epochs=1"});
+  const auto half = trained(4, saving, "half");
+  saving.insert(saving.end(), {"servers.count=1", "epochs=2", "resume=auto"});
+  const auto resumed = trained(3, saving, "half");
+  EXPECT_EQ(resumed["steps"], 32);
+  EXPECT_GE(resumed["rows"]["made"], half["rows"]["made"]);
+  EXPECT_EQ(model("half"), model("rows"));
 }
 
 /// Only the named units are stale, and a checkpoint has them as the servers do.

@@ -152,8 +152,6 @@ void check_served_rows(const TrainConfig& config) {
   if (config.local_steps.enabled) with_rows("local_steps");
   if (config.accumulation_steps > 1) with_rows("accumulation_steps");
   if (config.gradient_clipping > 0) with_rows("gradient_clipping");
-  if (config.checkpoint_every > 0) with_rows("checkpoint_every");
-  if (!config.resume.empty()) with_rows("resume");
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "gradwire/train/pipeline/pipeline.h"
 #include "gradwire/train/pipeline/pipeline_stages.h"
 #include "gradwire/train/servers/served.h"
+#include "gradwire/train/servers/served_rows.h"
 #include "gradwire/train/zero/zero.h"
 
 namespace gradwire::recipe {
@@ -131,6 +132,8 @@ class ReplicatedTraining : public WholeModel {
   ReplicatedModel state_;
 };
 
+constexpr const char* kTableName = "features.embedding.weight";
+
 ServedEmbeddingOptions table_options(const TrainConfig& config, std::uint64_t seed) {
   const ServedRowsConfig& rows = config.servers.rows;
   return {.rows = config.model.rows,
@@ -151,7 +154,9 @@ class ServedRowsTraining final : public ReplicatedTraining {
         first_rate_(config.optimizer.learning_rate),
         staleness_(config.servers.rows.staleness),
         features_(click_features(module)),
-        table_(group, table_options(config, features_.seed())) {
+        table_(group, table_options(config, features_.seed())),
+        state_(ReplicatedTraining::state(), table_, table_options(config, features_.seed()),
+               kTableName, group->getRank()) {
     features_.take_rows([this](const torch::Tensor& ids) { return table_(ids); });
   }
   ~ServedRowsTraining() override {
@@ -178,10 +183,11 @@ class ServedRowsTraining final : public ReplicatedTraining {
     table_.synchronize();
   }
   ServedEmbedding* table() override { return &table_; }
+  Checkpointable& state() override { return state_; }
   void save(const std::filesystem::path& path, const std::string& description) override {
     if (host().group()->getRank() != 0) return;
     auto tensors = all_parameters(*module());
-    tensors.push_back({"features.embedding.weight", table_.gather()});
+    tensors.push_back({kTableName, table_.gather()});
     save_model(path, tensors, description);
   }
 
@@ -190,6 +196,7 @@ class ServedRowsTraining final : public ReplicatedTraining {
   std::int64_t staleness_;
   ClickFeaturesImpl& features_;
   ServedEmbedding table_;
+  ServedRowsState state_;
 };
 
 std::optional<torch::ScalarType> type_of(Precision precision) {

@@ -335,12 +335,21 @@ class Trainer {
     if (progress() != nullptr) progress()->end_line();
     group_.barrier()->wait();
     if (served() != nullptr) served()->leave();
+    if (model_->table() != nullptr) model_->table()->leave();
     throw Stopped(signal, done_, checkpoint_folder(), group_.getRank() == first_);
+  }
+
+  /// A run that resumes from a checkpoint has none of the batches after it: so none of them is
+  /// prefetched before, and all runs have the same bits.
+  bool may_prefetch() const {
+    const auto ahead = static_cast<std::int64_t>(ahead_.size());
+    if (ahead == 0 || ahead > model_->batches_ahead()) return ahead == 0;
+    return config_.checkpoint_every == 0 || (done_ + ahead) % config_.checkpoint_every != 0;
   }
 
   Batch next_batch(BatchStream& batches) {
     const TraceScope scope(context_.trace, TraceKind::data);
-    while (static_cast<std::int64_t>(ahead_.size()) <= model_->batches_ahead()) {
+    while (may_prefetch()) {
       auto batch = batches.next();
       if (!batch) break;
       model_->prefetch(*batch);

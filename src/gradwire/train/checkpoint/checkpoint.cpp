@@ -187,6 +187,9 @@ std::filesystem::path save_checkpoint(const RunState& run, std::int64_t step,
 ResumedRun load_checkpoint(const std::filesystem::path& path, const RunState& run) {
   CheckpointLoader loader(*run.group, path);
   const bool same = loader.same_ranks() && other_mesh(run, loader).empty();
+  std::map<std::string, Shape> shapes;
+  for (const auto& tensor : loader.manifest().tensors) shapes[tensor.name] = tensor.shape;
+  run.model.begin_loading(shapes);
   const auto pieces = run.model.pieces(true);
   const auto saved = loader.rank_tensors(same ? run.group->getRank() : 0, [&](const auto& name) {
     return same || name == kStep || name == kRandom;

@@ -59,6 +59,12 @@ const checkpoint::ManifestTensor* source_of(
     const std::map<std::string, const checkpoint::ManifestTensor*>& by_name) {
   const auto found = by_name.find(piece.name);
   if (found == by_name.end()) {
+    if (by_name.contains(piece.name + kMadeIds)) {
+      refuse(
+          "{} has of '{}' the rows that servers had made, and in this run the table is whole: set "
+          "servers.embeddings, as the run that saved it did",
+          checkpoint.path.string(), piece.name);
+    }
     if (!piece.is_state) {
       refuse("'{}' [{}] of this run's model is not in {}; {}", piece.name,
              fmt::join(piece.shape, ", "), checkpoint.path.string(), another_model(checkpoint));

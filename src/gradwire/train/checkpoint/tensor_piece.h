@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,6 +33,10 @@ struct TensorPiece {
   BoxRange range() const { return {part.value_or(whole_part(shape)), begin, data.numel()}; }
 };
 
+/// After the name of a parameter: the ids of those of its rows that a checkpoint has. Servers had
+/// made them (ServedEmbedding).
+inline constexpr const char* kMadeIds = ".ids";
+
 /// Returns the parameter that a piece belongs to: "head.weight" of "optimizer.exp_avg.head.weight",
 /// or of itself. Empty for an optimizer's name without a parameter.
 std::string parameter_of(const std::string& piece);
@@ -48,6 +53,11 @@ void copy_shared(const BoxRange& from_range, const torch::Tensor& from, const Bo
 class Checkpointable {
  public:
   virtual ~Checkpointable() = default;
+
+  /// Called before pieces(true), with the shapes of the checkpoint's tensors: for a model of which
+  /// some depend on the run. Throws Exception(invalid_argument), the same on all ranks, if the
+  /// model cannot be one of these.
+  virtual void begin_loading(const std::map<std::string, Shape>& /*shapes*/) {}
 
   /// Completes the pending step, then returns this rank's pieces. Parameters kept in two precisions
   /// are returned in the higher one. If `make_states` is true (before loading), creates optimizer
