@@ -447,6 +447,42 @@ TEST(ServedJob, LoadedValuesReachTheWorkers) {
   EXPECT_EQ(pulled, first);
 }
 
+/// Three steps of two workers after 40 updates of earlier runs.
+TEST(ServedJob, GoesOnFromTheVersionsOfEarlierRuns) {
+  for (const Mode mode : {Mode::sync, Mode::ssp, Mode::async}) {
+    ServedJob job(layout_of({2, 2, false}, {.mode = mode}));
+    std::atomic<bool> begun = false;
+    expect_no_errors(job.run([&](Rank worker, ServedExchange& exchange) {
+      Model model = zeros(three_units());
+      if (worker == 0) {
+        exchange.begin_at({40, 40, 40});
+        begun = true;
+      }
+      while (!begun) std::this_thread::yield();
+      EXPECT_EQ(exchange.meet().clock, mode == Mode::sync ? 40 : 20);
+      std::vector<LentSpan> values;
+      for (auto& unit : model) values.push_back(lend(unit));
+      exchange.pull(values);
+      for (int number = 0; number < 3; ++number) step(exchange, model, worker, number);
+      exchange.meet();
+      const std::int64_t version = 40 + (mode == Mode::sync ? 3 : 6);
+      EXPECT_EQ(exchange.versions(), std::vector(2, std::vector<std::int64_t>(3, version)));
+      EXPECT_EQ(exchange.report().versions, std::vector<std::int64_t>(3, version));
+      EXPECT_LE(exchange.report().staleness().max(), mode == Mode::sync ? 0 : 5);
+    }));
+  }
+}
+
+TEST(ServedJob, RefusesToBeginAtAVersionAfterAPush) {
+  ServedJob job(layout_of({1, 1, false}, {}));
+  const auto errors = job.run([&](Rank worker, ServedExchange& exchange) {
+    Model model = zeros(three_units());
+    step(exchange, model, worker, 0);
+    exchange.begin_at({40, 40, 40});
+  });
+  EXPECT_THAT(errors.front(), HasSubstr("unit 0 of version 1 is to begin at version 40"));
+}
+
 TEST(ServedJob, StatesOfOptimizersGoToAndFro) {
   ServedJob job(layout_of({1, 2, false}, {}));
   expect_no_errors(job.run([&](Rank worker, ServedExchange& exchange) {
@@ -668,6 +704,7 @@ TEST(ServedJob, AWorkerLostWhileItSendsStatesEndsItselfAlone) {
 
 TEST(ServerReport, SurvivesAMessageAndRefusesDamage) {
   ServerReport report{.mean_factor = 0.25, .busy = Duration(17), .elapsed = Duration(35)};
+  report.versions = {4, 3};
   report.by_unit.resize(2);
   report.by_unit[1].add(3, 4);
   report.by_worker.resize(1);
@@ -676,6 +713,7 @@ TEST(ServerReport, SurvivesAMessageAndRefusesDamage) {
   const std::vector<std::int64_t> integers = encode(report);
   const ServerReport same = decode_report(integers);
   EXPECT_EQ(encode(same), integers);
+  EXPECT_EQ(same.versions, report.versions);
   EXPECT_EQ(same.late(), 5);
   EXPECT_EQ(same.staleness().mean(), 3);
   EXPECT_EQ(same.paces[0].deviation, Duration(3));

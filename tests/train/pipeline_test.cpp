@@ -453,7 +453,7 @@ TEST(PipelineErrors, CountTheStepsOfTheTraining) {
     auto options = pipeline_options(group, "gpipe", 4);
     options.loss = loss_that_fails_after(4 + 1);
     Pipeline model(shared_layers(), options);
-    model.resume_at(500);
+    model.resume_at(500, "{}");
     for (const int samples : {8, 2}) {  // The second batch has a schedule of two micro-batches.
       const auto batch = pipeline_batch(samples, 0);
       model.train_step(batch.inputs, batch.targets);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -29,6 +30,9 @@ using testing::IsEmpty;
 using testing::Not;
 
 using Settings = std::vector<std::string>;
+
+/// A worker has one thread in the run, and so also in a replay.
+const std::map<std::string, std::string> kOneThread{{"OMP_NUM_THREADS", "1"}};
 
 struct ServersCommand : testing::Test {
   ServersCommand() {
@@ -72,6 +76,22 @@ struct ServersCommand : testing::Test {
 
   std::string model(const std::string& output) {
     return read_file(folder / output / "model.safetensors").value();
+  }
+
+  /// The oldest one first.
+  std::vector<std::filesystem::path> checkpoints(const std::string& output) {
+    std::vector<std::filesystem::path> saved;
+    for (const auto& each : std::filesystem::directory_iterator(folder / output / "checkpoints")) {
+      saved.push_back(each.path());
+    }
+    std::ranges::sort(saved);
+    return saved;
+  }
+
+  /// State of the run, of its newest checkpoint.
+  nlohmann::json newest_run(const std::string& output) {
+    std::ifstream stream(checkpoints(output).back() / "manifest.json");
+    return nlohmann::json::parse(stream)["run"];
   }
 
   nlohmann::json summary(const std::string& output) {
@@ -203,6 +223,36 @@ TEST_F(ServersCommand, ResumeWithACodecToTheSameBits) {
   const auto finished = train(4, resumed, "resumed", one_thread);
   ASSERT_EQ(finished.status, 0) << finished.output;
   EXPECT_TRUE(model("resumed") == model("whole"));  // Its bytes would fill the log.
+}
+
+/// Versions go on, and so do the seeds of a codec that rounds at random.
+TEST_F(ServersCommand, ResumeWithTheVersionsOfShards) {
+  const auto version = [this](const std::string& output) {
+    return summary(output)["staleness"]["version"].get<int>();
+  };
+  const Settings sync{"codec=int8", "parallel.codec_warmup_steps=10", "checkpoint_every=8",
+                      "servers.count=2"};
+  ASSERT_EQ(train(4, sync, "whole", kOneThread).status, 0);
+  const auto resumed = [&](int ranks, const std::string& from, Settings settings) {
+    settings.push_back("resume=" + (folder / from / "checkpoints").string());
+    const auto finished = train(ranks, settings, "resumed", kOneThread);
+    EXPECT_EQ(finished.status, 0) << finished.output;
+    return version("resumed");
+  };
+  EXPECT_EQ(version("whole"), 24);
+  EXPECT_EQ(newest_run("whole")["model"]["versions"], (nlohmann::json{{24, 24}, {24, 24}}))
+      << "of two units on each server";
+  std::filesystem::remove_all(folder / "whole" / "checkpoints" / "step-000024");
+  EXPECT_EQ(resumed(4, "whole", sync), 24);
+  EXPECT_TRUE(model("resumed") == model("whole"));
+  EXPECT_EQ(resumed(3, "whole", {"servers.count=1"}), 24) << "one server after two";
+  const Settings loose{"servers.mode=async", "servers.count=2", "checkpoint_every=1000"};
+  ASSERT_EQ(train(4, loose, "loose").status, 0);
+  const int updates = summary("loose")["steps"].get<int>();
+  EXPECT_EQ(version("loose"), updates);
+  const int later = resumed(3, "loose", {"servers.mode=ssp:1", "epochs=4"});
+  EXPECT_EQ(later, updates + summary("resumed")["steps"].get<int>());
+  EXPECT_EQ(resumed(3, "loose", {"servers.count=1", "epochs=4"}), updates + 8) << "in mode sync";
 }
 
 /// Model "dlrm": rows on servers of their own, and a pipeline.
@@ -395,9 +445,6 @@ TEST_F(ServersCommand, GoOnAfterTheSamplesOfARunWithCommonSteps) {
   ASSERT_EQ(again.status, 0) << again.output;
   EXPECT_EQ(summary("dealt")["steps"], (130 + 15) / 16);
 }
-
-/// A worker has one thread in the run, and so also in the replay.
-const std::map<std::string, std::string> kOneThread{{"OMP_NUM_THREADS", "1"}};
 
 TEST_F(ServersCommand, ReplayWithTheSameBits) {
   const std::string groups =

@@ -97,6 +97,7 @@ report::StalenessSummary summarize_staleness(const servers::ServerReport& report
       .p50 = all.quantile(0.5),
       .p99 = all.quantile(0.99),
       .max = all.max(),
+      .version = report.versions.empty() ? 0 : std::ranges::max(report.versions),
       .rate = report.mean_factor,
       .late = updates + late > 0 ? late / (updates + late) : 0,
       .busy = elapsed > 0 ? seconds(report.busy) / elapsed / report.servers : 0,

@@ -193,6 +193,7 @@ StalenessSummary staleness_of(JsonFields fields) {
   found.rate = fields.number("rate", 0, kMany);
   found.late = fields.number("late", 0, 1);
   found.busy = fields.number("busy", 0, kMany);
+  if (fields.has("version")) found.version = whole(fields, "version");
   if (fields.has("by_worker")) found.by_worker = staleness_parts(fields.object("by_worker"));
   if (fields.has("by_unit")) found.by_unit = staleness_parts(fields.object("by_unit"));
   found.advice = fields.text_or("advice", "");

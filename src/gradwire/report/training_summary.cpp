@@ -173,8 +173,8 @@ nlohmann::json columns_of(const std::vector<StalenessPart>& parts) {
 }
 
 nlohmann::json summary_of_staleness(const StalenessSummary& s) {
-  nlohmann::json json{{"mean", s.mean}, {"p50", s.p50},   {"p99", s.p99},  {"max", s.max},
-                      {"rate", s.rate}, {"late", s.late}, {"busy", s.busy}};
+  nlohmann::json json{{"mean", s.mean}, {"p50", s.p50},   {"p99", s.p99},   {"max", s.max},
+                      {"rate", s.rate}, {"late", s.late}, {"busy", s.busy}, {"version", s.version}};
   if (!s.by_worker.empty()) json["by_worker"] = columns_of(s.by_worker);
   if (!s.by_unit.empty()) json["by_unit"] = columns_of(s.by_unit);
   if (!s.advice.empty()) json["advice"] = s.advice;

@@ -37,6 +37,7 @@ struct StalenessPrediction {
 struct StalenessSummary {
   double mean = 0;
   std::int64_t p50 = 0, p99 = 0, max = 0;
+  std::int64_t version = 0;                      ///< Updates of a unit, in all runs; the most.
   double rate = 1;                               ///< Mean factor on the learning rate.
   double late = 0;                               ///< Share of the gradients that were dropped.
   double busy = 0;                               ///< Share of the time in which servers computed.

@@ -63,6 +63,7 @@ struct Request {
     progress,      ///< Asks server 0 for a DealProgress.
     fetch_states,  ///< Asks for the `value` states of its optimizers (kStateTag).
     load_states,   ///< `value` states follow (kStateTag), and replace its own.
+    begin_at,      ///< Says that the unit has had `base` updates in earlier runs.
     report,        ///< Asks for a ServerReport.
     order,  ///< Asks for OrderRecords (order_log.h) from number `base` on: as many as fit into
             ///< a message. If `value` is not 0, for those of the present values.

@@ -83,6 +83,12 @@ void MirroredShards::loaded(std::size_t unit) {
   send(unit);
 }
 
+void MirroredShards::begun_at(std::size_t unit, std::int64_t version) {
+  shards_.begun_at(unit, version);
+  units_[unit].version = version;
+  send(unit);
+}
+
 void MirroredShards::states_loaded() {
   shards_.states_loaded();
   for (std::size_t unit = 0; unit < units_.size(); ++unit) send(unit);

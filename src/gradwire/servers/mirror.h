@@ -50,6 +50,7 @@ class MirroredShards final : public ServedShards {
   LentSpan values(std::size_t unit) override { return shards_.values(unit); }
   void step(std::size_t unit, const LentSpan& gradient, double rate) override;
   void loaded(std::size_t unit) override;
+  void begun_at(std::size_t unit, std::int64_t version) override;
   void states_loaded() override;
   void dealing_begun() override;
   std::vector<LentSpan> states_of(std::size_t unit) override { return shards_.states_of(unit); }

@@ -261,6 +261,28 @@ void ServedExchange::load_states(int server, std::span<const LentSpan> states) {
   links_.wait_for_reply(link);
 }
 
+std::vector<std::vector<std::int64_t>> ServedExchange::versions() {
+  std::vector<std::vector<std::int64_t>> by_server;
+  for (int server = 0; server < servers(); ++server) {
+    by_server.push_back(
+        decode_report(links_.integers_of(server, {.kind = Request::Kind::report})).versions);
+  }
+  return by_server;
+}
+
+void ServedExchange::begin_at(const std::vector<std::int64_t>& versions) {
+  GRADWIRE_CHECK(versions.size() == slices());
+  for (int server = 0; server < servers(); ++server) {
+    const ServerLinks::Link link = links_.of(server);
+    for (std::size_t unit = 0; unit < versions.size(); ++unit) {
+      links_.ask(link, {.kind = Request::Kind::begin_at,
+                        .unit = static_cast<std::int64_t>(unit),
+                        .base = versions[unit]});
+      links_.wait_for_reply(link);
+    }
+  }
+}
+
 ServerReport ServedExchange::report() {
   ServerReport sum{.servers = 0};
   for (int server = 0; server < servers(); ++server) {

@@ -92,6 +92,14 @@ class ServedExchange final : public exchange::Exchange {
   /// Replaces the states of a server's optimizers. Before any worker pushes; then a barrier must
   /// follow.
   void load_states(int server, std::span<const LentSpan> states);
+  /// Returns the number of updates of each server's part of each unit, as servers number them, with
+  /// those of earlier runs.
+  std::vector<std::vector<std::int64_t>> versions();
+  /// Makes all servers go on from these, by unit. On one worker, before any pushes; then all must
+  /// meet() and pull().
+  void begin_at(const std::vector<std::int64_t>& versions);
+  /// Number of units as servers number them.
+  std::size_t slices() const { return number_of(units_.size(), 0); }
   /// Sets the number of dealt batches of which the following pushes are the gradients; at first 0.
   void set_batches(std::int64_t batches) {
     now_.batches = batches;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -27,6 +28,8 @@ class ServedShards {
   }
   /// The values have been replaced.
   virtual void loaded(std::size_t /*unit*/) {}
+  /// The part has had so many updates in earlier runs.
+  virtual void begun_at(std::size_t /*unit*/, std::int64_t /*version*/) {}
   /// The states have been replaced.
   virtual void states_loaded() {}
   /// The server deals samples from now on, and no worker has got any.

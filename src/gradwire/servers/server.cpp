@@ -183,6 +183,11 @@ void Server::on_request(Rank rank, const Request& request) {
     case Request::Kind::load_states:
       exchange_states(rank, request);
       break;
+    case Request::Kind::begin_at:
+      core_.begin_at(check_unit(rank, request), request.base);
+      shards_.begun_at(check_unit(rank, request), request.base);
+      reply(rank, {});
+      break;
     case Request::Kind::meet:
       on_meet(rank, request);
       break;
@@ -657,6 +662,8 @@ ServerReport Server::report() const {
   ServerReport report{.mean_factor = core_.mean_factor(), .busy = busy_};
   for (std::size_t unit = 0; unit < shards_.units(); ++unit) {
     report.by_unit.push_back(core_.staleness_of_unit(unit));
+    const std::int64_t left = left_versions_.empty() ? 0 : left_versions_[unit];
+    report.versions.push_back(left + core_.version(unit));
   }
   for (Rank worker = 0; worker < options_.placement.groups(); ++worker) {
     report.by_worker.push_back(core_.staleness_of_worker(worker));

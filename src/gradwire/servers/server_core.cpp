@@ -41,6 +41,19 @@ void ServerCore::check_worker(Rank worker, std::size_t unit) const {
   }
 }
 
+void ServerCore::begin_at(std::size_t unit, std::int64_t version) {
+  check_worker(0, unit);
+  Unit& begun = units_[unit];
+  if (version < 0 || begun.version > 0 || std::ranges::max(begun.clocks) > 0) {
+    corrupted(fmt::format("unit {} of version {} is to begin at version {}", unit, begun.version,
+                          version));
+  }
+  begun.version = version;
+  // Without common steps, each worker has made its share of the updates.
+  const std::int64_t clock = begun.mode == Mode::sync ? version : version / policy_.workers;
+  std::ranges::fill(begun.clocks, clock);
+}
+
 void ServerCore::on_push(const Push& push) {
   check_worker(push.worker, push.unit);
   Unit& unit = units_[push.unit];

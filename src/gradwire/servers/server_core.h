@@ -79,6 +79,9 @@ class ServerCore {
   ServerCore(const ServerPolicy& policy, std::size_t units, ShardStore& store,
              std::function<void(const Applied&)> log = nullptr);
 
+  /// The unit has had `version` updates in earlier runs. Workers must meet next (on_pause()).
+  /// Throws Exception(corrupted) for a version below 0, and after a push.
+  void begin_at(std::size_t unit, std::int64_t version);
   /// A gradient has arrived. Gradients of a lost worker and repeated ones are dropped. Throws
   /// Exception(corrupted) for numbers that no worker has, or may have yet; the state is as before.
   void on_push(const Push& push);

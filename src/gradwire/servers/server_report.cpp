@@ -98,6 +98,10 @@ void add(ServerReport& sum, const ServerReport& other) {
   if (count + more > 0) {
     sum.mean_factor = (sum.mean_factor * count + other.mean_factor * more) / (count + more);
   }
+  sum.versions.resize(std::max(sum.versions.size(), other.versions.size()));
+  for (std::size_t unit = 0; unit < other.versions.size(); ++unit) {
+    sum.versions[unit] = std::max(sum.versions[unit], other.versions[unit]);
+  }
   add(sum.by_unit, other.by_unit);
   add(sum.by_worker, other.by_worker);
   sum.dropped.resize(std::max(sum.dropped.size(), other.dropped.size()));
@@ -120,7 +124,9 @@ std::vector<std::int64_t> encode(const ServerReport& report) {
                                      report.elapsed.count(),
                                      report.lost_servers,
                                      report.lost_updates,
-                                     report.lost_gradients};
+                                     report.lost_gradients,
+                                     static_cast<std::int64_t>(report.versions.size())};
+  integers.insert(integers.end(), report.versions.begin(), report.versions.end());
   append(integers, report.by_unit);
   append(integers, report.by_worker);
   integers.push_back(static_cast<std::int64_t>(report.paces.size()));
@@ -143,6 +149,8 @@ ServerReport decode_report(std::span<const std::int64_t> integers) {
   report.lost_servers = reader.whole();
   report.lost_updates = reader.whole();
   report.lost_gradients = reader.whole();
+  report.versions.resize(reader.count(1));
+  for (std::int64_t& version : report.versions) version = reader.whole();
   report.by_unit = reader.all_staleness();
   report.by_worker = reader.all_staleness();
   report.paces.resize(reader.count(2));

@@ -17,6 +17,8 @@ struct Pace {
 
 /// The work of a server so far.
 struct ServerReport {
+  /// By unit: updates, with those of the runs that this one resumes. Of several servers the most.
+  std::vector<std::int64_t> versions;
   std::vector<Staleness> by_unit;    ///< By unit, of applied gradients.
   std::vector<Staleness> by_worker;  ///< The same ones. A group is a worker.
   std::vector<Dropped> dropped;      ///< By worker.

@@ -63,7 +63,9 @@ void begin_random(const Tensors& of_rank_0, int rank, const std::vector<TensorPi
 }
 
 std::string run_json(const RunState& run) {
-  json values{{"position", json::parse(run.position)}, {"mesh", run.mesh}};
+  json values{{"position", json::parse(run.position)},
+              {"mesh", run.mesh},
+              {"model", json::parse(run.model.progress())}};
   if (run.scaler != nullptr) {
     const auto [scale, steps, tolerated] = run.scaler->state();
     values["loss_scale"] = {
@@ -113,6 +115,12 @@ std::string load_run(const RunState& run, const CheckpointLoader& loader) {
     load_scaler(run, values);
     return values.value("position", json::object()).dump();
   });
+}
+
+/// Returns Checkpointable::progress() of the run that saved.
+std::string progress_of_model(const CheckpointLoader& loader) {
+  return read_run(loader,
+                  [](const json& values) { return values.value("model", json::object()).dump(); });
 }
 
 /// Returns the mesh of the run that saved if it is known to be another one, or an empty text.
@@ -207,7 +215,7 @@ ResumedRun load_checkpoint(const std::filesystem::path& path, const RunState& ru
     return "";
   });
   run.model.loaded();
-  run.model.resume_at(loader.manifest().step);
+  run.model.resume_at(loader.manifest().step, progress_of_model(loader));
   return {.step = loader.manifest().step,
           .position = load_run(run, loader),
           .path = loader.path(),

@@ -67,8 +67,12 @@ class Checkpointable {
   /// Called after loading: recomputes everything derived from the pieces, such as a bf16 copy.
   virtual void loaded() = 0;
 
-  /// Called after loaded(), with the number of steps after which the checkpoint was saved.
-  virtual void resume_at(std::int64_t /*step*/) {}
+  /// Called after pieces(false). Returns what else the model goes on from, as JSON: the versions of
+  /// servers' shards. The first rank's is saved.
+  virtual std::string progress() { return "{}"; }
+  /// Called after loaded(), with the number of steps after which the checkpoint was saved, and what
+  /// progress() returned then; "{}" if it is of a model without. Collective.
+  virtual void resume_at(std::int64_t /*step*/, const std::string& /*progress*/) {}
 };
 
 }  // namespace gradwire

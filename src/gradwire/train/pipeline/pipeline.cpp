@@ -56,7 +56,7 @@ void Pipeline::loaded() {
   model_->loaded();
 }
 
-void Pipeline::resume_at(std::int64_t step) {
+void Pipeline::resume_at(std::int64_t step, const std::string& /*progress*/) {
   model_->resume_at(step);
 }
 

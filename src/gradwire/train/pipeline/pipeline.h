@@ -179,7 +179,7 @@ class Pipeline final : public Checkpointable {
   /// calls finish().
   std::vector<TensorPiece> pieces(bool make_states) override;
   void loaded() override;
-  void resume_at(std::int64_t step) override;
+  void resume_at(std::int64_t step, const std::string& progress) override;
   /// Returns, by stage of this rank, the exchange whose state (error-feedback residuals) a
   /// checkpoint must hold in addition to pieces(); empty without a codec. Call between steps.
   std::vector<exchange::Exchange*> feedback();

@@ -27,7 +27,6 @@ class ServedRowsState final : public Checkpointable {
   /// Waits until all gradients of rows are applied. Collective.
   std::vector<TensorPiece> pieces(bool make_states) override;
   void loaded() override;
-  void resume_at(std::int64_t step) override { others_.resume_at(step); }
 
  private:
   Checkpointable& others_;

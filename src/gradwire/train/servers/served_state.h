@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <string>
 #include <vector>
 
 #include "gradwire/host/named_tensor.h"
@@ -40,6 +41,11 @@ class ServedState final : public Checkpointable {
   std::vector<TensorPiece> pieces(bool make_states) override;
   /// Gives the servers the loaded values and states. Collective.
   void loaded() override;
+  /// Each server's versions of its parts: {"versions": [[12, 12], [12, 12]]}.
+  std::string progress() override;
+  /// The servers go on from the versions that the units have on the server that was ahead, and
+  /// workers from their share of these.
+  void resume_at(std::int64_t step, const std::string& progress) override;
 
  private:
   std::vector<int> servers_of_worker(bool loading) const;
