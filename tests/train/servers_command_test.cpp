@@ -583,8 +583,54 @@ TEST_F(ServersCommand, TakeLocalSteps) {
   }
   EXPECT_THAT(train(3, with({"servers.count=1", "local_steps.fragments=2"}), "refused").output,
               HasSubstr("local_steps.fragments is incompatible with servers"));
-  EXPECT_THAT(train(3, with({"servers.count=1", "checkpoint_every=2"}), "refused").output,
-              HasSubstr("checkpoint_every with local_steps is incompatible with servers"));
+}
+
+/// The worker's Adam and the servers' momentum go on, and the samples that were not applied.
+TEST_F(ServersCommand, ResumeLocalStepsToTheSameBits) {
+  const Settings local{"local_steps.steps=4", "local_steps.outer_learning_rate=0.7",
+                       "local_steps.outer_momentum=0.5", "checkpoint_every=7", "checkpoint_keep=0"};
+  for (const auto& [ranks, settings] :
+       std::vector<std::pair<int, Settings>>{{2, {"servers.mode=async"}},
+                                             {1, {"servers.place=workers", "servers.mode=ssp:1"}},
+                                             {4, {"servers.count=2", "model.dropout=0.2"}}}) {
+    Settings whole = local;
+    whole.insert(whole.end(), settings.begin(), settings.end());
+    const auto first = train(ranks, whole, "whole", kOneThread);
+    ASSERT_EQ(first.status, 0) << first.output;
+    const auto saved = checkpoints("whole");
+    ASSERT_GE(saved.size(), 3);
+    whole.push_back("resume=" + saved[1].string());
+    const auto resumed = train(ranks, whole, "resumed", kOneThread);
+    ASSERT_EQ(resumed.status, 0) << resumed.output;
+    EXPECT_TRUE(model("resumed") == model("whole")) << settings.front();
+    EXPECT_EQ(summary("resumed")["staleness"]["version"], summary("whole")["staleness"]["version"]);
+    std::filesystem::remove_all(folder / "whole");
+  }
+}
+
+TEST_F(ServersCommand, ResumeLocalStepsWithOtherNumbersOfWorkersAndServers) {
+  const auto progress = [this](const std::string& output) {
+    return newest_run(output)["position"]["dealt"]["progress"];
+  };
+  const auto trained = [&](int ranks, const std::string& output, Settings settings) {
+    settings.insert(settings.end(), {"local_steps.steps=2", "checkpoint_every=4"});
+    const auto finished = train(ranks, settings, output);
+    EXPECT_EQ(finished.status, 0) << finished.output;
+    return summary(output)["test_loss"].get<double>();
+  };
+  const double before = trained(5, "part", {"servers.mode=async", "epochs=2"});
+  EXPECT_EQ(progress("part"), (nlohmann::json{2 * 130}));
+  const std::string from = "resume=" + (folder / "part" / "checkpoints").string();
+  for (const auto& [ranks, settings] :
+       std::vector<std::pair<int, Settings>>{{4, {"servers.mode=async", "servers.count=2"}},
+                                             {4, {"servers.mode=ssp:1", "servers.place=workers"}},
+                                             {3, {"servers.use=0.5", "servers.count=1"}}}) {
+    Settings more = settings;
+    more.insert(more.end(), {"epochs=8", from});
+    EXPECT_LT(trained(ranks, "more", more), before) << settings.front();
+    EXPECT_EQ(progress("more"), (nlohmann::json{8 * 130}));
+    std::filesystem::remove_all(folder / "more");
+  }
 }
 
 /// The last batch of an epoch has 2 samples, and the others 4 for a worker.

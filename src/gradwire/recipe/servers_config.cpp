@@ -201,8 +201,6 @@ void check_servers(const TrainConfig& config) {
   if (config.zero.stage > 0) with("zero");
   if (config.uses_pipeline()) with("mesh (or model.tie_word_embeddings)");
   if (config.local_steps.enabled) {
-    if (config.checkpoint_every > 0) with("checkpoint_every with local_steps");
-    if (!config.resume.empty()) with("resume with local_steps");
     if (config.servers.pull_every > 1) with("local_steps with servers.pull_every");
     if (!config.servers.units.empty()) with("local_steps with servers.units");
   }

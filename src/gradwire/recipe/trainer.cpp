@@ -32,6 +32,7 @@
 #include "gradwire/train/checkpoint/checkpoint.h"
 #include "gradwire/train/checkpoint/position.h"
 #include "gradwire/train/local_sgd/local_sgd.h"
+#include "gradwire/train/servers/served_local_state.h"
 
 namespace gradwire::recipe {
 
@@ -172,6 +173,7 @@ class Trainer {
     no_sync_.emplace(whole_->host());
     if (config_.servers.enabled) {
       outer_ = make_served_local_steps(config_, *whole_->module(), context_.group, context_.trace);
+      outer_state_.emplace(*outer_, whole_->state());
       return;
     }
     local_ = std::make_unique<LocalSgd>(
@@ -245,13 +247,14 @@ class Trainer {
   std::optional<Batch> take_batch() {
     const TraceScope scope(context_.trace, TraceKind::data);
     for (;;) {
+      if (dealt_->stop() != 0) stop_dealt(dealt_->stop());
+      if (mark_of(dealt_->applied()) > saved_mark_) save_dealt();
       auto batch = dealt_->next(signals_ ? StopSignals::received() : 0);
       follow_dealt();
       if (dealt_->ended()) return std::nullopt;
-      if (dealt_->stop() != 0) stop_dealt(dealt_->stop());
-      if (mark_of(dealt_->applied()) > saved_mark_) save_dealt();
       if (!batch && outer_) outer_->flush();  // There may be batches again when these are applied.
       if (!batch) continue;
+      if (outer_) outer_->follow();
       if (outer_) outer_->set_share(dealt_->share());
       meter_.on_data(now());
       return batch;
@@ -264,8 +267,9 @@ class Trainer {
     done_ = dealt_->applied() / config_.batch_size;
   }
 
-  /// The first worker saves while all wait. The batches that they have count as not applied.
+  /// The first worker saves while all wait. They have pushed all their batches.
   void save_dealt() {
+    if (outer_) outer_->flush();
     dealt_->meet();
     follow_dealt();
     saved_mark_ = mark_of(dealt_->applied());
@@ -289,7 +293,8 @@ class Trainer {
   void evaluate_dealt(std::int64_t epoch, const DataSet& test) {
     if (epoch + 1 == config_.epochs) return;
     if (config_.evaluate_every == 0 || (epoch + 1) % config_.evaluate_every != 0) return;
-    served()->finish();  // The members of its group complete the step together.
+    if (outer_) outer_->flush();  // Its difference is to the parameters that are there before.
+    served()->finish();           // The members of its group complete the step together.
     if (group_.getRank() != first_) return;
     served()->pull();
     evaluate_after(epoch, test);
@@ -408,6 +413,7 @@ class Trainer {
   void save() {
     if (config_.checkpoint_every == 0) return;
     const TraceScope scope(context_.trace, TraceKind::other, "checkpoint");
+    if (outer_) outer_->flush();
     const bootstrap::SavingNote note;  // The launcher must not end this rank meanwhile.
     save_checkpoint(run_state(together_), done_,
                     {.folder = checkpoint_folder(), .keep = config_.checkpoint_keep});
@@ -418,13 +424,19 @@ class Trainer {
 
   RunState run_state(const ProcessGroup& group) {
     return {.group = group,
-            .model = model_->state(),
-            .feedback = model_->feedback(),
+            .model = outer_state_ ? *outer_state_ : model_->state(),
+            .feedback = feedback(),
             .scaler = model_->scaler(),
             .local = local_.get(),
             .mesh = mesh_.describe() + (config_.uses_pipeline() ? ", in stages" : ""),
             .description = model_description(config_),
             .position = position_of_run()};
+  }
+
+  std::vector<exchange::Exchange*> feedback() {
+    if (!outer_) return model_->feedback();
+    exchange::Exchange* const outer = outer_->served().host().feedback();
+    return outer == nullptr ? std::vector<exchange::Exchange*>() : std::vector{outer};
   }
 
   std::string position_of_run() const {
@@ -634,6 +646,7 @@ class Trainer {
   std::optional<NoSync> no_sync_;            ///< Present with local steps: gradients stay local.
   std::unique_ptr<LocalSgd> local_;          ///< Present with local steps without servers.
   std::unique_ptr<ServedLocalSteps> outer_;  ///< Present with local steps and servers.
+  std::optional<ServedLocalState> outer_state_;  ///< State of outer_.
   std::optional<StopSignals> signals_;
   StopAgreement stop_;
   emulation::SteadyAlarm alarm_;

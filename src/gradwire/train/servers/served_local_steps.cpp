@@ -79,7 +79,7 @@ ServedLocalSteps::ServedLocalSteps(std::vector<NamedTensor> parameters, ServedOp
   options.optimizer = outer_optimizer(steps, differences_of_a_step(options));
   for (NamedTensor& parameter : parameters) own_.push_back(std::move(parameter.tensor));
   served_ = std::make_unique<ServedModule>(*outer_, options, /*sequential=*/false);
-  take_outer();
+  follow();
 }
 
 ServedLocalSteps::~ServedLocalSteps() = default;
@@ -103,10 +103,11 @@ void ServedLocalSteps::flush() {
   torch::autograd::backward(outer_->tensors, differences);
   served_->step();
   served_->finish();
-  take_outer();
+  follow();
 }
 
-void ServedLocalSteps::take_outer() {
+void ServedLocalSteps::follow() {
+  if (since_push_ > 0) return;
   const torch::NoGradGuard no_grad;
   for (std::size_t i = 0; i < own_.size(); ++i) own_[i].copy_(outer_->tensors[i]);
 }
@@ -114,7 +115,7 @@ void ServedLocalSteps::take_outer() {
 void ServedLocalSteps::synchronize() {
   flush();
   served_->synchronize();
-  take_outer();
+  follow();
 }
 
 void ServedLocalSteps::swap() {

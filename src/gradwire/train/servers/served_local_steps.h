@@ -47,6 +47,9 @@ class ServedLocalSteps {
   void set_share(double share) { share_ = share; }
   /// Pushes the difference since the last push, if this worker has taken a step since.
   void flush();
+  /// Goes on from the outer parameters that this worker has, unless it has taken a step since the
+  /// last push: call it after ServedModule::pull() and take().
+  void follow();
   /// flush(), and then gives all workers the same parameters, as Served::synchronize().
   void synchronize();
   /// Swaps the own parameters with the outer ones that this worker has: for an evaluation, before
@@ -59,8 +62,6 @@ class ServedLocalSteps {
 
  private:
   class Outer;
-
-  void take_outer();
 
   step::LocalStepsConfig steps_;
   std::vector<torch::Tensor> own_;
