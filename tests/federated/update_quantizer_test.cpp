@@ -1,5 +1,6 @@
 #include "gradwire/federated/update_quantizer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -115,6 +116,17 @@ TEST(UpdateQuantizer, RotationSpreadsOutliers) {
   const auto encoded = quantizer.encode(update, 1, 8, 9);
   EXPECT_EQ(encoded.clipped, 0);
   EXPECT_NEAR(quantizer.mean(encoded.integers, 1)[17], 1, 0.05);
+}
+
+TEST(UpdateQuantizer, RotationSpreadsATensorOfLargeElements) {
+  constexpr std::size_t kSize = 50'000;
+  auto update = normal_update(kSize, 0.001, 3);
+  const auto large = normal_update(2000, 0.1, 4);
+  std::ranges::copy(large, update.end() - 2000);
+  const QuantizerOptions options{.bits = 8, .rotate = true};
+  const double range = next_range(options, squared_norm(update) / kSize);
+  const UpdateQuantizer quantizer(options, kSize, range, 5);
+  EXPECT_LT(quantizer.encode(update, 1, 8, 9).clipped, 5);
 }
 
 TEST(UpdateQuantizer, CountsWhatItClips) {

@@ -13,22 +13,31 @@
 namespace gradwire::federated {
 namespace {
 
-constexpr std::size_t kBlock = codec::kMaxTransform;
 constexpr std::size_t kSmallestBlock = 32;  ///< scale_and_flip() rounds up to it.
 
-/// Elements of the block at `begin` of `size` elements, which is padded to a power of two.
-std::size_t block_at(std::size_t begin, std::size_t size) {
-  return std::clamp(std::bit_ceil(size - begin), kSmallestBlock, kBlock);
+/// Blocks of equal size, a power of two. Block b has the elements b, b + count, b + 2 count, ...,
+/// and zeros after these, so that each has some of every tensor, and all have about the same norm.
+struct Blocks {
+  explicit Blocks(std::size_t elements)
+      : size(std::clamp(std::bit_ceil(std::max<std::size_t>(elements, 1)), kSmallestBlock,
+                        codec::kMaxTransform)),
+        count((elements + size - 1) / size) {}
+  std::size_t padded() const { return size * count; }
+  /// Elements of block b that are not padding.
+  std::size_t used(std::size_t b, std::size_t elements) const {
+    return (elements - b + count - 1) / count;
+  }
+
+  std::size_t size, count;
+};
+
+std::uint64_t block_seed(std::uint64_t seed, std::size_t b) {
+  return mixed_seed({seed, b});
 }
 
-/// Elements of all blocks.
-std::size_t padded(std::size_t size) {
-  const std::size_t whole = size / kBlock * kBlock;
-  return whole == size ? size : whole + block_at(whole, size);
-}
-
-std::uint64_t block_seed(std::uint64_t seed, std::size_t begin) {
-  return mixed_seed({seed, begin / kBlock});
+/// The transform is orthogonal.
+float scale_of(const Blocks& blocks) {
+  return 1 / std::sqrt(static_cast<float>(blocks.size));
 }
 
 /// x[i] for the mask's i-th element, or the i-th if there is no mask.
@@ -59,7 +68,7 @@ UpdateQuantizer::UpdateQuantizer(const QuantizerOptions& options, std::size_t si
   GRADWIRE_CHECK(range > 0 && size < std::numeric_limits<std::uint32_t>::max());
   if (options.keep == 1) return;
   Random random(mixed_seed({seed_, 1}));
-  const std::size_t all = options.rotate ? padded(size) : size;
+  const std::size_t all = options.rotate ? Blocks(size).padded() : size;
   for (std::size_t i = 0; i < all; ++i)
     if (random.unit() < options.keep) kept_.push_back(static_cast<std::uint32_t>(i));
   if (kept_.empty()) kept_.push_back(0);
@@ -67,21 +76,34 @@ UpdateQuantizer::UpdateQuantizer(const QuantizerOptions& options, std::size_t si
 
 std::size_t UpdateQuantizer::elements() const {
   if (!kept_.empty()) return kept_.size();
-  return options_.rotate ? padded(size_) : size_;
+  return options_.rotate ? Blocks(size_).padded() : size_;
 }
 
 std::vector<float> UpdateQuantizer::rotated(std::span<const float> update) const {
-  std::vector<float> result(padded(size_));
-  alignas(64) float block[kBlock];
-  for (std::size_t begin = 0; begin < size_; begin += kBlock) {
-    const std::size_t n = block_at(begin, size_), used = std::min(n, size_ - begin);
-    std::fill_n(std::ranges::copy(update.subspan(begin, used), block).out, n - used, 0.0F);
-    const float factor = 1 / std::sqrt(static_cast<float>(n));
-    codec::scale_and_flip(block, n, factor, block_seed(seed_, begin), block);
-    codec::hadamard_transform(block, n);
-    std::copy_n(block, n, result.begin() + static_cast<std::ptrdiff_t>(begin));
+  const Blocks blocks(size_);
+  std::vector<float> result(blocks.padded());
+  alignas(64) float block[codec::kMaxTransform];
+  for (std::size_t b = 0; b < blocks.count; ++b) {
+    const std::size_t used = blocks.used(b, size_);
+    for (std::size_t i = 0; i < used; ++i) block[i] = update[b + i * blocks.count];
+    std::fill(block + used, block + blocks.size, 0.0F);
+    codec::scale_and_flip(block, blocks.size, scale_of(blocks), block_seed(seed_, b), block);
+    codec::hadamard_transform(block, blocks.size);
+    std::copy_n(block, blocks.size, result.data() + b * blocks.size);
   }
   return result;
+}
+
+void UpdateQuantizer::rotate_back(std::span<const float> rotated, std::span<float> update) const {
+  const Blocks blocks(size_);
+  alignas(64) float block[codec::kMaxTransform];
+  for (std::size_t b = 0; b < blocks.count; ++b) {
+    std::copy_n(rotated.data() + b * blocks.size, blocks.size, block);
+    codec::hadamard_transform(block, blocks.size);
+    codec::scale_and_flip(block, blocks.size, scale_of(blocks), block_seed(seed_, b), block);
+    const std::size_t used = blocks.used(b, size_);
+    for (std::size_t i = 0; i < used; ++i) update[b + i * blocks.count] = block[i];
+  }
 }
 
 UpdateQuantizer::Encoded UpdateQuantizer::encode(std::span<const float> update, std::int64_t weight,
@@ -110,23 +132,15 @@ UpdateQuantizer::Encoded UpdateQuantizer::encode(std::span<const float> update, 
 
 std::vector<float> UpdateQuantizer::mean(const ModularVector& sum, std::int64_t weight) const {
   GRADWIRE_CHECK(sum.size() == elements() && weight > 0);
-  const std::size_t all = options_.rotate ? padded(size_) : size_;
+  const std::size_t all = options_.rotate ? Blocks(size_).padded() : size_;
   std::vector<float> result(all);
   const double factor = unit_ / (static_cast<double>(weight) * (kept_.empty() ? 1 : options_.keep));
   for (std::size_t i = 0; i < sum.size(); ++i)
     result[position(kept_, i)] = static_cast<float>(static_cast<double>(sum.signed_at(i)) * factor);
   if (!options_.rotate) return result;
-  alignas(64) float block[kBlock];
-  for (std::size_t begin = 0; begin < size_; begin += kBlock) {
-    const std::size_t n = block_at(begin, size_);
-    std::copy_n(result.begin() + static_cast<std::ptrdiff_t>(begin), n, block);
-    codec::hadamard_transform(block, n);
-    const float scale = 1 / std::sqrt(static_cast<float>(n));
-    codec::scale_and_flip(block, n, scale, block_seed(seed_, begin), block);
-    std::copy_n(block, n, result.begin() + static_cast<std::ptrdiff_t>(begin));
-  }
-  result.resize(size_);
-  return result;
+  std::vector<float> update(size_);
+  rotate_back(result, update);
+  return update;
 }
 
 double next_range(const QuantizerOptions& options, double mean_square) {

@@ -27,7 +27,7 @@ void check(const QuantizerOptions& options);
 /// Turns the updates of one round into vectors of integers, and their weighted sum into the mean
 /// update:
 ///
-///   rotate blocks of at most 1,024 elements (the same signs for all clients)
+///   rotate blocks of at most 1,024 elements, spread over the tensors (the same signs for all)
 ///   -> keep the elements of the round's mask
 ///   -> clip to [-range, range]
 ///   -> round to one of 2^bits - 1 evenly spaced levels, up or down at random, so that the mean of
@@ -63,6 +63,7 @@ class UpdateQuantizer {
 
  private:
   std::vector<float> rotated(std::span<const float> update) const;
+  void rotate_back(std::span<const float> rotated, std::span<float> update) const;
 
   QuantizerOptions options_;
   std::size_t size_;
