@@ -21,47 +21,45 @@ namespace gradwire::bootstrap {
 namespace {
 
 constexpr std::size_t kKeyBytes = 32;
-constexpr const char* kRemedy = "; or set GRADWIRE_SECRET to the same value on all ranks";
+constexpr const char* kUserKeyRemedy =
+    "remove it, and a new one is created; or set GRADWIRE_SECRET to the same value on all ranks";
 
-Exception file_error(const std::string& what, const std::string& path) {
-  return Exception(ErrorKind::system, fmt::format("cannot {} the key file {}: {}{}", what, path,
-                                                  std::strerror(errno), kRemedy));
+Exception file_error(const std::string& what, const std::string& path, std::string_view remedy) {
+  return Exception(ErrorKind::system, fmt::format("cannot {} the key file {}: {}: {}", what, path,
+                                                  std::strerror(errno), remedy));
 }
 
 /// Returns the key in the file, or nullopt if the file does not exist.
-std::optional<std::string> read_key(const std::string& path) {
+std::optional<std::string> read_key(const std::string& path, std::string_view remedy) {
   const auto file = read_private_file(path, 2 * kKeyBytes);
   if (!file) {
     throw Exception(file.error().kind,
-                    fmt::format("the key file {} {}: remove it, and a new one is created{}", path,
-                                file.error().message, kRemedy));
+                    fmt::format("the key file {} {}: {}", path, file.error().message, remedy));
   }
   if (!file->exists) return std::nullopt;
   if (file->content.size() < 2 * kKeyBytes) {
-    throw Exception(
-        ErrorKind::corrupted,
-        fmt::format("the key file {} is too short: remove it, and a new one is created{}", path,
-                    kRemedy));
+    throw Exception(ErrorKind::corrupted,
+                    fmt::format("the key file {} is too short: {}", path, remedy));
   }
   return file->content;
 }
 
 /// Creates the file atomically: it gets its name only when its content is complete, and link(2)
 /// fails if another rank was first.
-void make_key(const std::string& path) {
+void make_key(const std::string& path, std::string_view remedy) {
   const std::string draft = path + "." + random_hex(8);
   const std::string key = random_hex(kKeyBytes);
   bool made = false;
   {
     const UniqueFd file(::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-    if (file.get() < 0) throw file_error("make", draft);
+    if (file.get() < 0) throw file_error("make", draft, remedy);
     made = ::write(file.get(), key.data(), key.size()) == static_cast<ssize_t>(key.size());
   }
   made = made && (::link(draft.c_str(), path.c_str()) == 0 || errno == EEXIST);
   const int error = errno;
   ::unlink(draft.c_str());
   errno = error;
-  if (!made) throw file_error("make", path);
+  if (!made) throw file_error("make", path, remedy);
 }
 
 bool is_folder(const std::string& path) {
@@ -84,13 +82,17 @@ std::string key_folder(const Environment& environment) {
 
 }  // namespace
 
-std::string user_key_in(const std::string& path) {
-  if (std::optional<std::string> key = read_key(path)) return *key;
+std::string private_key_in(const std::string& path, std::string_view remedy) {
+  if (std::optional<std::string> key = read_key(path, remedy)) return *key;
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
-  make_key(path);
-  if (std::optional<std::string> key = read_key(path)) return *key;
-  throw file_error("read", path);
+  make_key(path, remedy);
+  if (std::optional<std::string> key = read_key(path, remedy)) return *key;
+  throw file_error("read", path, remedy);
+}
+
+std::string user_key_in(const std::string& path) {
+  return private_key_in(path, kUserKeyRemedy);
 }
 
 std::string user_key(const Environment& environment) {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 
 #include "gradwire/base/error.h"
 #include "gradwire/bootstrap/job.h"
@@ -19,6 +20,9 @@ std::string user_key(const Environment& environment);
 
 /// user_key() with a given path of the file.
 std::string user_key_in(const std::string& path);
+
+/// user_key_in() for another use of such a key: `remedy` ends the messages.
+std::string private_key_in(const std::string& path, std::string_view remedy);
 
 /// Minimum length of a secret that protects connections over a network. A peer to which a rank
 /// connects, and an observer of the packets, gets a proof against which it can test guesses offline

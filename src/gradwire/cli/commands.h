@@ -20,6 +20,7 @@ int probe_command(int argc, char** argv);       ///< probe_command.cpp
 int tune_command(int argc, char** argv);        ///< tune_command.cpp
 int doctor_command(int argc, char** argv);      ///< doctor_command.cpp
 int env_command(int argc, char** argv);         ///< env_command.cpp
+int federate_command(int argc, char** argv);    ///< federate_command.cpp
 int checkpoint_command(int argc, char** argv);  ///< checkpoint_command.cpp
 
 // gradwire-torch

@@ -31,6 +31,7 @@ constexpr auto kCommands = std::to_array<Command>({
     {"tune", "Measures the fastest algorithm for each size on these hosts", tune_command},
     {"doctor", "Checks hosts and network for common problems before a job runs", doctor_command},
     {"checkpoint", "Lists checkpoints, and merges one into a single file", checkpoint_command},
+    {"federate", "Federated learning: trains on devices whose data stay there", federate_command},
     {"env", "Prints the rank and job of a process started here", env_command},
 });
 

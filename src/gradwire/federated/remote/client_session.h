@@ -1,0 +1,95 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "gradwire/base/random.h"
+#include "gradwire/federated/remote/client_costs.h"
+#include "gradwire/federated/remote/identity.h"
+#include "gradwire/federated/remote/message_channel.h"
+#include "gradwire/federated/remote/messages.h"
+#include "gradwire/net/deadline.h"
+#include "gradwire/net/host_network.h"
+
+namespace gradwire::federated {
+
+/// The work of a round, as a client has it.
+struct ClientTask {
+  std::int64_t round = 0;
+  std::int64_t version = 0;
+  std::int64_t base_version = -1;  ///< `model` is the difference to this version; -1: the model.
+  std::string plan;
+  Blob model;
+  Time deadline{};  ///< The update must be ready by then.
+};
+
+/// A client's end of federated learning, over the network: each call connects, asks, waits for the
+/// answer and leaves. It connects again, after pauses that grow, while the server is away; it fails
+/// with refused where that would not help. From another thread cancel() ends a call, which fails
+/// with aborted. Otherwise not thread-safe.
+class ClientSession {
+ public:
+  struct Options {
+    ClientIdentity identity;
+    std::string server;           ///< HOST:PORT; empty: the identity's.
+    std::filesystem::path state;  ///< The file of ClientCosts.
+    CostLimits limits;
+    Duration give_up = std::chrono::minutes(10);  ///< Of a server that is away.
+    Duration first_pause = std::chrono::milliseconds(500), most_pause = std::chrono::seconds(60);
+    Duration patience = std::chrono::seconds(60);  ///< Of a server that is silent.
+  };
+  /// `network` must outlive this. Throws as ClientCosts, and Exception(invalid_argument) if there
+  /// is no server.
+  ClientSession(const net::HostNetwork& network, Options options,
+                std::function<Duration()> time_of_day);
+
+  using CheckedIn = std::variant<ClientTask, ComeBack, Over>;
+  /// Takes part in a round if the server needs this client, which has so many samples and the model
+  /// of `version`, -1: none. Work beyond the limits is declined, before the model is sent.
+  Result<CheckedIn> check_in(std::int64_t samples, std::int64_t version);
+
+  using AfterTraining = std::variant<UploadOrder, NotNeeded>;
+  /// The task is done, with so many steps in that time.
+  Result<AfterTraining> ready(std::int64_t steps, double compute_seconds);
+
+  /// Uploads what was ordered.
+  Result<Done> upload(const Contribution& contribution);
+
+  /// The client does not complete the task, such as when it is not eligible any more.
+  Status leave(std::string reason);
+
+  void cancel() { cancel_.second.close(); }
+  ClientCosts& costs() { return costs_; }
+
+ private:
+  Result<CheckedIn> decline(const std::string& reason, double come_back);
+  Result<CheckedIn> fetch();
+  Result<Answer> exchange(const Question& question);
+  Result<Answer> attempt(const Message& message);
+  Status connect();
+  Status move(const std::function<bool()>& is_done);
+  Status pause(int failures, Time until, const Error& error);
+  void disconnect();
+  Status note_bytes();
+  Error in_words(const Error& error) const;
+  template <class Expected>
+  Result<Expected> expect(Result<Answer> answer) const;
+
+  const net::HostNetwork& network_;
+  Options options_;
+  ClientCosts costs_;
+  std::uint64_t instance_;
+  Random random_;
+  std::pair<net::Socket, net::Socket> cancel_;
+  std::unique_ptr<MessageChannel> channel_;
+  std::int64_t round_ = -1;          ///< Of the task,
+  std::int64_t answered_round_ = 0;  ///< of the last answer.
+  ClientCost moved_;                 ///< Bytes since the last note_bytes().
+};
+
+}  // namespace gradwire::federated
