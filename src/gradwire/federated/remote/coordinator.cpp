@@ -67,14 +67,15 @@ std::optional<Answer> Coordinator::reply(ClientId id, std::uint64_t instance, st
 }
 
 Time Coordinator::expected_after(const Reply& reply, Time now) const {
-  if (!reply) return after(now, options_.expected_within);
+  if (!reply || std::holds_alternative<Refusal>(*reply))
+    return after(now, options_.expected_within);
   const auto back = [&](double pause) {
     return after(after(now, duration_of(pause)), options_.expected_within);
   };
   if (const auto* told = std::get_if<ComeBack>(&*reply)) return back(told->seconds);
   if (const auto* told = std::get_if<Done>(&*reply)) return back(told->seconds);
   if (const auto* told = std::get_if<NotNeeded>(&*reply)) return back(told->seconds);
-  if (std::holds_alternative<Over>(*reply) || std::holds_alternative<Refusal>(*reply)) return now;
+  if (std::holds_alternative<Over>(*reply)) return now;
   return round_->deadline();
 }
 

@@ -87,11 +87,18 @@ Status FederatedServer::run(const net::Socket& stop) {
     GRADWIRE_RETURN_IF_ERROR(advance_rounds());
     answer_those_waiting();
     std::erase_if(connections_, [](const auto& one) { return one->is_gone; });
-    if (is_over_ && !ending_ && coordinator_.expected_until() <= now()) break;
+    if (is_over_ && !is_anyone_awaited()) break;
   }
   if (ending_) finish_ending();
   model_.on_stop();
   return {};
+}
+
+/// Returns true if clients do not know yet that there are no more rounds.
+bool FederatedServer::is_anyone_awaited() const {
+  return coordinator_.expected_until() > now() ||
+         std::ranges::any_of(connections_,
+                             [](const auto& one) { return !one->channel.has_sent(); });
 }
 
 // --- connections ---

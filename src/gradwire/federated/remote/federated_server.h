@@ -66,6 +66,7 @@ class FederatedServer {
   void answer(Connection& connection, const Answer& answer);
   void close(Connection& connection);
   bool is_too_slow(Connection& connection);
+  bool is_anyone_awaited() const;
   Status advance_rounds();
   Status start_ending();
   void finish_ending();

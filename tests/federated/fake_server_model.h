@@ -1,0 +1,81 @@
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "gradwire/federated/remote/coordinator.h"
+
+namespace gradwire::federated::test {
+
+inline constexpr UpdateShape kSmallShape{.elements = 5, .metrics = 2};
+
+/// What a client of this number uploads: each element is its number + 1, times the weight.
+inline Contribution contribution_of(ClientId id, std::int64_t bits, std::int64_t weight,
+                                    const UpdateShape& shape = kSmallShape) {
+  Contribution made{ModularVector(shape.elements, static_cast<int>(bits)),
+                    ModularVector(shape.metrics, 64)};
+  for (std::size_t i = 0; i < shape.elements; ++i)
+    made[0].set(i, static_cast<std::uint64_t>((id + 1) * weight));
+  for (std::size_t i = 0; i < shape.metrics; ++i) made[1].set(i, 1);
+  return made;
+}
+
+/// A model whose version is the number of committed rounds.
+class FakeServerModel final : public ServerModel {
+ public:
+  explicit FakeServerModel(const UpdateShape& shape = kSmallShape, std::size_t bytes = 100)
+      : shape_(shape), model_(Blob::of(std::vector<std::byte>(bytes, std::byte{7}))) {}
+
+  struct Ended {
+    RoundRecord record;
+    std::uint64_t element = 0;  ///< Of the sum.
+    std::int64_t weight = 0;
+    std::vector<ClientId> counted;
+    ClientLedger ledger;
+  };
+
+  Work begin(std::int64_t round) override {
+    begun_ = round;
+    return {version_, "{\"epochs\": 1}", shape_};
+  }
+  Demand demand(std::int64_t samples) override {
+    return {.memory_bytes = 1000, .steps = samples / 10};
+  }
+  Bytes bytes_for(std::int64_t held) override {
+    if (held < 0 || held + 1 != version_) return {-1, model_};
+    return {held, Blob::of({std::byte{1}, std::byte{2}})};
+  }
+  void on_ended(const EndedRound& round) override {
+    const std::lock_guard lock(mutex_);
+    ended_.push_back({round.record, round.sum != nullptr ? (*round.sum)[0][0] : 0, round.weight,
+                      round.counted, round.ledger});
+    if (round.sum != nullptr) ++version_;
+    changed_.notify_all();
+  }
+  void on_stop() override { ++stops_; }
+
+  std::vector<Ended> ended() const {
+    const std::lock_guard lock(mutex_);
+    return ended_;
+  }
+  void wait_for_rounds(std::size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return ended_.size() >= count; });
+  }
+  int stops() const { return stops_; }
+  std::int64_t begun() const { return begun_; }
+
+ private:
+  UpdateShape shape_;
+  Blob model_;
+  std::int64_t version_ = 0;
+  std::int64_t begun_ = 0;
+  int stops_ = 0;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Ended> ended_;
+};
+
+}  // namespace gradwire::federated::test

@@ -1,0 +1,131 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gradwire/base/random.h"
+#include "gradwire/federated/remote/messages.h"
+#include "tests/federated/fake_server_model.h"
+
+namespace gradwire::federated {
+namespace {
+
+std::vector<std::byte> whole(const Message& message) {
+  std::vector<std::byte> bytes = message.head;
+  const ConstBytes tail = message.tail.bytes();
+  bytes.insert(bytes.end(), tail.begin(), tail.end());
+  return bytes;
+}
+
+struct Received {
+  MessageHeader header;
+  Blob body;
+};
+Received received(const std::vector<std::byte>& bytes) {
+  const auto header = decode_header(ConstBytes(bytes).first(MessageHeader::kBytes));
+  EXPECT_TRUE(header);
+  std::vector<std::byte> body(bytes.begin() + MessageHeader::kBytes, bytes.end());
+  EXPECT_EQ(header->size, body.size());
+  return {*header, Blob::of(std::move(body))};
+}
+
+std::vector<Question> questions() {
+  return {CheckIn{600, 3}, Fetch{}, Ready{12.5}, to_update(test::contribution_of(3, 17, 600)),
+          Leave{"the battery is discharging"}};
+}
+std::vector<Answer> answers() {
+  return {Offer{3, 60, 1000, 10, 100, 50},
+          Task{3, 2, 59.5, "{}", Blob::of(std::vector<std::byte>(9, std::byte{1}))},
+          UploadOrder{17, 600},
+          NotNeeded{1},
+          Wait{},
+          ComeBack{30, "a round is in progress"},
+          Done{2},
+          Over{},
+          Refusal{4, "no"}};
+}
+
+TEST(FederatedMessages, EachKindDecodesToWhatWasEncoded) {
+  std::set<std::uint16_t> kinds;
+  for (const Question& question : questions()) {
+    const auto bytes = whole(encode(question, 77, 5));
+    const Received one = received(bytes);
+    EXPECT_EQ(one.header.instance, 77u);
+    EXPECT_EQ(one.header.round, 5);
+    const auto decoded = decode_question(one.header, one.body);
+    ASSERT_TRUE(decoded) << decoded.error().message;
+    EXPECT_EQ(whole(encode(*decoded, 77, 5)), bytes);
+    EXPECT_TRUE(kinds.insert(one.header.kind).second);
+    EXPECT_FALSE(decode_answer(one.header, one.body));
+  }
+  for (const Answer& answer : answers()) {
+    const auto bytes = whole(encode(answer, 5));
+    const Received one = received(bytes);
+    const auto decoded = decode_answer(one.header, one.body);
+    ASSERT_TRUE(decoded) << decoded.error().message;
+    EXPECT_EQ(whole(encode(*decoded, 5)), bytes);
+    EXPECT_TRUE(kinds.insert(one.header.kind).second);
+    EXPECT_FALSE(decode_question(one.header, one.body));
+  }
+  EXPECT_EQ(kinds.size(), std::variant_size_v<Question> + std::variant_size_v<Answer>);
+}
+
+TEST(FederatedMessages, AMessageThatIsCutOrLongerIsRefused) {
+  for (const Question& question : questions()) {
+    const Received one = received(whole(encode(question, 77, 5)));
+    const bool ends_with_bytes = std::holds_alternative<Update>(question);
+    for (std::size_t size = 0; size < one.body.size; ++size) {
+      const auto decoded = decode_question(one.header, {one.body.data, size});
+      if (!decoded) continue;
+      ASSERT_TRUE(ends_with_bytes);
+      EXPECT_FALSE(contribution_in(std::get<Update>(*decoded), test::kSmallShape, 17));
+    }
+    std::vector<std::byte> longer(one.body.data.get(), one.body.data.get() + one.body.size);
+    longer.push_back(std::byte{0});
+    EXPECT_EQ(decode_question(one.header, Blob::of(longer)).has_value(), ends_with_bytes);
+  }
+}
+
+TEST(FederatedMessages, RandomBytesAreRefusedOrDecode) {
+  Random random(9);
+  int refused = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    const MessageHeader header{.kind = static_cast<std::uint16_t>(random.below(6))};
+    std::vector<std::byte> bytes(random.below(100));
+    for (std::byte& byte : bytes)
+      byte = static_cast<std::byte>(random.one_in(2) ? 0 : random.below(256));
+    const auto decoded = decode_question(header, Blob::of(bytes));
+    refused += decoded ? 0 : 1;
+    if (!decoded) {
+      EXPECT_EQ(decoded.error().kind, ErrorKind::corrupted);
+    }
+  }
+  EXPECT_GT(refused, 10'000);
+}
+
+TEST(FederatedMessages, TimesAreFiniteAndAnotherVersionIsNamed) {
+  auto bytes = whole(encode(Ready{1}, 1, 1));
+  for (const double wrong : {-1.0, 1e300, std::numeric_limits<double>::quiet_NaN()}) {
+    store_little_endian(bytes.data() + MessageHeader::kBytes, std::bit_cast<std::uint64_t>(wrong));
+    const Received one = received(bytes);
+    EXPECT_FALSE(decode_question(one.header, one.body)) << wrong;
+  }
+  bytes[0] = std::byte{9};
+  const auto header = decode_header(ConstBytes(bytes).first(MessageHeader::kBytes));
+  ASSERT_FALSE(header);
+  EXPECT_EQ(header.error().kind, ErrorKind::mismatch);
+  EXPECT_THAT(header.error().message, testing::HasSubstr("version 9"));
+}
+
+TEST(FederatedMessages, AContributionComesBackAsItWas) {
+  for (const int bits : {1, 7, 16, 17, 40, 64}) {
+    const auto contribution = test::contribution_of(0, bits, 1);
+    const auto update = to_update(contribution);
+    const auto back = contribution_in(update, test::kSmallShape, bits);
+    ASSERT_TRUE(back) << back.error().message;
+    EXPECT_TRUE(std::ranges::equal(*back, contribution));
+    EXPECT_EQ(update_bytes(test::kSmallShape, bits), 8 + 4 * 8 + update.packed.size);
+    EXPECT_FALSE(contribution_in(update, test::kSmallShape, bits % 64 + 1));
+  }
+}
+
+}  // namespace
+}  // namespace gradwire::federated
