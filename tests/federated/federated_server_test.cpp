@@ -24,9 +24,9 @@ using gradwire::test::soon_enough;
 using gradwire::test::TemporaryFolder;
 using test::contribution_of;
 using test::FakeServerModel;
-using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsSupersetOf;
 
 using namespace std::chrono_literals;
 
@@ -302,10 +302,13 @@ TEST(FederatedServer, StrangersAndAnothersIdentityAreRefused) {
   EXPECT_FALSE(unencrypted);
   const auto channel = served.connect(one);
   EXPECT_TRUE(ask(*channel, encode(CheckIn{0, -1}, 1, -1))) << "the server still answers";
+  EXPECT_THAT(served.log(), IsSupersetOf({HasSubstr("claims to be client 1, which has another"),
+                                          HasSubstr("claims to be client 77, which has another")}));
 }
 
 TEST(FederatedServer, OfTwoProcessesWithOneIdentityTheSecondIsTold) {
   ServedFederation served(policy_of(2, 2, 2), 0);
+  served.options().rounds.expected_within = 20s;
   const auto one = served.enrol("phone-1"), two = served.enrol("phone-2");
   served.start();
   const auto first = served.connect(one);
@@ -338,8 +341,10 @@ TEST(FederatedServer, TheOthersStopWhenEnoughAreReady) {
       ASSERT_TRUE(answer) << answer.error().message;
       const auto* order = std::get_if<UploadOrder>(&*answer);
       ++(order != nullptr ? ordered : stopped);
-      if (order == nullptr) return;
-      EXPECT_TRUE(session->upload(contribution_of(identity.id, order->bits, order->weight)));
+      if (order != nullptr) {
+        EXPECT_TRUE(session->upload(contribution_of(identity.id, order->bits, order->weight)));
+      }
+      EXPECT_EQ(take_part(*session, identity.id), 0);
     });
   }
   for (std::thread& client : clients) client.join();
@@ -451,6 +456,7 @@ TEST(FederatedServer, UpdatesThatArriveAtOnceShareABudgetAndAllCount) {
       const auto done =
           session->upload(contribution_of(identity.id, order.bits, order.weight, shape));
       EXPECT_TRUE(done) << done.error().message;
+      EXPECT_EQ(take_part(*session, identity.id), 0);
     });
   }
   for (std::thread& client : clients) client.join();

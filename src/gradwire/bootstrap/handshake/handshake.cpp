@@ -241,7 +241,12 @@ Status ServerHandshake::on_proof(ConstBytes proof) {
   // Checks the proof of an unknown client too, so that the time of the answer says nothing.
   if (!is_client_proof(proof, shared(), transcript_) || !is_known_) {
     send(make_refusal());
-    fail_after_sending(ErrorKind::refused, fmt::format("{} has a {}", other_end(), kWrongSecret));
+    fail_after_sending(
+        ErrorKind::refused,
+        claims_.world_size == kNoWorld
+            ? fmt::format("{} claims to be client {}, which has another secret or none",
+                          other_end(), claims_.from)
+            : fmt::format("{} has a {}", other_end(), kWrongSecret));
     return {};
   }
   const Verdict verdict = admit_(claims_);
