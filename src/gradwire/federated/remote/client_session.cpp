@@ -88,13 +88,14 @@ Result<ClientSession::CheckedIn> ClientSession::check_in(std::int64_t samples,
   const auto offer = expect<Offer>(std::move(answer));
   if (!offer) return tl::unexpected<Error>(offer.error());
   round_ = answered_round_;
+  if (offer->down_bytes < 0) return failure(ErrorKind::corrupted, "the server offers no cost");
   if (const auto declined = costs_.check(*offer))
     return decline(declined->reason, declined->seconds);
   const Status begun = costs_.begin(round_);
   if (!begun && begun.error().kind == ErrorKind::refused)
     return decline(begun.error().message, kRoundAgain);
   GRADWIRE_RETURN_IF_ERROR(begun);
-  return fetch();
+  return fetch(static_cast<std::uint64_t>(offer->down_bytes));
 }
 
 Result<ClientSession::CheckedIn> ClientSession::decline(const std::string& reason,
@@ -103,8 +104,10 @@ Result<ClientSession::CheckedIn> ClientSession::decline(const std::string& reaso
   return ComeBack{come_back, "declined: " + reason};
 }
 
-Result<ClientSession::CheckedIn> ClientSession::fetch() {
+Result<ClientSession::CheckedIn> ClientSession::fetch(std::uint64_t bytes) {
+  max_answer_bytes_ = bytes + kMaxAnswerBytes;
   auto answer = exchange(Fetch{});
+  max_answer_bytes_ = kMaxAnswerBytes;
   disconnect();
   GRADWIRE_RETURN_IF_ERROR(note_bytes());
   if (!answer) return tl::unexpected<Error>(answer.error());
@@ -189,6 +192,11 @@ Result<Answer> ClientSession::attempt(const Message& message) {
   if (!channel_) GRADWIRE_RETURN_IF_ERROR(connect());
   channel_->send(message);
   GRADWIRE_RETURN_IF_ERROR(move([&] { return channel_->is_deciding(); }));
+  if (channel_->header()->size > max_answer_bytes_) {
+    return failure(ErrorKind::corrupted,
+                   fmt::format("the server {} sends {} bytes, and {} are expected at most",
+                               options_.server, channel_->header()->size, max_answer_bytes_));
+  }
   channel_->receive(true);
   GRADWIRE_RETURN_IF_ERROR(move([&] { return channel_->has_message(); }));
   const MessageHeader header = *channel_->header();

@@ -68,7 +68,7 @@ class ClientSession {
 
  private:
   Result<CheckedIn> decline(const std::string& reason, double come_back);
-  Result<CheckedIn> fetch();
+  Result<CheckedIn> fetch(std::uint64_t bytes);
   Result<Answer> exchange(const Question& question);
   Result<Answer> attempt(const Message& message);
   Status connect();
@@ -89,7 +89,8 @@ class ClientSession {
   std::unique_ptr<MessageChannel> channel_;
   std::int64_t round_ = -1;          ///< Of the task,
   std::int64_t answered_round_ = 0;  ///< of the last answer.
-  ClientCost moved_;                 ///< Bytes since the last note_bytes().
+  std::uint64_t max_answer_bytes_ = kMaxAnswerBytes;
+  ClientCost moved_;  ///< Bytes since the last note_bytes().
 };
 
 }  // namespace gradwire::federated

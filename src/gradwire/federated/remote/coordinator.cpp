@@ -163,6 +163,7 @@ Coordinator::Reply Coordinator::reply_to(ClientId id, std::int64_t round, const 
                                          Time now) {
   if (current() != nullptr && round == number_) {
     note(id, {ErrorKind::aborted, "it leaves: " + question.reason});
+    on_gone(id, now);
     round_->on_lost(id, now);
     deliver(now);
   }
@@ -247,9 +248,11 @@ void Coordinator::on_task_sent(ClientId id, Time now) {
 void Coordinator::on_gone(ClientId id, Time now) {
   Client& client = clients_[id];
   // One that has an order may connect again, as long as its phase lasts.
-  if (current() == nullptr || client.round == number_) return;
+  const bool is_drawn = client.round == number_;
+  if (current() == nullptr || is_drawn || client.checked_in != number_) return;
   round_->on_lost(id, now);
   client.checked_in = -1;
+  --ledger_[id].eligible;
 }
 
 void Coordinator::on_time(Time now) {
@@ -265,7 +268,7 @@ void Coordinator::add_bytes(ClientId id, std::uint64_t up, std::uint64_t down) {
 }
 
 std::size_t Coordinator::limit_of(ClientId id, const MessageHeader& header) {
-  if (!is_question<Update>(header)) return kMaxSmallMessage;
+  if (!is_question<Update>(header)) return kMaxQuestionBytes;
   const Client& client = clients_[id];
   const auto* upload = order_in<Order::Upload>(client, header.round);
   if (upload == nullptr || client.uploaded == header.round) return 0;

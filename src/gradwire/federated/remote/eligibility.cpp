@@ -106,7 +106,8 @@ void Eligibility::start() {
 bool Eligibility::collect(bool waits) {
   const net::Deadline until(clock_, running_->until);
   int status = 0;
-  while (::waitpid(running_->process, &status, WNOHANG) == 0) {
+  pid_t ended = 0;
+  while ((ended = ::waitpid(running_->process, &status, WNOHANG)) == 0) {
     if (until.passed()) {
       end_command();
       of_command_ = fmt::format("{} did not end within {:.0f} s", options_.command,
@@ -119,7 +120,9 @@ bool Eligibility::collect(bool waits) {
     ::poll(&end, 1, end.fd >= 0 ? left : std::min(left, kWithoutPidfd));
   }
   running_.reset();
-  of_command_ = verdict_on(status, options_.command);
+  of_command_ = ended > 0 ? verdict_on(status, options_.command)
+                          : fmt::format("{} left no exit status: this process ignores SIGCHLD",
+                                        options_.command);
   return true;
 }
 

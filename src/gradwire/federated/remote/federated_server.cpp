@@ -89,7 +89,7 @@ Status FederatedServer::run(const net::Socket& stop) {
     std::erase_if(connections_, [](const auto& one) { return one->is_gone; });
     if (is_over_ && !is_anyone_awaited()) break;
   }
-  if (ending_) finish_ending();
+  if (ending_) ending_->done.get();
   model_.on_stop();
   return {};
 }
@@ -217,7 +217,7 @@ Status FederatedServer::take_question(Connection& one) {
   } else if (!is_question<Update>(header)) {
     return failure(ErrorKind::corrupted, fmt::format("it sent a question of {} bytes, and {} are "
                                                      "allowed",
-                                                     header.size, kMaxSmallMessage));
+                                                     header.size, kMaxQuestionBytes));
   }
   one.waiting = Connection::Waiting{header.instance, header.round, std::move(question),
                                     after(now(), options_.poll)};

@@ -14,6 +14,9 @@ namespace {
 /// Read at once, so that one connection does not delay others.
 constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
 
+/// Longer messages grow as they arrive.
+constexpr std::uint64_t kMaxReserved = std::uint64_t{1} << 30;
+
 }  // namespace
 
 MessageChannel::MessageChannel(net::Socket socket, net::TlsStream::End end,
@@ -97,7 +100,7 @@ Status MessageChannel::read() {
 void MessageChannel::receive(bool keeps) {
   GRADWIRE_CHECK(is_deciding());
   keeps_ = keeps;
-  if (keeps) body_.reserve(static_cast<std::size_t>(header_->size));
+  if (keeps) body_.reserve(static_cast<std::size_t>(std::min(header_->size, kMaxReserved)));
   has_more_ = true;
 }
 

@@ -23,8 +23,9 @@ namespace gradwire::federated {
 inline constexpr std::uint16_t kMessageVersion = 1;
 /// Of a text in a message.
 inline constexpr std::size_t kMaxTextBytes = std::size_t{1} << 20;
-/// Of a message without a model and without an update.
-inline constexpr std::size_t kMaxSmallMessage = 2 * kMaxTextBytes;
+/// Of a question but an update, and of an answer without its model.
+inline constexpr std::size_t kMaxQuestionBytes = std::size_t{1} << 18;
+inline constexpr std::size_t kMaxAnswerBytes = 2 * kMaxTextBytes;
 
 /// Bytes that several messages share.
 struct Blob {
