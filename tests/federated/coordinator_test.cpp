@@ -127,7 +127,7 @@ TEST(Coordinator, AnOldRoundIsRefused) {
   desk.ask_all(2, 2);
   desk.ask(0, Ready{1}, 2);
   desk.ask(1, Ready{1}, 2);
-  desk.expect<Done>(0, first, 1);  // As it was answered before; it does not count again.
+  desk.expect<Done>(0, first, 1);  // The answer of before; it does not count again.
   EXPECT_THAT(desk.expect<Refusal>(0, first, 0).reason, HasSubstr("round 0 does not await"));
   EXPECT_THAT(desk.expect<Refusal>(0, first, 7).reason, HasSubstr("round 7 does not await"));
   desk.expect<NotNeeded>(0, Ready{1}, 1);

@@ -11,7 +11,7 @@ namespace gradwire::federated::test {
 
 inline constexpr UpdateShape kSmallShape{.elements = 5, .metrics = 2};
 
-/// What a client of this number uploads: each element is its number + 1, times the weight.
+/// The upload of a client with this number: each element is its number + 1, times the weight.
 inline Contribution contribution_of(ClientId id, std::int64_t bits, std::int64_t weight,
                                     const UpdateShape& shape = kSmallShape) {
   Contribution made{ModularVector(shape.elements, static_cast<int>(bits)),
@@ -30,7 +30,7 @@ class FakeServerModel final : public ServerModel {
 
   struct Ended {
     RoundRecord record;
-    std::uint64_t element = 0;  ///< Of the sum.
+    std::uint64_t element = 0;  ///< First one of the sum.
     std::int64_t weight = 0;
     std::vector<ClientId> counted;
     ClientLedger ledger;
@@ -48,7 +48,8 @@ class FakeServerModel final : public ServerModel {
     return {held, Blob::of({std::byte{1}, std::byte{2}})};
   }
   void on_ended(const EndedRound& round) override {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !is_held_; });
     ended_.push_back({round.record, round.sum != nullptr ? (*round.sum)[0][0] : 0, round.weight,
                       round.counted, round.ledger});
     if (round.sum != nullptr) ++version_;
@@ -64,6 +65,12 @@ class FakeServerModel final : public ServerModel {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return ended_.size() >= count; });
   }
+  /// While it is held, the end of a round takes long.
+  void hold(bool is_held) {
+    const std::lock_guard lock(mutex_);
+    is_held_ = is_held;
+    changed_.notify_all();
+  }
   int stops() const { return stops_; }
   std::int64_t begun() const { return begun_; }
 
@@ -73,6 +80,7 @@ class FakeServerModel final : public ServerModel {
   std::int64_t version_ = 0;
   std::int64_t begun_ = 0;
   int stops_ = 0;
+  bool is_held_ = false;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Ended> ended_;

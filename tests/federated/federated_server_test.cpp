@@ -509,6 +509,29 @@ TEST(FederatedServer, AClientThatLosesItsConnectionGoesOn) {
   EXPECT_EQ(served.model().ended().at(0).element, 10u);
 }
 
+TEST(FederatedServer, OthersAreAnsweredWhileARoundEnds) {
+  ServedFederation served(policy_of(1, 1, 1), 2);
+  const auto one = served.enrol("phone-1"), two = served.enrol("phone-2");
+  served.model().hold(true);
+  served.start();
+  const auto first = served.connect(one), second = served.connect(two);
+  EXPECT_TRUE(ask(*first, encode(CheckIn{10, -1}, 1, -1)));
+  const auto order = ask(*first, encode(Ready{1}, 1, 1));
+  ASSERT_TRUE(order && std::holds_alternative<UploadOrder>(*order));
+  const auto& [bits, weight] = std::get<UploadOrder>(*order);
+  EXPECT_TRUE(ask(*first, encode(to_update(contribution_of(one.id, bits, weight)), 1, 1)));
+  for (int again = 0; again < 3; ++again) {
+    const auto answer = ask(*second, encode(Fetch{}, 1, 1));
+    ASSERT_TRUE(answer) << answer.error().message;
+    EXPECT_TRUE(std::holds_alternative<NotNeeded>(*answer));
+  }
+  EXPECT_TRUE(served.model().ended().empty());
+  second->send(encode(CheckIn{10, -1}, 1, -1));  // Waits for the next round.
+  served.model().hold(false);
+  ASSERT_TRUE(advance_until(*second, [&] { return second->is_deciding(); }));
+  EXPECT_EQ(second->header()->round, 2);
+}
+
 TEST(FederatedServer, ACancelledClientReturns) {
   ServedFederation served(policy_of(2, 2, 2), 0);
   const auto one = served.enrol("phone-1");

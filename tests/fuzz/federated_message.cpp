@@ -5,9 +5,15 @@
 namespace gradwire::fuzz {
 namespace {
 
-using namespace federated;
+using federated::Answer;
+using federated::Blob;
+using federated::Contribution;
+using federated::Message;
+using federated::MessageHeader;
+using federated::ModularVector;
+using federated::Question;
 
-constexpr UpdateShape kShape{.elements = 5, .metrics = 2};
+constexpr federated::UpdateShape kShape{.elements = 5, .metrics = 2};
 constexpr int kBits = 17;
 
 std::string text_of(const Message& message) {
@@ -25,9 +31,9 @@ void expect_same(const Message& again, std::string_view body) {
 }
 
 void check_contribution(const Question& question) {
-  const auto* update = std::get_if<Update>(&question);
+  const auto* update = std::get_if<federated::Update>(&question);
   if (update == nullptr) return;
-  const auto contribution = contribution_in(*update, kShape, kBits);
+  const auto contribution = federated::contribution_in(*update, kShape, kBits);
   if (!contribution) return;
   expect(contribution->size() == 2 && contribution->front().size() == kShape.elements &&
              contribution->front().bits() == kBits,
@@ -40,13 +46,17 @@ std::vector<std::string> seeds() {
   const Contribution contribution{ModularVector(kShape.elements, kBits),
                                   ModularVector(kShape.metrics, 64)};
   std::vector<std::string> all;
-  for (const Question& one : {Question(CheckIn{600, 3}), Question(Fetch{}), Question(Ready{1.5}),
-                              Question(to_update(contribution)), Question(Leave{"unplugged"})})
+  for (const Question& one :
+       {Question(federated::CheckIn{600, 3}), Question(federated::Fetch{}),
+        Question(federated::Ready{1.5}), Question(federated::to_update(contribution)),
+        Question(federated::Leave{"unplugged"})})
     all.push_back(text_of(encode(one, 7, 3)));
   for (const Answer& one :
-       {Answer(Offer{3, 60, 1000, 10, 100, 50}), Answer(Task{3, 2, 60, "{}", copy_of("model")}),
-        Answer(UploadOrder{17, 600}), Answer(NotNeeded{1}), Answer(Wait{}),
-        Answer(ComeBack{30, "busy"}), Answer(Done{2}), Answer(Over{}), Answer(Refusal{4, "no"})})
+       {Answer(federated::Offer{3, 60, 1000, 10, 100, 50}),
+        Answer(federated::Task{3, 2, 60, "{}", copy_of("model")}),
+        Answer(federated::UploadOrder{17, 600}), Answer(federated::NotNeeded{1}),
+        Answer(federated::Wait{}), Answer(federated::ComeBack{30, "busy"}),
+        Answer(federated::Done{2}), Answer(federated::Over{}), Answer(federated::Refusal{4, "no"})})
     all.push_back(text_of(encode(one, 3)));
   return all;
 }
@@ -60,14 +70,14 @@ void repair(std::string& input) {
 
 void test(std::string_view input) {
   if (input.size() < MessageHeader::kBytes) return;
-  const auto header = decode_header(bytes_of(input.substr(0, MessageHeader::kBytes)));
+  const auto header = federated::decode_header(bytes_of(input.substr(0, MessageHeader::kBytes)));
   if (!header) return;
   const std::string_view body = input.substr(MessageHeader::kBytes);
-  if (const auto question = decode_question(*header, copy_of(body))) {
+  if (const auto question = federated::decode_question(*header, copy_of(body))) {
     expect_same(encode(*question, header->instance, header->round), body);
     check_contribution(*question);
   }
-  if (const auto answer = decode_answer(*header, copy_of(body)))
+  if (const auto answer = federated::decode_answer(*header, copy_of(body)))
     expect_same(encode(*answer, header->round), body);
 }
 

@@ -10,7 +10,7 @@
 
 namespace gradwire::federated {
 
-/// What a client gives; or its limits, where 0 is none.
+/// A client's cost; or its limits, where 0 is none.
 struct ClientCost {
   double compute_seconds = 0;
   double up_bytes = 0, down_bytes = 0;
@@ -21,7 +21,7 @@ struct CostLimits {
   std::int64_t memory_bytes = 0;
 };
 
-/// What a client has given today, and its last round, in a file, so that a restarted client keeps
+/// Today's cost of a client, and its last round, in a file, so that a restarted client keeps
 /// to its limits and takes part in no round twice. A day is one of UTC. Not thread-safe.
 class ClientCosts {
  public:
@@ -44,7 +44,7 @@ class ClientCosts {
   Status begin(std::int64_t round);
   /// Adds to what was given. Fails with system.
   Status add(const ClientCost& cost);
-  /// As add(), and the time of a step follows.
+  /// add(), from which the time of a step follows, too.
   Status add_compute(double seconds, std::int64_t steps);
 
   /// Left for the training of this round, by the limits; infinite without any.
@@ -63,7 +63,7 @@ class ClientCosts {
   std::int64_t day_ = 0;  ///< Since 1970-01-01.
   std::int64_t last_round_ = -1;
   double seconds_per_step_ = 0;  ///< 0: not known.
-  double round_seconds_ = 0;     ///< Of this round.
+  double round_seconds_ = 0;     ///< Compute, in this round.
   ClientCost today_;
 };
 

@@ -39,9 +39,9 @@ class ClientSession {
     std::string server;           ///< HOST:PORT; empty: the identity's.
     std::filesystem::path state;  ///< The file of ClientCosts.
     CostLimits limits;
-    Duration give_up = std::chrono::minutes(10);  ///< Of a server that is away.
+    Duration give_up = std::chrono::minutes(10);  ///< Longest absence of the server.
     Duration first_pause = std::chrono::milliseconds(500), most_pause = std::chrono::seconds(60);
-    Duration patience = std::chrono::seconds(60);  ///< Of a server that is silent.
+    Duration patience = std::chrono::seconds(60);  ///< Longest silence of the server.
   };
   /// `network` must outlive this. Throws as ClientCosts, and Exception(invalid_argument) if there
   /// is no server.
@@ -87,8 +87,8 @@ class ClientSession {
   Random random_;
   std::pair<net::Socket, net::Socket> cancel_;
   std::unique_ptr<MessageChannel> channel_;
-  std::int64_t round_ = -1;          ///< Of the task,
-  std::int64_t answered_round_ = 0;  ///< of the last answer.
+  std::int64_t round_ = -1;          ///< The task's,
+  std::int64_t answered_round_ = 0;  ///< and that of the last answer.
   std::uint64_t max_answer_bytes_ = kMaxAnswerBytes;
   ClientCost moved_;  ///< Bytes since the last note_bytes().
 };

@@ -33,7 +33,7 @@ class ServerModel {
   virtual ~ServerModel() = default;
 
   struct Work {
-    std::int64_t version = 0;  ///< Of the model.
+    std::int64_t version = 0;  ///< The model's.
     std::string plan;          ///< JSON for the clients, at most kMaxTextBytes.
     UpdateShape shape;
   };
@@ -42,7 +42,7 @@ class ServerModel {
   struct Demand {
     std::int64_t memory_bytes = 0, steps = 0;
   };
-  /// What the work takes of a client with so many samples.
+  /// Needs of the work on a client with so many samples.
   virtual Demand demand(std::int64_t samples) = 0;
 
   struct Bytes {
@@ -67,8 +67,8 @@ class Coordinator {
     RoundPolicy policy;
     std::int64_t first_round = 1;
     std::uint64_t seed = 1;
-    ClientLedger ledger;                               ///< Of earlier rounds.
-    std::int64_t max_samples = std::int64_t{1} << 24;  ///< Of a client.
+    ClientLedger ledger;                               ///< After earlier rounds.
+    std::int64_t max_samples = std::int64_t{1} << 24;  ///< At most, for a client.
     Duration least_pause = std::chrono::seconds(1);    ///< Before a client comes back.
     /// A client is expected to ask again within this time, if it was not told another one.
     Duration expected_within = std::chrono::seconds(40);
@@ -92,7 +92,7 @@ class Coordinator {
   void on_task_sent(ClientId id, Time now);
   /// A client that waited for an answer has closed its connection.
   void on_gone(ClientId id, Time now);
-  /// As Round.
+  /// Round::deadline().
   Time deadline() const { return round_ ? round_->deadline() : Time::max(); }
   void on_time(Time now);
   void add_bytes(ClientId id, std::uint64_t up, std::uint64_t down);
@@ -120,7 +120,7 @@ class Coordinator {
     Time until{};                ///< until then.
     std::int64_t checked_in = -1;
     std::int64_t version = -1, samples = 0;
-    std::int64_t round = -1;  ///< Of the order.
+    std::int64_t round = -1;  ///< The order's.
     std::optional<decltype(Order::what)> order;
     Time order_at{};
     bool is_ready = false;
@@ -155,7 +155,7 @@ class Coordinator {
   std::function<std::string(ClientId)> name_of_;
   std::map<ClientId, Client> clients_;
   ClientLedger ledger_;
-  std::int64_t number_;  ///< Of the round.
+  std::int64_t number_;  ///< The round's.
   std::optional<Round> round_;
   ServerModel::Work work_;
   Time began_{};

@@ -39,7 +39,7 @@ class Eligibility {
   /// later ones do not, and have the last result until the next one is there: cheap enough for each
   /// step of training. A command that takes too long is ended, and counts as a refusal.
   const std::string& check();
-  /// As check(), with a new result.
+  /// check() with a new result.
   const std::string& check_now();
 
  private:

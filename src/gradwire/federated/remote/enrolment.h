@@ -42,7 +42,7 @@ class Enrolment {
   /// knew.
   Status refresh();
 
-  /// As of the last refresh(); null if it is unknown or revoked.
+  /// Null if it was unknown or revoked at the last refresh().
   const EnrolledClient* find(ClientId id) const;
   std::vector<EnrolledClient> clients() const;
   std::string secret_of(ClientId id) const;

@@ -18,7 +18,7 @@ namespace {
 /// In each `patience`; slower peers are not waited for.
 constexpr std::uint64_t kLeastProgress = 16 * 1024;
 
-/// Of one client: it may have lost some without the server's knowing yet.
+/// One client's: it may have lost some without the server's knowing yet.
 constexpr int kConnectionsEach = 4;
 
 bootstrap::Verdict admit(const bootstrap::Claims& claims) {
@@ -43,7 +43,7 @@ struct FederatedServer::Connection {
   MessageChannel channel;
   std::size_t poll_index = 0;
   std::optional<Waiting> waiting;
-  std::size_t update_bytes = 0;  ///< Of update_bytes_, for the message that arrives.
+  std::size_t update_bytes = 0;  ///< The message's that arrives, in update_bytes_.
   bool sends_task = false;
   bool is_gone = false;
   Time marked;  ///< When progress was last looked at.

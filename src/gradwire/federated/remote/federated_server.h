@@ -23,12 +23,12 @@ class FederatedServer {
  public:
   struct Options {
     Coordinator::Options rounds;
-    std::int64_t count = 0;  ///< Of rounds, from the first one; 0: until it is stopped.
+    std::int64_t count = 0;  ///< Rounds, from the first one; 0: until it is stopped.
     Duration poll = std::chrono::seconds(20);
     /// A connection on which less than 16 KiB moved in this time, but should, is closed.
     Duration patience = std::chrono::seconds(20);
     std::size_t max_connections = 1024;
-    /// Of updates that arrive at the same time; one is received whatever its size.
+    /// Size of all updates that arrive at the same time; one is received whatever its size.
     std::size_t max_update_bytes = std::size_t{1} << 30;
   };
 
@@ -79,7 +79,7 @@ class FederatedServer {
   Coordinator coordinator_;
   bootstrap::HandshakeServer handshakes_;
   std::list<std::unique_ptr<Connection>> connections_;  ///< Oldest first.
-  std::size_t update_bytes_ = 0;                        ///< Announced of updates that arrive.
+  std::size_t update_bytes_ = 0;                        ///< Announced, in updates that arrive.
   std::int64_t rounds_left_;
   std::optional<Ending> ending_;
   bool is_over_ = false;

@@ -38,7 +38,7 @@ Result<ClientIdentity> identity_from_json(std::string_view text);
 /// Reads a client's file. Fails as read_private_file() does, with the remedy.
 Result<ClientIdentity> read_identity(const std::filesystem::path& path);
 
-/// What both ends of a client's connection must know.
+/// For the handshake of a client's connection, at both ends.
 inline bootstrap::SharedSecret shared_secret(std::string secret) {
   return {.secret = std::move(secret), .purpose = "federated"};
 }

@@ -33,7 +33,7 @@ class MessageChannel {
   /// Returns true between messages.
   bool is_idle() const { return !outgoing_ && header_received_ == 0; }
 
-  /// Of the message that arrives; nullopt until it is whole.
+  /// The header of the message that arrives; nullopt until it is whole.
   const std::optional<MessageHeader>& header() const { return header_; }
   /// Called once for each header: the rest is kept, or dropped as it arrives.
   void receive(bool keeps);
@@ -55,13 +55,13 @@ class MessageChannel {
   net::Socket socket_;
   net::TlsStream tls_;
   std::optional<Message> outgoing_;
-  std::size_t written_ = 0;  ///< Of it.
+  std::size_t written_ = 0;  ///< Bytes of outgoing_.
   std::array<std::byte, MessageHeader::kBytes> header_bytes_ = {};
   std::size_t header_received_ = 0;
   std::optional<MessageHeader> header_;
   std::optional<bool> keeps_;
   std::vector<std::byte> body_;
-  std::uint64_t received_ = 0;  ///< Of the body.
+  std::uint64_t received_ = 0;  ///< Bytes of the body.
   std::uint64_t sent_bytes_ = 0, received_bytes_ = 0;
   bool has_more_ = false;
 };

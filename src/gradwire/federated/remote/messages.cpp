@@ -1,5 +1,6 @@
 #include "gradwire/federated/remote/messages.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>

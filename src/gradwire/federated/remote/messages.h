@@ -21,9 +21,9 @@ namespace gradwire::federated {
 // a struct with its fields, and its row in Question or Answer.
 
 inline constexpr std::uint16_t kMessageVersion = 1;
-/// Of a text in a message.
+/// Longest text in a message.
 inline constexpr std::size_t kMaxTextBytes = std::size_t{1} << 20;
-/// Of a question but an update, and of an answer without its model.
+/// Longest question but an update, and longest answer without its model.
 inline constexpr std::size_t kMaxQuestionBytes = std::size_t{1} << 18;
 inline constexpr std::size_t kMaxAnswerBytes = 2 * kMaxTextBytes;
 
@@ -41,7 +41,7 @@ struct Blob {
 /// The client could take part in a round.
 struct CheckIn {
   std::int64_t samples = 0;
-  std::int64_t version = -1;  ///< Of the model that it has; -1: none.
+  std::int64_t version = -1;  ///< The version of the model that it has; -1: none.
   static constexpr auto fields = [](auto& m) { return std::tie(m.samples, m.version); };
 };
 /// It takes the offer, and needs the model.
@@ -69,7 +69,7 @@ struct Leave {
 
 /// The work of a round, told before the model is sent.
 struct Offer {
-  std::int64_t version = 0;  ///< Of the model.
+  std::int64_t version = 0;  ///< The model's.
   double seconds = 0;        ///< Until the update must be ready.
   std::int64_t memory_bytes = 0, steps = 0;
   std::int64_t down_bytes = 0, up_bytes = 0;
@@ -138,7 +138,7 @@ struct MessageHeader {
   std::uint16_t kind = 0;      ///< Place in Question; 256 more for one in Answer.
   std::uint64_t instance = 0;  ///< A random number of the client's process.
   std::int64_t round = -1;
-  std::uint64_t size = 0;  ///< Of what follows.
+  std::uint64_t size = 0;  ///< Bytes that follow.
 };
 /// Fails with mismatch (another version) or corrupted.
 Result<MessageHeader> decode_header(ConstBytes bytes);
