@@ -161,7 +161,7 @@ tidy:
 # setarch -R: ThreadSanitizer needs an address space without randomization.
 sanitize: SANITIZE ?= thread
 sanitize: FOLDER = $(BUILD)-$(firstword $(subst $(comma), ,$(SANITIZE)))
-sanitize: LAYERS = net engine bootstrap comm exchange servers step emulation \
+sanitize: LAYERS = net engine bootstrap comm exchange servers step emulation federated \
 	$(if $(filter-out thread,$(SANITIZE)),base topology schedule codec trace report checkpoint workload plan)
 sanitize:
 	@scripts/setup.sh build test
