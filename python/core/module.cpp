@@ -20,6 +20,7 @@
 namespace gradwire::python {
 
 void bind_checkpoint(py::module_& module);  // checkpoint.cpp
+void bind_federated(py::module_& module);   // federated.cpp
 void bind_host(py::module_& module);        // host.cpp
 void bind_pipeline(py::module_& module);    // pipeline.cpp
 void bind_served(py::module_& module);      // served.cpp

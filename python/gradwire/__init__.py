@@ -10,6 +10,7 @@ it. DistributedDataParallel over it uses buckets of 5 MiB unless their size is g
 init_process_group and new_group; `gradwire.hooks` compresses gradients; `gradwire.pipeline` makes
 schedules for pipelines; `gradwire.checkpoint` and `gradwire.models` load what `gradwire train`
 saved; `gradwire.Served` and `gradwire.ServedEmbedding` train with parameter servers;
+`gradwire.federated` simulates clients that keep their data;
 `gradwire.plan` and `gradwire.probe` run the program's commands; `gradwire.trace` traces training
 steps; `python -m gradwire` is the program.
 """
@@ -19,7 +20,7 @@ from gradwire._check import module_folder
 
 __path__.insert(0, module_folder())  # Has _core.
 
-from gradwire import hooks, pipeline, rendezvous, tools  # noqa: E402
+from gradwire import federated, hooks, pipeline, rendezvous, tools  # noqa: E402
 from gradwire.backend import (  # noqa: E402
     Options, adapt_at_first_group, backend_of, register)
 from gradwire.barriers import take_monitored_barrier  # noqa: E402
@@ -33,5 +34,5 @@ register()
 adapt_at_first_group(choose_buckets, take_monitored_barrier)
 rendezvous.register()
 
-__all__ = ["Options", "Served", "ServedEmbedding", "__version__", "backend_of", "hooks",
-           "pipeline", "plan", "probe", "tools", "trace"]
+__all__ = ["Options", "Served", "ServedEmbedding", "__version__", "backend_of", "federated",
+           "hooks", "pipeline", "plan", "probe", "tools", "trace"]

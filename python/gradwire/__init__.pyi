@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch.distributed import ProcessGroup
 
+from gradwire import federated as federated
 from gradwire import hooks as hooks
 from gradwire import pipeline as pipeline
 from gradwire import tools as tools

@@ -317,6 +317,51 @@ def open_embedding(group: ProcessGroup, options: EmbeddingOptions) -> EmbeddingT
     """Returns a worker's table; None on a rank that has served until all workers left. Collective.
     Raises ValueError, RuntimeError."""
 
+class FederatedSettings:
+    """Settings of FederatedRounds. gradwire.federated.simulate describes them."""
+
+    ask: int
+    use: int
+    least: int
+    window_s: float
+    select: str
+    partial: str
+    epochs: int
+    bits: int
+    rotate: bool
+    mask: float
+    clip: float
+    secure: bool
+    dropping: float
+    colluding: float
+    compute_s: list[float]
+    up: list[float]
+    down: list[float]
+    eligible: float
+    drop: float
+    stragglers: float
+    seed: int
+    def __init__(self) -> None: ...
+
+class FederatedRounds:
+    """Rounds of simulated clients, which a function trains."""
+
+    def __init__(
+        self, settings: FederatedSettings, samples: list[int], elements: int
+    ) -> None: ...
+    def next(
+        self, train: Callable[[int, int, float], tuple[Any, ...]]
+    ) -> tuple[dict[str, Any], Tensor | None]:
+        """Returns what the next round was, and the mean update unless it was abandoned. `train`
+        gets a client, the round and the epochs, and returns the update, steps, mean loss, and
+        number, correct ones and loss of evaluated samples."""
+
+    def jain(self) -> float:
+        """Returns Jain's index of counted()."""
+
+    def counted(self) -> list[int]:
+        """Returns in how many rounds each client's update counted."""
+
 class StepTrace:
     """Implementation of gradwire.tracing.Trace."""
 

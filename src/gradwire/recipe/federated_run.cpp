@@ -134,6 +134,16 @@ FederationPlan plan_of(const FederatedConfig& config, int threads) {
           .seed = config.seed};
 }
 
+/// Bytes up and down of all clients.
+std::pair<double, double> traffic_of(std::span<const federated::ClientRecord> records) {
+  double up = 0, down = 0;
+  for (const federated::ClientRecord& one : records) {
+    up += one.up_bytes;
+    down += one.down_bytes;
+  }
+  return {up, down};
+}
+
 double mean_loss_of(const FederationRound& round) {
   if (round.tested) return round.tested->mean_loss();
   if (round.metrics.evaluated > 0)
@@ -170,8 +180,14 @@ FederationResult simulate_protocol(const FederatedConfig& config) {
                                     config.seed);
   federated::NoUpdates none;
   FederationResult result;
-  for (std::int64_t i = 0; i < config.rounds; ++i)
-    result.rounds.push_back({.record = rounds.next(none, {}, config.update.bits).record()});
+  for (std::int64_t i = 0; i < config.rounds; ++i) {
+    const auto [up, down] = traffic_of(rounds.records());
+    FederationRound round{.record = rounds.next(none, {}, config.update.bits).record()};
+    const auto [up_now, down_now] = traffic_of(rounds.records());
+    round.up_bytes = up_now - up;
+    round.down_bytes = down_now - down;
+    result.rounds.push_back(round);
+  }
   result.clients.assign(rounds.records().begin(), rounds.records().end());
   return result;
 }

@@ -70,7 +70,14 @@ void add_classifier(Layers& layers, const ModelConfig& config, std::int64_t inpu
 
 void add_mlp(Layers& layers, const ModelConfig& config, const LayerGroups& groups) {
   layers.add("flatten", [] { return torch::nn::Flatten(); });
-  add_classifier(layers, config, kImageSide * kImageSide, groups.of("hidden"));
+  std::int64_t inputs = kImageSide * kImageSide;
+  for (std::int64_t i = 1; i < config.layers - 1; ++i) {
+    layers.add("hidden" + std::to_string(i),
+               [=] { return torch::nn::Linear(inputs, config.hidden); });
+    layers.add("relu" + std::to_string(i), [] { return torch::nn::ReLU(); });
+    inputs = config.hidden;
+  }
+  add_classifier(layers, config, inputs, groups.of("hidden"));
 }
 
 void add_convnet(Layers& layers, const ModelConfig& config, const LayerGroups& groups) {

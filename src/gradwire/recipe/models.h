@@ -36,7 +36,7 @@ struct LayerGroups {
 /// Weights come from torch's default generator, and are the same however the model is divided.
 ///
 ///   convnet      twice (3x3 convolution, ReLU, 2x2 max pooling), two fully connected layers
-///   mlp          two fully connected layers
+///   mlp          fully connected layers, two unless configured
 ///   resnet       a residual network with group normalization (He et al., CVPR 2016)
 ///   transformer  for text, causal, with pre-layer normalization
 ///   gpt          the same as in GPT-2: with biases, dropout and a vocabulary of any size

@@ -342,6 +342,7 @@ ModelConfig read_model(JsonFields json, const DataConfig& data) {
   }
   if (model.name == "convnet")
     model.channels = json.integer_or("channels", model.channels, 1, 4096);
+  if (model.name == "mlp") model.layers = json.integer_or("layers", model.layers, 2, 1000);
   model.hidden = json.integer_or("hidden", model.hidden, 1, 1 << 20);
   model.dropout = json.number_or("dropout", model.dropout, 0, 0.99);
   json.refuse_others();

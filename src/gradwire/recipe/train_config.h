@@ -134,7 +134,7 @@ struct ModelConfig {
   /// a model.
   bool tie_word_embeddings = false;
   std::int64_t width = 64;  ///< transformer, gpt, dlrm: embedding width.
-  std::int64_t layers = 2;  ///< transformer.
+  std::int64_t layers = 2;  ///< transformer; mlp: fully connected layers.
   std::int64_t heads = 4;   ///< transformer; must divide the width.
   /// transformer: maximum characters in a sample; DataConfig::context.
   std::int64_t context = 64;

@@ -8,7 +8,6 @@
 
 #include "gradwire/base/check.h"
 #include "gradwire/base/error.h"
-#include "gradwire/base/random.h"
 #include "gradwire/base/refuse.h"
 #include "gradwire/train/checkpoint/optimizer_state.h"
 #include "gradwire/train/checkpoint/safetensors.h"
@@ -17,7 +16,6 @@ namespace gradwire {
 namespace {
 
 constexpr const char* kFederatedKey = "federated";
-constexpr double kFirstRange = 1;
 
 }  // namespace
 
@@ -39,6 +37,7 @@ GlobalModel::GlobalModel(const std::vector<NamedTensor>& parameters,
     }
     if (list == &parameters) parameter_elements_ = begin;
   }
+  quantizers_.emplace(options_.update, static_cast<std::size_t>(flat_.numel()), options_.seed);
   gradient_ = torch::zeros({parameter_elements_});
   begin = 0;
   for (std::size_t i = 0; i < parameter_count_; ++i) {
@@ -48,22 +47,6 @@ GlobalModel::GlobalModel(const std::vector<NamedTensor>& parameters,
   }
   optimizer_ = options_.optimizer(
       {tensors_.begin(), tensors_.begin() + static_cast<std::ptrdiff_t>(parameter_count_)});
-}
-
-federated::QuantizerOptions GlobalModel::quantizer_options() const {
-  return mean_square_ == 0 ? federated::first_round(options_.update) : options_.update;
-}
-
-int GlobalModel::update_bits() const {
-  return quantizer_options().bits;
-}
-
-federated::UpdateQuantizer GlobalModel::quantizer(std::int64_t round) const {
-  const auto used = quantizer_options();
-  double range = kFirstRange;
-  if (used.clip > 0 || mean_square_ > 0) range = federated::next_range(used, mean_square_);
-  const std::uint64_t seed = mixed_seed({options_.seed, static_cast<std::uint64_t>(round)});
-  return {used, static_cast<std::size_t>(flat_.numel()), range, seed};
 }
 
 federated::Metrics GlobalModel::apply(const federated::Round& round,
@@ -81,8 +64,7 @@ federated::Metrics GlobalModel::apply(const federated::Round& round,
     flat_.narrow(0, parameter_elements_, rest).add_(update.narrow(0, parameter_elements_, rest));
   optimizer_->step();
   ++version_;
-  if (metrics.clients > 0)
-    mean_square_ = metrics.mean_square / static_cast<double>(metrics.clients);
+  quantizers_->add(metrics);
   return metrics;
 }
 
@@ -98,7 +80,7 @@ void GlobalModel::save(const std::filesystem::path& path, const std::string& run
   std::vector<NamedTensor> all = tensors_;
   for (NamedTensor& state : states()) all.push_back(std::move(state));
   const nlohmann::ordered_json numbers = {
-      {"version", version_}, {"mean_square", mean_square_}, {"run", run}};
+      {"version", version_}, {"mean_square", quantizers_->mean_square()}, {"run", run}};
   save_safetensors(path, all, {{kFederatedKey, numbers.dump()}});
 }
 
@@ -121,7 +103,7 @@ std::string GlobalModel::load(const std::filesystem::path& path) {
     one.tensor.copy_(found->second);
   }
   version_ = numbers.at("version");
-  mean_square_ = numbers.at("mean_square");
+  quantizers_->resume(numbers.at("mean_square"));
   return numbers.at("run");
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 
 #include "gradwire/federated/computed_updates.h"
 #include "gradwire/federated/metrics.h"
+#include "gradwire/federated/quantizer_sequence.h"
 #include "gradwire/federated/round.h"
 #include "gradwire/federated/update_quantizer.h"
 #include "gradwire/host/named_tensor.h"
@@ -48,9 +50,11 @@ class GlobalModel {
   const std::vector<NamedTensor>& tensors() const { return tensors_; }
 
   /// How updates of the next round become integers.
-  federated::UpdateQuantizer quantizer(std::int64_t round) const;
+  federated::UpdateQuantizer quantizer(std::int64_t round) const {
+    return quantizers_->quantizer(round);
+  }
   /// RoundPolicy::update_bits of the next round.
-  int update_bits() const;
+  int update_bits() const { return quantizers_->bits(); }
   federated::UpdateRules rules(const federated::UpdateQuantizer& quantizer) const {
     return {&quantizer, options_.normalizes, options_.seed};
   }
@@ -69,7 +73,6 @@ class GlobalModel {
   std::string load(const std::filesystem::path& path);
 
  private:
-  federated::QuantizerOptions quantizer_options() const;
   std::vector<NamedTensor> states();
 
   GlobalModelOptions options_;
@@ -79,7 +82,7 @@ class GlobalModel {
   std::size_t parameter_count_ = 0;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   std::int64_t version_ = 0;
-  double mean_square_ = 0;  ///< Of the elements of the last round's updates; 0: there was none.
+  std::optional<federated::QuantizerSequence> quantizers_;
 };
 
 /// The change of a module's parameters since a global model, and back: the elements of its

@@ -1,0 +1,244 @@
+"""Federated learning, simulated in this process.
+
+    from gradwire import federated
+    result = federated.simulate(module, datasets, rounds=200, use=10)
+    print(result.rounds[-1])                 # and `module` has the trained parameters
+
+`datasets` has one data set for each client. Rounds, devices and networks are in virtual time, and
+only the updates that count are trained: docs/federated.md.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from gradwire import _core
+
+Optimizers = Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer]
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+_ABANDONED_IN_A_ROW = 20
+
+
+@dataclass
+class Devices:
+    """Simulated devices. Times and rates are (median, standard deviation of the logarithm).
+
+    compute_s: seconds of the local work of a client with the mean number of samples.
+    up, down: bytes per second.
+    eligible: share of the clients that check in to a round.
+    drop: share of the asked clients that vanish during a round.
+    stragglers: share of the asked clients that do a part of the local epochs.
+    """
+
+    compute_s: tuple[float, float] = (10, 0.5)
+    up: tuple[float, float] = (6e5, 0.5)
+    down: tuple[float, float] = (2.5e6, 0.5)
+    eligible: float = 1
+    drop: float = 0
+    stragglers: float = 0
+
+
+@dataclass
+class Result:
+    """The end of a simulation.
+
+    rounds: for each round what `gradwire federate simulate --json` has; "accuracy" and "loss" are
+        on `test` if it was given.
+    counted: for each client, in how many rounds its update counted.
+    jain: Jain's index of `counted`: 1 if all clients counted equally often.
+    """
+
+    rounds: list[dict[str, Any]] = field(default_factory=list)
+    counted: list[int] = field(default_factory=list)
+    jain: float = 1
+
+
+def simulate(
+    module: torch.nn.Module,
+    datasets: Sequence[Dataset],
+    *,
+    rounds: int = 100,
+    use: int = 10,
+    ask: int | None = None,
+    least: int = 1,
+    window_s: float = 60,
+    select: str = "uniform",
+    epochs: int = 1,
+    batch_size: int = 10,
+    optimizer: Optimizers = lambda parameters: torch.optim.SGD(parameters, lr=0.05),
+    loss: Loss = torch.nn.functional.cross_entropy,
+    server_optimizer: Optimizers = lambda parameters: torch.optim.SGD(parameters, lr=1.0),
+    proximal: float = 0,
+    partial: str = "count",
+    bits: int = 32,
+    rotate: bool = False,
+    mask: float = 1,
+    clip: float = 0,
+    secure: bool = False,
+    devices: Devices | None = None,
+    test: Dataset | None = None,
+    test_every: int = 1,
+    seed: int = 1,
+    on_round: Callable[[dict[str, Any]], None] | None = None,
+) -> Result:
+    """Trains `module` by federated averaging over clients that exist only here.
+
+    rounds: that commit; `ask` clients (default: `use`) are asked, and the first `use` that are
+        ready count. Below `least` updates a round is abandoned.
+    epochs, batch_size: local training of each client; batch_size 0: all its samples.
+    optimizer: makes a client's optimizer, anew in each round. server_optimizer: makes that of the
+        server, which steps on minus the mean update.
+    loss: (outputs, targets) -> the mean loss of a batch.
+    proximal: mu of FedProx. partial: what happens to work that is not complete when the window of
+        `window_s` seconds ends: "count", "drop" or "normalize".
+    bits, rotate, mask, clip: how updates become integers; secure: they are masked, with real
+        messages.
+    test: data on which the model is tested after each `test_every` rounds.
+
+    The module's floating buffers are averaged as parameters are. Its device must be the CPU. Runs
+    of the same arguments give the same result. Raises ValueError for arguments, RuntimeError if 20
+    rounds in a row are abandoned. Not thread-safe: it seeds torch's random numbers.
+    """
+    settings = _core.FederatedSettings()
+    settings.use, settings.ask, settings.least = use, ask if ask is not None else use, least
+    settings.window_s, settings.select, settings.epochs = window_s, select, epochs
+    settings.bits, settings.rotate, settings.mask, settings.clip = bits, rotate, mask, clip
+    settings.secure, settings.partial, settings.seed = secure, partial, seed
+    for name, value in vars(devices or Devices()).items():
+        setattr(settings, name, list(value) if isinstance(value, tuple) else value)
+    samples = [len(one) for one in datasets]  # type: ignore[arg-type]
+    if not samples or min(samples) < 1:
+        raise ValueError("simulate: each client needs a data set with at least one sample")
+    model = _GlobalModel(module, server_optimizer)
+    trainer = _Trainer(model, datasets, epochs, batch_size, optimizer, loss, proximal, seed)
+    machine = _core.FederatedRounds(settings, samples, model.values.numel())
+    result = Result()
+    committed = abandoned = 0
+    while committed < rounds:
+        record, update = machine.next(trainer.train)
+        if update is None:
+            abandoned += 1
+            if abandoned == _ABANDONED_IN_A_ROW:
+                raise RuntimeError(
+                    f"{abandoned} rounds in a row were abandoned, the last one because "
+                    f"{record['reason']}: lower `least`, or ask more clients")
+        else:
+            abandoned = 0
+            committed += 1
+            model.step(update)
+            if test is not None and (committed % test_every == 0 or committed == rounds):
+                record["accuracy"], record["loss"] = trainer.evaluate(test)
+        result.rounds.append(record)
+        if on_round is not None:
+            on_round(record)
+    model.load()
+    result.counted, result.jain = machine.counted(), machine.jain()
+    return result
+
+
+class _GlobalModel:
+    """The global parameters, as one vector, and the server's optimizer."""
+
+    def __init__(self, module: torch.nn.Module, server_optimizer: Optimizers) -> None:
+        self.module = module
+        self.parameters = [one for one in module.parameters() if one.requires_grad]
+        self.tensors: list[torch.Tensor] = [
+            *self.parameters, *(one for one in module.buffers() if one.is_floating_point())]
+        for one in self.tensors:
+            if one.dtype != torch.float32 or one.device.type != "cpu":
+                raise ValueError("simulate: parameters must be float32, on the CPU")
+        self.values = self.flat()
+        self.count = sum(one.numel() for one in self.parameters)
+        self.stepped = torch.nn.Parameter(self.values[: self.count])  # The same memory.
+        self.shaped = [torch.nn.Parameter(part.view(one.shape)) for part, one in zip(
+            self.stepped.detach().split([one.numel() for one in self.parameters]),
+            self.parameters, strict=True)]
+        self.optimizer = server_optimizer(self.shaped)
+
+    @torch.no_grad()
+    def flat(self) -> torch.Tensor:
+        return torch.cat([one.detach().reshape(-1) for one in self.tensors])
+
+    @torch.no_grad()
+    def load(self) -> None:
+        """Gives the module the global parameters."""
+        at = 0
+        for one in self.tensors:
+            one.copy_(self.values[at : at + one.numel()].view(one.shape))
+            at += one.numel()
+
+    @torch.no_grad()
+    def step(self, update: torch.Tensor) -> None:
+        at = 0
+        for one in self.shaped:
+            one.grad = update[at : at + one.numel()].neg().view(one.shape)
+            at += one.numel()
+        self.optimizer.step()
+        self.values[at:] += update[at:]
+
+
+class _Trainer:
+    """Trains the module on one client after another."""
+
+    def __init__(self, model: _GlobalModel, datasets: Sequence[Dataset], epochs: int,
+                 batch_size: int, optimizer: Optimizers, loss: Loss, proximal: float,
+                 seed: int) -> None:
+        self.model, self.datasets, self.loss = model, datasets, loss
+        self.epochs, self.batch_size, self.optimizer = epochs, batch_size, optimizer
+        self.proximal, self.seed = proximal, seed
+
+    def batches(self, dataset: Dataset, generator: torch.Generator) -> Iterable[Any]:
+        size = self.batch_size or len(dataset)  # type: ignore[arg-type]
+        if not isinstance(dataset, TensorDataset):
+            return DataLoader(dataset, size, shuffle=True, generator=generator)
+        order = torch.randperm(len(dataset), generator=generator)
+        return ([one[part] for one in dataset.tensors] for part in order.split(size))
+
+    def train(self, client: int, number: int, epochs: float) -> tuple[Any, ...]:
+        module, dataset = self.model.module, self.datasets[client]
+        generator = torch.Generator().manual_seed(hash((self.seed, number, client)) % 2**63)
+        torch.manual_seed(generator.initial_seed())
+        self.model.load()
+        module.train()
+        optimizer = self.optimizer(self.model.parameters)
+        size = self.batch_size or len(dataset)  # type: ignore[arg-type]
+        in_epoch = -(-len(dataset) // size)  # type: ignore[arg-type]
+        steps = int(epochs * in_epoch + 1e-9)
+        done, losses = 0, 0.0
+        while done < steps:
+            for inputs, targets in self.batches(dataset, generator):
+                optimizer.zero_grad()
+                value = self.loss(module(inputs), targets)
+                value.backward()
+                self.add_proximal()
+                optimizer.step()
+                losses += value.item()
+                done += 1
+                if done == steps:
+                    break
+        update = self.model.flat() - self.model.values.detach()
+        return update, done, losses / max(done, 1), 0, 0, 0.0
+
+    @torch.no_grad()
+    def add_proximal(self) -> None:
+        if self.proximal == 0:
+            return
+        for one, start in zip(self.model.parameters, self.model.shaped, strict=True):
+            if one.grad is not None:
+                one.grad.add_(one - start, alpha=self.proximal)
+
+    @torch.no_grad()
+    def evaluate(self, dataset: Dataset) -> tuple[float, float]:
+        self.model.load()
+        module = self.model.module.eval()
+        count, correct, losses = 0, 0, 0.0
+        for inputs, targets in DataLoader(dataset, 500):
+            outputs = module(inputs)
+            losses += self.loss(outputs, targets).item() * targets.numel()
+            correct += int((outputs.argmax(1) == targets).sum())
+            count += targets.numel()
+        return correct / count, losses / count
