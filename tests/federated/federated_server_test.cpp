@@ -159,13 +159,17 @@ Status advance_until(MessageChannel& channel, const std::function<bool()>& is_do
   }
 }
 
-Result<Answer> ask(MessageChannel& channel, Message message) {
-  channel.send(std::move(message));
+Result<Answer> answer_of(MessageChannel& channel) {
   GRADWIRE_RETURN_IF_ERROR(advance_until(channel, [&] { return channel.is_deciding(); }));
   channel.receive(true);
   GRADWIRE_RETURN_IF_ERROR(advance_until(channel, [&] { return channel.has_message(); }));
   const MessageHeader header = *channel.header();
   return decode_answer(header, channel.take());
+}
+
+Result<Answer> ask(MessageChannel& channel, Message message) {
+  channel.send(std::move(message));
+  return answer_of(channel);
 }
 
 /// Waits until the server closes the connection.
@@ -415,6 +419,7 @@ TEST(FederatedServer, MemoryIsBoundedWhateverClientsAnnounce) {
   ServedFederation served(policy_of(1, 1, 1), 0);
   const auto one = served.enrol("phone-1");
   served.start();
+  const Blob flood = Blob::of(std::vector<std::byte>(128 << 20, std::byte{1}));
   rusage before{};
   ::getrusage(RUSAGE_SELF, &before);
   for (const std::uint64_t size : {std::uint64_t{1} << 40, ~std::uint64_t{0}}) {
@@ -423,7 +428,7 @@ TEST(FederatedServer, MemoryIsBoundedWhateverClientsAnnounce) {
       Message lie = encode(Question(CheckIn{10, -1}), 1, 1);
       store_little_endian(lie.head.data() + 2, kind);
       store_little_endian(lie.head.data() + 24, size);
-      lie.tail = Blob::of(std::vector<std::byte>(8 << 20, std::byte{1}));
+      lie.tail = flood;
       channel->send(std::move(lie));
       while (channel->advance() && !channel->has_sent()) {
         net::wait_for(channel->socket(), channel->wanted_events(), soon_enough());
@@ -435,6 +440,43 @@ TEST(FederatedServer, MemoryIsBoundedWhateverClientsAnnounce) {
   rusage after{};
   ::getrusage(RUSAGE_SELF, &after);
   EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 64 * 1024) << "KiB";
+}
+
+TEST(FederatedServer, AnUpdateWaitsForRoomInItsSender) {
+  ServedFederation served(policy_of(2, 2, 2), 1);
+  served.options().max_update_bytes = 1;  // One at a time.
+  std::vector<ClientIdentity> identities;
+  for (int i = 0; i < 3; ++i) identities.push_back(served.enrol(fmt::format("phone-{}", i)));
+  served.start();
+  std::vector<std::unique_ptr<MessageChannel>> channels;
+  for (const ClientIdentity& one : identities) channels.push_back(served.connect(one));
+  std::vector<Message> updates;
+  channels[0]->send(encode(CheckIn{10, -1}, 1, -1));
+  ASSERT_TRUE(advance_until(*channels[0], [&] { return channels[0]->has_sent(); }));
+  ASSERT_TRUE(ask(*channels[1], encode(CheckIn{10, -1}, 1, -1)));
+  ASSERT_TRUE(answer_of(*channels[0]));
+  channels[0]->send(encode(Ready{1}, 1, 1));
+  ASSERT_TRUE(advance_until(*channels[0], [&] { return channels[0]->has_sent(); }));
+  ASSERT_TRUE(ask(*channels[1], encode(Ready{1}, 1, 1)));
+  const auto order = answer_of(*channels[0]);
+  ASSERT_TRUE(order && std::holds_alternative<UploadOrder>(*order));
+  const auto& [bits, weight] = std::get<UploadOrder>(*order);
+  for (const ClientId id : {0, 1})
+    updates.push_back(encode(to_update(contribution_of(id, bits, weight)), 1, 1));
+  // The first one stops in the middle.
+  channels[0]->send({updates[0].head, {}});
+  ASSERT_TRUE(advance_until(*channels[0], [&] { return channels[0]->has_sent(); }));
+  ASSERT_TRUE(ask(*channels[2], encode(Fetch{}, 1, 1)));
+  channels[1]->send(updates[1]);
+  ASSERT_TRUE(advance_until(*channels[1], [&] { return channels[1]->has_sent(); }));
+  for (int again = 0; again < 3; ++again) ASSERT_TRUE(ask(*channels[2], encode(Fetch{}, 1, 1)));
+  ASSERT_TRUE(channels[1]->advance());
+  EXPECT_FALSE(channels[1]->is_deciding()) << "it has no answer yet";
+  channels[0]->send({{}, updates[0].tail});
+  for (const int id : {0, 1}) {
+    const auto done = answer_of(*channels[static_cast<std::size_t>(id)]);
+    EXPECT_TRUE(done && std::holds_alternative<Done>(*done));
+  }
 }
 
 TEST(FederatedServer, UpdatesThatArriveAtOnceShareABudgetAndAllCount) {
@@ -507,6 +549,25 @@ TEST(FederatedServer, AClientThatLosesItsConnectionGoesOn) {
   EXPECT_TRUE(std::holds_alternative<Over>(ask_anew(CheckIn{10, -1}, -1)));
   served.join();
   EXPECT_EQ(served.model().ended().at(0).element, 10u);
+}
+
+TEST(FederatedServer, AClientThatIsGoneBeforeTheDrawIsNotAsked) {
+  ServedFederation served(policy_of(2, 2, 2), 0);
+  const auto one = served.enrol("phone-1"), two = served.enrol("phone-2");
+  const auto three = served.enrol("phone-3");
+  served.start();
+  auto first = served.connect(one);
+  const auto second = served.connect(two), third = served.connect(three);
+  first->send(encode(CheckIn{10, -1}, 1, -1));
+  ASSERT_TRUE(advance_until(*first, [&] { return first->has_sent(); }));
+  ASSERT_TRUE(ask(*third, encode(Fetch{}, 1, 1)));
+  first.reset();
+  ASSERT_TRUE(ask(*third, encode(Fetch{}, 1, 1)));
+  second->send(encode(CheckIn{10, -1}, 1, -1));
+  ASSERT_TRUE(advance_until(*second, [&] { return second->has_sent(); }));
+  const auto offer = ask(*third, encode(CheckIn{10, -1}, 1, -1));
+  EXPECT_TRUE(offer && std::holds_alternative<Offer>(*offer)) << "the second of two";
+  EXPECT_TRUE(answer_of(*second));
 }
 
 TEST(FederatedServer, OthersAreAnsweredWhileARoundEnds) {
