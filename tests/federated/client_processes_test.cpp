@@ -2,7 +2,7 @@
 #include <atomic>
 #include <csignal>
 #include <fstream>
-#include <new>
+#include <memory>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -152,7 +152,7 @@ TEST(FederatedProcesses, AThirdIsKilledInAnyPhaseAndEachRoundEndsByRule) {
   void* shared =
       ::mmap(nullptr, sizeof(Killed), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(shared, MAP_FAILED);
-  auto& killed = *new (shared) Killed{};
+  Killed& killed = *std::construct_at(static_cast<Killed*>(shared));
   const pid_t nursery = ::fork();
   if (nursery == 0) {
     listener->close();
