@@ -8,7 +8,7 @@
 only the updates that count are trained: docs/federated.md.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -117,6 +117,21 @@ def simulate(
     trainer = _Trainer(model, datasets, epochs, batch_size, optimizer, loss, proximal, seed)
     machine = _core.FederatedRounds(settings, samples, model.values.numel())
     result = Result()
+    for record, committed in _rounds(machine, model, trainer, rounds):
+        is_due = committed % test_every == 0 or committed == rounds
+        if test is not None and is_due and not record["abandoned"]:
+            record["accuracy"], record["loss"] = trainer.evaluate(test)
+        result.rounds.append(record)
+        if on_round is not None:
+            on_round(record)
+    model.load()
+    result.counted, result.jain = machine.counted(), machine.jain()
+    return result
+
+
+def _rounds(machine: _core.FederatedRounds, model: "_GlobalModel", trainer: "_Trainer",
+            rounds: int) -> Iterator[tuple[dict[str, Any], int]]:
+    """Yields the record of each round, and how many have committed, after the model's step."""
     committed = abandoned = 0
     while committed < rounds:
         record, update = machine.next(trainer.train)
@@ -130,14 +145,7 @@ def simulate(
             abandoned = 0
             committed += 1
             model.step(update)
-            if test is not None and (committed % test_every == 0 or committed == rounds):
-                record["accuracy"], record["loss"] = trainer.evaluate(test)
-        result.rounds.append(record)
-        if on_round is not None:
-            on_round(record)
-    model.load()
-    result.counted, result.jain = machine.counted(), machine.jain()
-    return result
+        yield record, committed
 
 
 class _GlobalModel:

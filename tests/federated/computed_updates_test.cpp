@@ -60,7 +60,8 @@ TEST(ComputedUpdates, HaveTheSameSumOnAnyNumberOfThreads) {
   for (const int threads : {2, 3, 8}) EXPECT_EQ(first_sum(threads), one) << threads;
 }
 
-/// Of a round in which a quarter of the asked clients vanish, half of these after they were ready.
+/// The sum of a round in which a quarter of the asked clients vanish, half of these after they were
+/// ready.
 struct Sums {
   Contribution sum;
   std::vector<ClientId> counted;

@@ -21,12 +21,12 @@ namespace gradwire::federated {
 struct LocalWork {
   ClientId client = 0;
   std::int64_t round = 0;
-  double epochs = 1;             ///< That it has time for.
+  double epochs = 1;             ///< It has time for so many.
   std::span<const float> model;  ///< The global parameters.
   double proximal = 0;           ///< mu of FedProx.
 };
 
-/// What came of it.
+/// The outcome of local work.
 struct LocalResult {
   std::span<const float> update;  ///< Change of the parameters; valid until the next call.
   std::int64_t steps = 0;
@@ -43,11 +43,11 @@ class ClientTrainer {
   virtual LocalResult train(const LocalWork& work) = 0;
 };
 
-/// What the server has decided for all updates of a round.
+/// The server's decisions for all updates of a round.
 struct UpdateRules {
   const UpdateQuantizer* quantizer = nullptr;
   bool normalizes = false;  ///< Divides the update by its steps (Partial::normalize).
-  std::uint64_t seed = 0;   ///< Of the run; decides the rounding with round and client.
+  std::uint64_t seed = 0;   ///< The run's; decides the rounding with round and client.
   double proximal = 0;      ///< LocalWork::proximal.
 };
 

@@ -8,7 +8,7 @@
 
 namespace gradwire::federated {
 
-/// What federated learning has taken from one client, and cost it.
+/// One client's part in federated learning, and what it cost.
 struct ClientRecord {
   std::int64_t samples = 0;
   std::int64_t eligible = 0;  ///< Rounds to which it has checked in.
@@ -34,8 +34,8 @@ double worst_tenth(std::vector<double> values);
 /// A third of the clients: who they are and what they gave.
 struct ClassRecord {
   int clients = 0;
-  double sample_share = 0;                                   ///< Of all clients' samples.
-  double counted_share = 0;                                  ///< Of all updates that counted.
+  double sample_share = 0;                                   ///< In all clients' samples.
+  double counted_share = 0;                                  ///< In all updates that counted.
   double compute_seconds = 0, up_bytes = 0, down_bytes = 0;  ///< Means over its clients.
 };
 

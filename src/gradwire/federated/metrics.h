@@ -11,12 +11,12 @@ namespace gradwire::federated {
 /// the server learns those of all clients together, also under secure aggregation.
 struct Metrics {
   std::int64_t clients = 0;
-  std::int64_t steps = 0;      ///< Of local training.
+  std::int64_t steps = 0;      ///< Local training's.
   double weighted_steps = 0;   ///< Steps times the weight of the update.
   std::int64_t clipped = 0;    ///< Elements of the update beyond the range.
-  double mean_square = 0;      ///< Of the update's elements; the sum over the clients.
+  double mean_square = 0;      ///< The update's elements'; the sum over the clients.
   std::int64_t evaluated = 0;  ///< Held-out samples.
-  std::int64_t correct = 0;    ///< Of these.
+  std::int64_t correct = 0;    ///< Those classified correctly.
   double loss = 0;             ///< Sum over these.
   double training_loss = 0;    ///< Mean over the local steps; the sum over the clients.
 
@@ -27,7 +27,7 @@ struct Metrics {
   }
 };
 
-/// As integers modulo 2^64: real numbers in fixed point, which saturate at the ends of their range.
+/// Integers modulo 2^64: real numbers in fixed point, which saturate at the ends of their range.
 ModularVector to_integers(const Metrics& metrics);
 /// Inverse of to_integers(), also of a sum.
 Metrics metrics_of(const ModularVector& integers);

@@ -22,7 +22,7 @@ namespace gradwire::federated {
 struct SecureRound {
   SecurePolicy policy;
   SigningKeys signing_keys;  ///< With SecurePolicy::active.
-  int threads = 1;           ///< That take off masks.
+  int threads = 1;           ///< They take off masks.
 };
 
 /// The numbers of a round (Bonawitz et al., "Towards Federated Learning at Scale", MLSys 2019,
@@ -37,7 +37,7 @@ struct RoundPolicy {
   Duration window = std::chrono::seconds(60);    ///< For training, from the draw.
   Duration exchange = std::chrono::seconds(60);  ///< For each later phase.
   Selection selection = Selection::uniform;
-  int update_bits = 32;               ///< Of an element of an update, before it is weighted.
+  int update_bits = 32;               ///< An update's element has so many, before it is weighted.
   std::optional<SecureRound> secure;  ///< None: the server sees each update.
 };
 
@@ -46,11 +46,11 @@ void check(const RoundPolicy& policy);
 
 /// Elements of what a client uploads.
 struct UpdateShape {
-  std::size_t elements = 0;  ///< Of its update, modulo 2^m.
-  std::size_t metrics = 0;   ///< Of counts and sums beside it, modulo 2^64.
+  std::size_t elements = 0;  ///< The update's, modulo 2^m.
+  std::size_t metrics = 0;   ///< Counts and sums beside it, modulo 2^64.
 };
 
-/// What a client uploads: its update and its metrics.
+/// A client's upload: its update and its metrics.
 using Contribution = std::vector<ModularVector>;
 
 /// The bits m of an update's elements, so that the sum of updates with these weights cannot wrap:
@@ -79,7 +79,7 @@ struct Order {
   std::variant<Train, Again, Stop, Upload, Roster, ForwardedShares, AliveList, UnmaskRequest> what;
 };
 
-/// What a client sends in secure aggregation.
+/// A client's message in secure aggregation.
 using SecureAnswer =
     std::variant<KeyAdvert, SealedShares, MaskedInput, AliveSignature, UnmaskingShares>;
 
@@ -108,7 +108,7 @@ struct RoundRecord {
   int stopped = 0;  ///< Told to stop, for enough others were ready.
   int dropped = 0;  ///< Asked, neither used nor stopped: lost, too late or refused.
   bool is_abandoned = false;
-  std::string reason;  ///< Of the abandonment.
+  std::string reason;  ///< Why it was abandoned.
   Time began{}, ended{};
 };
 

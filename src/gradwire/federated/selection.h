@@ -16,7 +16,7 @@ enum class Selection : std::uint8_t {
   proportional,  ///< In proportion to their samples, with replacement; an update weighs as often
                  ///< as its client was drawn (Li et al., "Federated Optimization in Heterogeneous
                  ///< Networks", MLSys 2020, algorithm 1).
-  fair,          ///< As uniform, but those that have counted least are drawn first, in expectation.
+  fair,  ///< Like uniform, but those that have counted least are drawn first, in expectation.
 };
 /// "uniform", "proportional", "fair".
 std::string_view name_of(Selection selection);
@@ -26,7 +26,7 @@ Selection selection_named(std::string_view name);
 /// A client that could take part in a round.
 struct Candidate {
   ClientId client = 0;
-  std::int64_t samples = 1;  ///< Of its training data.
+  std::int64_t samples = 1;  ///< Its training data's.
   std::int64_t counted = 0;  ///< Rounds in which its update counted.
 };
 

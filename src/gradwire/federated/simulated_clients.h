@@ -26,7 +26,7 @@ struct DeviceModel {
 /// Throws Exception(invalid_argument) for shares out of range.
 void check(const DeviceModel& model);
 
-/// What a client does after it was asked.
+/// A client's behaviour after it was asked.
 struct Fate {
   /// Share of its local work after which it vanishes; above 1 after it is ready, up to 2 during its
   /// upload.
@@ -45,7 +45,7 @@ class SimulatedClients {
   int size() const { return static_cast<int>(samples_.size()); }
   std::int64_t samples(ClientId client) const { return samples_[index(client)]; }
 
-  Duration compute_time(ClientId client) const;  ///< Of all local epochs.
+  Duration compute_time(ClientId client) const;  ///< All local epochs'.
   Duration up_time(ClientId client, double bytes) const;
   Duration down_time(ClientId client, double bytes) const;
 

@@ -71,12 +71,12 @@ class RoundSimulation {
   struct Work {
     Fate fate;
     Time begin{};        ///< When it has the model.
-    Duration compute{};  ///< What it will do.
+    Duration compute{};  ///< Its duration.
     double epochs = 0;
     bool is_over = false;
     std::optional<MaskingClient> masking;
     std::optional<SecureAnswer> answer;  ///< On its way.
-    int answers = 0;                     ///< That it has sent.
+    int answers = 0;                     ///< It has sent so many.
     Order::Upload upload;
   };
 
@@ -144,7 +144,7 @@ class RoundSimulation {
     }
   }
 
-  /// As many epochs as there is time for; a part of one at the end.
+  /// There is time for so many epochs, and a part of one at the end.
   void plan_work(ClientId client, Work& one, Time deadline) const {
     const Duration whole = clients_.compute_time(client);
     const double wanted = one.fate.epochs.value_or(work_.epochs);

@@ -13,7 +13,7 @@
 
 namespace gradwire::federated {
 
-/// What happens to local work that is not complete when the window ends.
+/// The treatment of local work that is not complete when the window ends.
 enum class Partial : std::uint8_t {
   count,      ///< The update counts in full (Li et al., MLSys 2020, section 3.2).
   drop,       ///< The client is dropped.
@@ -39,7 +39,7 @@ struct SimulatedWork {
 struct AwaitedUpdate {
   ClientId client = 0;
   Order::Upload upload;
-  double epochs = 1;  ///< That it had time for; a part of one may be at the end.
+  double epochs = 1;  ///< It had time for so many; a part of one may be at the end.
 };
 
 /// Computes the updates of a simulated round.
@@ -67,7 +67,8 @@ class NoUpdates final : public UpdateSource {
 std::optional<PublicKey> simulated_enrolled_key(ClientId client);
 
 /// Drives a round with simulated clients in virtual time, from `begin` to its end. Clients that
-/// check in do so at once. In secure aggregation they send real messages. Only updates that arrive are computed: the work of others is arithmetic.
+/// check in do so at once. In secure aggregation they send real messages. Only updates that arrive
+/// are computed: the work of others is arithmetic.
 /// `records`, one for each client, are added to.
 void simulate_round(Round& round, const SimulatedClients& clients, const SimulatedWork& work,
                     UpdateSource& updates, std::span<ClientRecord> records, Time begin);

@@ -11,7 +11,7 @@ namespace gradwire::federated {
 
 /// How updates become integers. The same for all clients of a round, so that they can be added.
 struct QuantizerOptions {
-  int bits = 32;  ///< Of an element, 2 to 32.
+  int bits = 32;  ///< An element's, 2 to 32.
   bool rotate =
       false;        ///< By a randomised Hadamard transform (Konecny et al., "Federated Learning:
                     ///< Strategies for Improving Communication Efficiency", 2016).
@@ -50,10 +50,10 @@ class UpdateQuantizer {
   struct Encoded {
     ModularVector integers;
     std::int64_t clipped = 0;  ///< Elements that were beyond the range.
-    double mean_square = 0;    ///< Of the elements that are sent, before clipping.
+    double mean_square = 0;    ///< The elements' that are sent, before clipping.
   };
-  /// `update`: the difference from the global model, of finite elements. `sum_bits`: the bits of the
-  /// round's sum. `client_seed` decides the rounding.
+  /// `update`: the difference from the global model, of finite elements. `sum_bits`: the bits of
+  /// the round's sum. `client_seed` decides the rounding.
   Encoded encode(std::span<const float> update, std::int64_t weight, int sum_bits,
                  std::uint64_t client_seed) const;
 

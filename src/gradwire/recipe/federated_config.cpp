@@ -120,7 +120,7 @@ OptimizerConfig read_server(JsonFields json) {
   OptimizerConfig usual;
   usual.learning_rate = 1;
   usual.momentum = 0;
-  usual.epsilon = 1e-3;  // Of Adam and Yogi (Reddi et al., ICLR 2021, section 4).
+  usual.epsilon = 1e-3;  // Adam's and Yogi's (Reddi et al., ICLR 2021, section 4).
   OptimizerConfig server = read_optimizer_in(json, "optimizer", usual);
   json.refuse_others();
   return server;

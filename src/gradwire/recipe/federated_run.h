@@ -29,14 +29,14 @@ std::string round_text(const FederationRound& round);
 /// none.
 double accuracy_of(const FederationRound& round);
 
-/// What was reached, by rounds: JSON of `gradwire federate simulate`, and a text for users.
+/// The result by rounds: JSON of `gradwire federate simulate`, and a text for users.
 nlohmann::ordered_json result_json(const FederationResult& result);
 std::string result_text(const FederationResult& result);
 
 /// Rounds and bytes until an accuracy was reached.
 struct Target {
   double rounds = 0;  ///< Interpolated between the rounds that were evaluated; NaN: not reached.
-  double up_bytes = 0, down_bytes = 0;  ///< Of all clients.
+  double up_bytes = 0, down_bytes = 0;  ///< All clients'.
 };
 Target reached(const std::vector<FederationRound>& rounds, double accuracy);
 

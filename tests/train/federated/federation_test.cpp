@@ -209,8 +209,9 @@ TEST(Federation, AveragesRunningStatistics) {
     torch::nn::Sequential net(torch::nn::Linear(kFeatures, 8), torch::nn::BatchNorm1d(8),
                               torch::nn::Linear(8, kClasses));
     TrainableModule made = linear();
-    return TrainableModule{
-        net.ptr(), [net](const torch::Tensor& x) mutable { return net->forward(x); }, made.loss, false};
+    return TrainableModule{net.ptr(),
+                           [net](const torch::Tensor& x) mutable { return net->forward(x); },
+                           made.loss, false};
   };
   FederationPlan plan = ten_clients();
   Federation federation(plan, points(330), unequal(10), normalized);

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include "gradwire/emulation/pass_times.h"
 #include "gradwire/base/log_normal.h"
+#include "gradwire/emulation/pass_times.h"
 #include "gradwire/servers/server_policy.h"
 
 namespace gradwire::plan {

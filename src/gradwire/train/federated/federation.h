@@ -19,12 +19,12 @@ struct FederationResult {
   std::vector<FederationRound> rounds;
   std::vector<federated::ClientRecord> clients;
   std::vector<federated::DeviceClass> classes;
-  /// Of the final model on the samples that each client holds out; empty if none does.
+  /// The final model on the samples that each client holds out; empty if none does.
   std::vector<Evaluated> by_client;
 };
 
 /// Simulates federated learning of a module on many clients in this process: rounds in virtual
-/// time, of which only the updates that count are trained. Memory is by threads, and not by clients.
+/// time, of which only the updates that count are trained. Memory is by threads, not by clients.
 /// The same plan gives the same bits on any number of threads.
 ///
 ///     gradwire::Federation federation(plan, data, clients, make_module);
@@ -33,8 +33,8 @@ struct FederationResult {
 /// Errors: throws Exception; aborted if 20 rounds in a row were abandoned. Not thread-safe.
 class Federation {
  public:
-  /// `make` makes a module for each thread; the first one's values are the initial model. `data` has
-  /// the samples of all clients; `clients` says whose they are.
+  /// `make` makes a module for each thread; the first one's values are the initial model. `data`
+  /// has the samples of all clients; `clients` says whose they are.
   Federation(const FederationPlan& plan, DataSet data, HeldOut clients,
              const std::function<TrainableModule()>& make);
   ~Federation();
@@ -51,7 +51,7 @@ class Federation {
   const GlobalModel& model() const { return rounds_->model(); }
   int largest_sum_bits() const { return rounds_->largest_sum_bits(); }
 
-  /// As those of FederationRounds.
+  /// Like those of FederationRounds.
   void save(const std::filesystem::path& path) { rounds_->save(path); }
   void load(const std::filesystem::path& path) { rounds_->load(path); }
 

@@ -18,7 +18,7 @@ namespace gradwire {
 
 /// Federated learning, as a simulation.
 struct FederationPlan {
-  std::int64_t rounds = 100;  ///< That commit.
+  std::int64_t rounds = 100;  ///< So many commit.
   federated::RoundPolicy round{.ask = 10, .use = 10, .least = 1};
   LocalPlan local;
   GlobalModelOptions server;
@@ -28,16 +28,16 @@ struct FederationPlan {
   bool sends_bf16 = false;       ///< Clients get the model rounded to bfloat16.
   federated::DeviceModel devices;
   double server_rate = 0;  ///< Bytes per second, each direction; 0: unlimited.
-  int threads = 0;  ///< That train; 0: one for each usable core. Results do not depend on it.
+  int threads = 0;  ///< They train; 0: one for each usable core. Results do not depend on it.
   std::uint64_t seed = 1;
 };
 
-/// What a round has done.
+/// The outcome of a round.
 struct FederationRound {
   federated::RoundRecord record;
   federated::Metrics metrics;  ///< Sums over the clients that counted.
   double up_bytes = 0, down_bytes = 0;
-  /// Of the model after the round, on test data if there are any.
+  /// The model after the round, on test data if there are any.
   std::optional<Evaluated> tested;
   double proximal = 0;
 };

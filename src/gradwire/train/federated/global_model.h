@@ -22,9 +22,9 @@
 namespace gradwire {
 
 struct GlobalModelOptions {
-  /// The outer optimizer: it steps on the gradient -(mean update) (Reddi et al., "Adaptive Federated
-  /// Optimization", ICLR 2021, algorithm 1). With SGD of rate 1 the model becomes the mean of the
-  /// clients' models (FedAvg).
+  /// The outer optimizer: it steps on the gradient -(mean update) (Reddi et al., "Adaptive
+  /// Federated Optimization", ICLR 2021, algorithm 1). With SGD of rate 1 the model becomes the
+  /// mean of the clients' models (FedAvg).
   OptimizerFactory optimizer;
   federated::QuantizerOptions update;
   /// Updates are divided by their steps, and the mean multiplied by the mean number of steps
@@ -69,7 +69,7 @@ class GlobalModel {
   /// Writes model, optimizer and the numbers that the next round needs; `run` is any JSON text of
   /// the caller, which load() returns. The file appears atomically.
   void save(const std::filesystem::path& path, const std::string& run);
-  /// Goes on from save(). Throws Exception(invalid_argument) if it is of another model or optimizer.
+  /// Goes on from save(). Throws Exception(invalid_argument) if it has another model or optimizer.
   std::string load(const std::filesystem::path& path);
 
  private:
@@ -90,7 +90,7 @@ class GlobalModel {
 struct FederatedTensors {
   std::vector<NamedTensor> parameters, averaged;
 };
-/// Of a module. Throws Exception(unsupported) if a tensor is not of type float32.
+/// Those of a module. Throws Exception(unsupported) if a tensor is not of type float32.
 FederatedTensors federated_tensors(const torch::nn::Module& module);
 
 }  // namespace gradwire

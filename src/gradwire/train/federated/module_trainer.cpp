@@ -26,7 +26,7 @@ torch::Tensor indices_of(std::span<const std::int64_t> samples) {
 
 /// The steps for which a client had time.
 std::int64_t steps_in(const LocalPlan& plan, std::int64_t samples, double epochs) {
-  constexpr double kRounding = 1e-9;  // Of a number of epochs that was computed from a time.
+  constexpr double kRounding = 1e-9;  // The number of epochs was computed from a time.
   const double all = static_cast<double>(steps_of(plan, samples));
   return static_cast<std::int64_t>(
       std::floor(all * epochs / static_cast<double>(plan.epochs) + kRounding));
@@ -72,7 +72,7 @@ void ModuleTrainer::take_update(std::span<const float> model) {
 }
 
 federated::LocalResult ModuleTrainer::train(const federated::LocalWork& work) {
-  at::set_num_threads(1);  // Of this thread, too.
+  at::set_num_threads(1);  // This thread's, too.
   const std::span<const std::int64_t> own = clients_.train[work.client];
   if (module_.draws_random_numbers) {
     torch::manual_seed(mixed_seed({training_.plan().seed, static_cast<std::uint64_t>(work.round),
