@@ -7,15 +7,16 @@
 
 #include "gradwire/federated/remote/coordinator.h"
 
-namespace gradwire::federated::test {
+namespace gradwire::test {
 
-inline constexpr UpdateShape kSmallShape{.elements = 5, .metrics = 2};
+inline constexpr federated::UpdateShape kSmallShape{.elements = 5, .metrics = 2};
 
 /// The upload of a client with this number: each element is its number + 1, times the weight.
-inline Contribution contribution_of(ClientId id, std::int64_t bits, std::int64_t weight,
-                                    const UpdateShape& shape = kSmallShape) {
-  Contribution made{ModularVector(shape.elements, static_cast<int>(bits)),
-                    ModularVector(shape.metrics, 64)};
+inline federated::Contribution contribution_of(federated::ClientId id, std::int64_t bits,
+                                               std::int64_t weight,
+                                               const federated::UpdateShape& shape = kSmallShape) {
+  federated::Contribution made{federated::ModularVector(shape.elements, static_cast<int>(bits)),
+                               federated::ModularVector(shape.metrics, 64)};
   for (std::size_t i = 0; i < shape.elements; ++i)
     made[0].set(i, static_cast<std::uint64_t>((id + 1) * weight));
   for (std::size_t i = 0; i < shape.metrics; ++i) made[1].set(i, 1);
@@ -23,17 +24,18 @@ inline Contribution contribution_of(ClientId id, std::int64_t bits, std::int64_t
 }
 
 /// A model whose version is the number of committed rounds.
-class FakeServerModel final : public ServerModel {
+class FakeServerModel final : public federated::ServerModel {
  public:
-  explicit FakeServerModel(const UpdateShape& shape = kSmallShape, std::size_t bytes = 100)
-      : shape_(shape), model_(Blob::of(std::vector<std::byte>(bytes, std::byte{7}))) {}
+  explicit FakeServerModel(const federated::UpdateShape& shape = kSmallShape,
+                           std::size_t bytes = 100)
+      : shape_(shape), model_(federated::Blob::of(std::vector<std::byte>(bytes, std::byte{7}))) {}
 
   struct Ended {
-    RoundRecord record;
+    federated::RoundRecord record;
     std::uint64_t element = 0;  ///< First one of the sum.
     std::int64_t weight = 0;
-    std::vector<ClientId> counted;
-    ClientLedger ledger;
+    std::vector<federated::ClientId> counted;
+    federated::ClientLedger ledger;
   };
 
   Work begin(std::int64_t round) override {
@@ -45,9 +47,9 @@ class FakeServerModel final : public ServerModel {
   }
   Bytes bytes_for(std::int64_t held) override {
     if (held < 0 || held + 1 != version_) return {-1, model_};
-    return {held, Blob::of({std::byte{1}, std::byte{2}})};
+    return {held, federated::Blob::of({std::byte{1}, std::byte{2}})};
   }
-  void on_ended(const EndedRound& round) override {
+  void on_ended(const federated::EndedRound& round) override {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return !is_held_; });
     ended_.push_back({round.record, round.sum != nullptr ? (*round.sum)[0][0] : 0, round.weight,
@@ -75,8 +77,8 @@ class FakeServerModel final : public ServerModel {
   std::int64_t begun() const { return begun_; }
 
  private:
-  UpdateShape shape_;
-  Blob model_;
+  federated::UpdateShape shape_;
+  federated::Blob model_;
   std::int64_t version_ = 0;
   std::int64_t begun_ = 0;
   int stops_ = 0;
@@ -86,4 +88,4 @@ class FakeServerModel final : public ServerModel {
   std::vector<Ended> ended_;
 };
 
-}  // namespace gradwire::federated::test
+}  // namespace gradwire::test
