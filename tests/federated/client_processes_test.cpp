@@ -28,67 +28,71 @@ using test::FakeServerModel;
 using namespace std::chrono_literals;
 
 constexpr UpdateShape kUpdate{.elements = 20'000, .metrics = 2};
-constexpr std::size_t kPhases = 4;
-/// How often a client was killed in each phase; memory that processes share.
-using Killed = std::array<std::atomic<int>, kPhases>;
+/// The questions before which a client may be killed, by name.
+using Deaths = std::vector<std::string_view>;
+const Deaths kPlainDeaths{"check-in", "fetch", "ready", "update"};
+const Deaths kSecureDeaths{"check-in", "fetch",         "ready",     "keys",
+                           "shares",   "masked update", "signature", "unmasking"};
+/// How often clients were killed before each; memory that processes share.
+using Killed = std::array<std::atomic<int>, 8>;
 
-/// A client that is killed in a random phase of a third of its rounds.
+/// A client that is killed before a random question in a third of its rounds.
 class MortalClient {
  public:
   MortalClient(const ClientIdentity& identity, const std::filesystem::path& folder,
-               std::uint64_t seed, Killed& killed)
+               std::uint64_t seed, const Deaths& deaths, Killed& killed)
       : id_(identity.id),
         session_(kNetwork,
                  {.identity = identity,
                   .server = {},
                   .state = folder / identity.name,
                   .limits = {},
+                  .secure = {.is_required = deaths.size() > kPlainDeaths.size()},
                   .give_up = 20s,
-                  .first_pause = 10ms},
+                  .first_pause = 10ms,
+                  .on_question = [this](std::string_view question) { may_die(question); }},
                  [] { return Duration{}; }),
         random_(mixed_seed({seed, static_cast<std::uint64_t>(::getpid())})),
+        deaths_(deaths),
         killed_(killed) {}
 
   /// Until there are no more rounds.
   void run() {
     for (;;) {
-      dies_in_ = random_.one_in(3) ? random_.below(kPhases) : kPhases;
-      may_die(0);
+      dies_before_ = random_.one_in(3) ? random_.below(deaths_.size()) : deaths_.size();
       const auto checked_in = session_.check_in(10, -1);
       if (!checked_in || std::holds_alternative<Over>(*checked_in)) return;
       if (const auto* back = std::get_if<ComeBack>(&*checked_in)) {
         kNetwork.pause(std::min<Duration>(duration_of(back->seconds), 50ms));
         continue;
       }
-      may_die(1);
       const auto trained = session_.ready(5, 0.001);
-      may_die(2);
       const auto* order = trained ? std::get_if<UploadOrder>(&*trained) : nullptr;
       if (order == nullptr) continue;
       const auto contribution = contribution_of(id_, order->bits, order->weight, kUpdate);
-      may_die(3);
       (void)session_.upload(contribution);
     }
   }
 
  private:
-  void may_die(std::size_t phase) {
-    if (dies_in_ != phase) return;
-    ++killed_[phase];
+  void may_die(std::string_view question) {
+    if (dies_before_ == deaths_.size() || deaths_[dies_before_] != question) return;
+    ++killed_[dies_before_];
     ::kill(::getpid(), SIGKILL);
   }
 
   ClientId id_;
   ClientSession session_;
   Random random_;
-  std::size_t dies_in_ = kPhases;
+  const Deaths& deaths_;
+  std::size_t dies_before_ = deaths_.size();
   Killed& killed_;
 };
 
 /// Starts the clients, each as a process, and those that were killed again.
 [[noreturn]] void keep_clients_alive(const std::vector<ClientIdentity>& identities,
                                      const std::filesystem::path& folder, std::uint64_t seed,
-                                     Killed& killed) {
+                                     const Deaths& deaths, Killed& killed) {
   set_log_sink([](std::string_view) {});
   std::map<pid_t, std::size_t> processes;
   const auto start = [&](std::size_t i) {
@@ -98,7 +102,7 @@ class MortalClient {
       return;
     }
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    MortalClient(identities[i], folder, seed, killed).run();
+    MortalClient(identities[i], folder, seed, deaths, killed).run();
     ::_exit(0);
   };
   for (std::size_t i = 0; i < identities.size(); ++i) start(i);
@@ -118,7 +122,7 @@ std::int64_t resident_bytes() {
   return resident * ::sysconf(_SC_PAGESIZE);
 }
 
-/// Memory in use at the end of each round.
+/// Memory in use at the end of each round, and whether all elements of its sum are as the first.
 class MeasuredModel final : public ServerModel {
  public:
   Work begin(std::int64_t round) override { return model_.begin(round); }
@@ -127,20 +131,29 @@ class MeasuredModel final : public ServerModel {
   void on_ended(const EndedRound& round) override {
     model_.on_ended(round);
     resident.push_back(resident_bytes());
+    if (round.sum == nullptr) return;
+    const auto is_filled_with = [](const ModularVector& segment, std::uint64_t value) {
+      for (std::size_t i = 0; i < segment.size(); ++i)
+        if (segment[i] != value) return false;
+      return true;
+    };
+    is_uniform = is_uniform && is_filled_with((*round.sum)[0], (*round.sum)[0][0]) &&
+                 is_filled_with((*round.sum)[1], round.counted.size());
   }
   void on_stop() override { model_.on_stop(); }
 
   std::vector<FakeServerModel::Ended> ended() const { return model_.ended(); }
   std::vector<std::int64_t> resident;
+  bool is_uniform = true;
 
  private:
   FakeServerModel model_{kUpdate, 80'000};
 };
 
-TEST(FederatedProcesses, AThirdIsKilledInAnyPhaseAndEachRoundEndsByRule) {
-  const bool is_long = gradwire::test::from_environment("GRADWIRE_LONG", 0) != 0;
-  const int clients = is_long ? 64 : 16;
-  const std::int64_t rounds = is_long ? 40 : 12;
+/// All rounds, whose clients are killed; `secure`: how they mask their updates.
+void run_rounds(int clients, std::int64_t rounds, std::optional<SecurePolicy> secure) {
+  Deaths deaths = secure ? kSecureDeaths : kPlainDeaths;
+  if (secure && !secure->active) std::erase(deaths, "signature");
   const gradwire::test::TemporaryFolder folder;
   auto listener = net::listen_on(gradwire::test::any_loopback_port());
   ASSERT_TRUE(listener);
@@ -156,22 +169,23 @@ TEST(FederatedProcesses, AThirdIsKilledInAnyPhaseAndEachRoundEndsByRule) {
   const pid_t nursery = ::fork();
   if (nursery == 0) {
     listener->close();
-    keep_clients_alive(identities, folder.path(), gradwire::test::today(), killed);
+    keep_clients_alive(identities, folder.path(), gradwire::test::today(), deaths, killed);
   }
   set_log_sink([](std::string_view) {});
   MeasuredModel model;
-  FederatedServer server(kNetwork, std::move(*listener), enrolment, model,
-                         {.rounds = {.policy = {.ask = clients * 3 / 4,
-                                                .use = clients / 2,
-                                                .least = clients / 8,
-                                                .gather = 300ms,
-                                                .window = 1s,
-                                                .exchange = 300ms,
-                                                .update_bits = 16},
-                                     .least_pause = 1ms,
-                                     .expected_within = 500ms},
-                          .count = rounds,
-                          .poll = 200ms});
+  RoundPolicy policy{.ask = clients * 3 / 4,
+                     .use = clients / 2,
+                     .least = clients / 8,
+                     .gather = 300ms,
+                     .window = 1s,
+                     .exchange = 300ms,
+                     .update_bits = 16};
+  if (secure) policy.secure = SecureRound{.policy = *secure};
+  FederatedServer server(
+      kNetwork, std::move(*listener), enrolment, model,
+      {.rounds = {.policy = policy, .least_pause = 1ms, .expected_within = 500ms},
+       .count = rounds,
+       .poll = 200ms});
   const auto stop = *kNetwork.make_pair();
   const Status done = server.run(stop.first);
   ::kill(nursery, SIGKILL);
@@ -188,12 +202,25 @@ TEST(FederatedProcesses, AThirdIsKilledInAnyPhaseAndEachRoundEndsByRule) {
     EXPECT_EQ(round.record.is_abandoned, !round.record.reason.empty());
     committed += round.record.is_abandoned ? 0 : 1;
   }
+  EXPECT_TRUE(model.is_uniform);
   EXPECT_GT(committed, 0);
-  for (std::size_t phase = 0; phase < kPhases; ++phase) EXPECT_GT(killed[phase], 0) << phase;
+  for (std::size_t i = 0; i < deaths.size(); ++i) EXPECT_GT(killed[i], 0) << deaths[i];
   const std::int64_t growth = model.resident.back() - model.resident[model.resident.size() / 2];
   EXPECT_LT(growth, 4 << 20) << "bytes, in the second half of the rounds";
-  RecordProperty("committed", committed);
+  testing::Test::RecordProperty("committed", committed);
   ::munmap(shared, sizeof(Killed));
+}
+
+const bool kIsLong = gradwire::test::from_environment("GRADWIRE_LONG", 0) != 0;
+
+TEST(FederatedProcesses, AThirdIsKilledInAnyPhaseAndEachRoundEndsByRule) {
+  run_rounds(kIsLong ? 64 : 16, kIsLong ? 40 : 12, std::nullopt);
+}
+
+TEST(FederatedProcesses, AThirdIsKilledInAnyPhaseOfSecureAggregation) {
+  const int clients = kIsLong ? 64 : 24;
+  run_rounds(clients, kIsLong ? 20 : 12,
+             SecurePolicy{.neighbours = clients / 2 - 1, .threshold = clients / 4 + 1});
 }
 
 }  // namespace

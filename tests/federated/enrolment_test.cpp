@@ -40,7 +40,7 @@ TEST(FederatedEnrolment, AClientHasASecretOfItsOwnWhichTheServerDoesNotKeep) {
   EXPECT_THAT(list, Not(HasSubstr(to_hex(one.signing_key))));
   EXPECT_EQ(Enrolment(folder / "key", kCreated).secret_of(one.id), one.secret);
   EXPECT_NE(Enrolment(folder / "other", kCreated).secret_of(one.id), one.secret);
-  for (const char* name : {"key", "key.clients"}) {
+  for (const char* name : {"key", "key.clients", "key.authority"}) {
     struct stat info {};
     ASSERT_EQ(::stat((folder / name).c_str(), &info), 0);
     EXPECT_EQ(info.st_mode & 0777, 0600u) << name;
@@ -61,7 +61,30 @@ TEST(FederatedEnrolment, TheServerHasThePublicHalfOfTheSigningKey) {
   ASSERT_EQ(
       EVP_PKEY_get_raw_public_key(secret, reinterpret_cast<unsigned char*>(open.data()), &size), 1);
   EVP_PKEY_free(secret);
-  EXPECT_EQ(server.find(client.id)->public_key, open);
+  EXPECT_EQ(server.find(client.id)->certificate.key, open);
+}
+
+TEST(FederatedEnrolment, TheAuthoritySignsKeysAndTheServerDoesNotNeedItsKey) {
+  const TemporaryFolder folder;
+  Enrolment command(folder / "key", kCreated);
+  const ClientIdentity one = command.enrol("phone-1", ""), two = command.enrol("phone-2", "");
+  EXPECT_EQ(one.authority, two.authority);
+  const Certificate certificate = command.find(one.id)->certificate;
+  EXPECT_TRUE(is_valid(certificate, one.id, two.authority));
+  EXPECT_FALSE(is_valid(certificate, two.id, two.authority)) << "it names its client";
+  EXPECT_FALSE(is_valid({two.signing_key, certificate.signature}, one.id, two.authority));
+  std::string packed;
+  append(packed, certificate);
+  std::string_view rest = packed;
+  EXPECT_EQ(take_certificate(rest), certificate);
+  EXPECT_FALSE(take_certificate(rest));
+  const std::string away = folder / "elsewhere";
+  std::filesystem::rename(folder / "key.authority", away);
+  Enrolment server(folder / "key", Enrolment::Missing::refused);
+  EXPECT_EQ(server.find(one.id)->certificate, certificate);
+  EXPECT_THAT(error_of([&] { server.enrol("phone-3", ""); }), HasSubstr("bring it back"));
+  std::filesystem::rename(away, folder / "key.authority");
+  EXPECT_EQ(server.enrol("phone-3", "").authority, one.authority);
 }
 
 TEST(FederatedEnrolment, TheClientsFileIsPrivate) {

@@ -47,7 +47,8 @@ int take_part(ClientSession& session, ClientId id, Dies dies = Dies::never) {
     const auto* order = std::get_if<UploadOrder>(&*after_training);
     if (order == nullptr) continue;
     if (dies == Dies::uploading) return counted;
-    counted += session.upload(contribution_of(id, order->bits, order->weight)) ? 1 : 0;
+    const auto uploaded = session.upload(contribution_of(id, order->bits, order->weight));
+    counted += uploaded && uploaded->counts ? 1 : 0;
   }
 }
 
@@ -579,7 +580,8 @@ TEST(FederatedServer, OthersAreAnsweredWhileARoundEnds) {
   EXPECT_TRUE(ask(*first, encode(CheckIn{10, -1}, 1, -1)));
   const auto order = ask(*first, encode(Ready{1}, 1, 1));
   ASSERT_TRUE(order && std::holds_alternative<UploadOrder>(*order));
-  const auto& [bits, weight] = std::get<UploadOrder>(*order);
+  const auto& [bits, weight, neighbours, threshold, active] = std::get<UploadOrder>(*order);
+  EXPECT_EQ(neighbours + threshold + active, 0);
   EXPECT_TRUE(ask(*first, encode(to_update(contribution_of(one.id, bits, weight)), 1, 1)));
   for (int again = 0; again < 3; ++again) {
     const auto answer = ask(*second, encode(Fetch{}, 1, 1));

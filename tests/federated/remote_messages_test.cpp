@@ -28,19 +28,25 @@ Received received(const std::vector<std::byte>& bytes) {
 }
 
 std::vector<Question> questions() {
-  return {CheckIn{600, 3}, Fetch{}, Ready{12.5}, to_update(test::contribution_of(3, 17, 600)),
-          Leave{"the battery is discharging"}};
+  return {CheckIn{600, 3},
+          Fetch{},
+          Ready{12.5},
+          to_update(test::contribution_of(3, 17, 600)),
+          Leave{"the battery is discharging"},
+          SecureMessage{Blob::of(encode(UnmaskingShares{.round = 5, .shares = {Share{}}}))},
+          MaskedUpdate{Blob::of(std::vector<std::byte>(5, std::byte{5}))}};
 }
 std::vector<Answer> answers() {
   return {Offer{3, 60, 1000, 10, 100, 50},
           Task{3, 2, 59.5, "{}", Blob::of(std::vector<std::byte>(9, std::byte{1}))},
-          UploadOrder{17, 600},
+          UploadOrder{17, 600, 4, 3, 1},
           NotNeeded{1},
           Wait{},
           ComeBack{30, "a round is in progress"},
           Done{2},
           Over{},
-          Refusal{4, "no"}};
+          Refusal{4, "no"},
+          SecureOrder{"certificates", Blob::of(encode(AliveList{.round = 5, .alive = {1, 2}}))}};
 }
 
 TEST(FederatedMessages, EachKindDecodesToWhatWasEncoded) {
@@ -71,12 +77,16 @@ TEST(FederatedMessages, EachKindDecodesToWhatWasEncoded) {
 TEST(FederatedMessages, AMessageThatIsCutOrLongerIsRefused) {
   for (const Question& question : questions()) {
     const Received one = received(whole(encode(question, 77, 5)));
-    const bool ends_with_bytes = std::holds_alternative<Update>(question);
+    const bool is_update = std::holds_alternative<Update>(question);
+    const bool ends_with_bytes = is_update || std::holds_alternative<SecureMessage>(question) ||
+                                 std::holds_alternative<MaskedUpdate>(question);
     for (std::size_t size = 0; size < one.body.size; ++size) {
       const auto decoded = decode_question(one.header, {one.body.data, size});
       if (!decoded) continue;
       ASSERT_TRUE(ends_with_bytes);
-      EXPECT_FALSE(contribution_in(std::get<Update>(*decoded), test::kSmallShape, 17));
+      if (is_update) {
+        EXPECT_FALSE(contribution_in(std::get<Update>(*decoded), test::kSmallShape, 17));
+      }
     }
     std::vector<std::byte> longer(one.body.data.get(), one.body.data.get() + one.body.size);
     longer.push_back(std::byte{0});
@@ -88,7 +98,7 @@ TEST(FederatedMessages, RandomBytesAreRefusedOrDecode) {
   Random random(9);
   int refused = 0;
   for (int i = 0; i < 20'000; ++i) {
-    const MessageHeader header{.kind = static_cast<std::uint16_t>(random.below(6))};
+    const MessageHeader header{.kind = static_cast<std::uint16_t>(random.below(8))};
     std::vector<std::byte> bytes(random.below(100));
     for (std::byte& byte : bytes)
       byte = static_cast<std::byte>(random.one_in(2) ? 0 : random.below(256));
@@ -113,6 +123,21 @@ TEST(FederatedMessages, TimesAreFiniteAndAnotherVersionIsNamed) {
   ASSERT_FALSE(header);
   EXPECT_EQ(header.error().kind, ErrorKind::mismatch);
   EXPECT_THAT(header.error().message, testing::HasSubstr("version 9"));
+}
+
+TEST(FederatedMessages, AnUploadOrderSaysHowUpdatesAreMasked) {
+  EXPECT_FALSE(UploadOrder::of({.bits = 17, .weight = 600}).secure());
+  const SecurePolicy policy{.neighbours = 12, .threshold = 9, .active = true};
+  const auto order = UploadOrder::of({.bits = 17, .weight = 600, .secure = policy});
+  EXPECT_EQ(order.bits, 17);
+  EXPECT_EQ(order.weight, 600);
+  ASSERT_TRUE(order.secure());
+  EXPECT_EQ(order.secure()->neighbours, 12);
+  EXPECT_EQ(order.secure()->threshold, 9);
+  EXPECT_TRUE(order.secure()->active);
+  const UploadOrder huge{.neighbours = (std::int64_t{1} << 32) + 12, .threshold = -1};
+  EXPECT_EQ(huge.secure()->neighbours, std::numeric_limits<int>::max());
+  EXPECT_EQ(huge.secure()->threshold, 0);
 }
 
 TEST(FederatedMessages, AContributionComesBackAsItWas) {

@@ -49,14 +49,17 @@ std::vector<std::string> seeds() {
   for (const Question& one :
        {Question(federated::CheckIn{600, 3}), Question(federated::Fetch{}),
         Question(federated::Ready{1.5}), Question(federated::to_update(contribution)),
-        Question(federated::Leave{"unplugged"})})
+        Question(federated::Leave{"unplugged"}),
+        Question(federated::SecureMessage{copy_of("shares")}),
+        Question(federated::MaskedUpdate{copy_of("masked")})})
     all.push_back(text_of(encode(one, 7, 3)));
   for (const Answer& one :
        {Answer(federated::Offer{3, 60, 1000, 10, 100, 50}),
         Answer(federated::Task{3, 2, 60, "{}", copy_of("model")}),
-        Answer(federated::UploadOrder{17, 600}), Answer(federated::NotNeeded{1}),
+        Answer(federated::UploadOrder{17, 600, 4, 3, 1}), Answer(federated::NotNeeded{1}),
         Answer(federated::Wait{}), Answer(federated::ComeBack{30, "busy"}),
-        Answer(federated::Done{2}), Answer(federated::Over{}), Answer(federated::Refusal{4, "no"})})
+        Answer(federated::Done{2}), Answer(federated::Over{}), Answer(federated::Refusal{4, "no"}),
+        Answer(federated::SecureOrder{"certificates", copy_of("roster")})})
     all.push_back(text_of(encode(one, 3)));
   return all;
 }

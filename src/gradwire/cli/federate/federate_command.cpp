@@ -53,7 +53,8 @@ int enrol(const EnrolArguments& given) {
     enrolment.revoke(given.revoked);
   } else {
     for (const federated::EnrolledClient& client : enrolment.clients())
-      fmt::print("{:>6} {:<24} {}\n", client.id, client.name, federated::to_hex(client.public_key));
+      fmt::print("{:>6} {:<24} {}\n", client.id, client.name,
+                 federated::to_hex(client.certificate.key));
   }
   return 0;
 }

@@ -60,7 +60,8 @@ ClientSession::ClientSession(const net::HostNetwork& network, Options options,
       costs_(options_.state, options_.limits, std::move(time_of_day)),
       instance_(random_number()),
       random_(instance_),
-      cancel_(value_or_throw(network.make_pair())) {
+      cancel_(value_or_throw(network.make_pair())),
+      history_{costs_.last_round()} {
   if (options_.server.empty()) options_.server = options_.identity.server;
   if (options_.server.empty()) {
     refuse(
@@ -134,14 +135,49 @@ Result<ClientSession::AfterTraining> ClientSession::ready(std::int64_t steps,
   }
   const auto order = expect<UploadOrder>(std::move(answer));
   if (!order) return tl::unexpected<Error>(order.error());
+  if (options_.secure.is_required && !order->secure()) {
+    return tl::unexpected(leave_for(
+        {ErrorKind::refused,
+         fmt::format("the server {} asks for an update that it could read, and {} requires "
+                     "secure aggregation: have it turned on, or do not require it",
+                     options_.server, options_.identity.name)}));
+  }
+  order_ = *order;
   return *order;
 }
 
-Result<Done> ClientSession::upload(const Contribution& contribution) {
-  auto done = expect<Done>(exchange(to_update(contribution)));
+Result<ClientSession::Uploaded> ClientSession::upload(const Contribution& contribution) {
+  GRADWIRE_CHECK(order_);
+  auto answer = order_->secure() ? upload_masked(contribution) : exchange(to_update(contribution));
+  order_.reset();
   disconnect();
   GRADWIRE_RETURN_IF_ERROR(note_bytes());
-  return done;
+  if (!answer) return tl::unexpected<Error>(answer.error());
+  if (const auto* late = std::get_if<NotNeeded>(&*answer)) return Uploaded{false, late->seconds};
+  const auto done = expect<Done>(std::move(answer));
+  if (!done) return tl::unexpected<Error>(done.error());
+  return Uploaded{true, done->seconds};
+}
+
+/// Returns the server's last answer, which is no order any more.
+Result<Answer> ClientSession::upload_masked(const Contribution& contribution) {
+  auto upload = MaskedUpload::begin(options_.identity, round_, *order_->secure(), options_.secure,
+                                    contribution, history_);
+  if (!upload) return tl::unexpected(leave_for(upload.error()));
+  for (auto question = upload->first();;) {
+    if (!question) return tl::unexpected(leave_for(question.error()));
+    auto answer = exchange(std::move(*question));
+    const auto* order = answer ? std::get_if<SecureOrder>(&*answer) : nullptr;
+    if (order == nullptr) return answer;
+    question = upload->after(*order);
+  }
+}
+
+/// Tells the server, so that the others need not wait for this client.
+Error ClientSession::leave_for(Error error) {
+  const Status told = leave(error.message);
+  if (!told && told.error().kind == ErrorKind::aborted) return told.error();
+  return error;
 }
 
 Status ClientSession::leave(std::string reason) {
@@ -169,14 +205,19 @@ Result<Expected> ClientSession::expect(Result<Answer> answer) const {
 // --- the connection ---
 
 /// The answer to a question, which is asked until there is one.
-Result<Answer> ClientSession::exchange(const Question& question) {
-  const Message message = encode(question, instance_, round_);
+Result<Answer> ClientSession::exchange(Question question) {
+  if (options_.on_question) options_.on_question(name_of(question));
+  Message message = encode(question, instance_, round_);
   Time until = after(network_.clock().now(), options_.give_up);
   for (int failures = 0;;) {
     const bool is_reused = channel_ != nullptr;
     auto answer = attempt(message);
     if (answer && !std::holds_alternative<Wait>(*answer)) return answer;
     if (answer) {
+      if (auto* masked = std::get_if<MaskedUpdate>(&question)) {  // The server has it.
+        masked->message = {};
+        message = encode(question, instance_, round_);
+      }
       failures = 0;
       until = after(network_.clock().now(), options_.give_up);
       continue;

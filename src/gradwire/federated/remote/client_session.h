@@ -11,6 +11,7 @@
 #include "gradwire/base/random.h"
 #include "gradwire/federated/remote/client_costs.h"
 #include "gradwire/federated/remote/identity.h"
+#include "gradwire/federated/remote/masked_upload.h"
 #include "gradwire/federated/remote/message_channel.h"
 #include "gradwire/federated/remote/messages.h"
 #include "gradwire/net/deadline.h"
@@ -39,9 +40,12 @@ class ClientSession {
     std::string server;           ///< HOST:PORT; empty: the identity's.
     std::filesystem::path state;  ///< The file of ClientCosts.
     CostLimits limits;
+    SecureDemands secure;
     Duration give_up = std::chrono::minutes(10);  ///< Longest absence of the server.
     Duration first_pause = std::chrono::milliseconds(500), most_pause = std::chrono::seconds(60);
     Duration patience = std::chrono::seconds(60);  ///< Longest silence of the server.
+    /// Called with name_of() each question before it is sent, such as for a log.
+    std::function<void(std::string_view)> on_question;
   };
   /// `network` must outlive this. Throws as ClientCosts, and Exception(invalid_argument) if there
   /// is no server.
@@ -54,11 +58,17 @@ class ClientSession {
   Result<CheckedIn> check_in(std::int64_t samples, std::int64_t version);
 
   using AfterTraining = std::variant<UploadOrder, NotNeeded>;
-  /// The task is done, with so many steps in that time.
+  /// The task is done, with so many steps in that time. Fails with refused if the client requires
+  /// secure aggregation, and the server does without.
   Result<AfterTraining> ready(std::int64_t steps, double compute_seconds);
 
-  /// Uploads what was ordered.
-  Result<Done> upload(const Contribution& contribution);
+  struct Uploaded {
+    bool counts = false;  ///< False: the round goes on without it, or is abandoned.
+    double seconds = 0;   ///< When to check in again.
+  };
+  /// Uploads what was ordered; masked, if the order says so: then it returns when all others have
+  /// uploaded, too. Fails with refused, and leaves the round, if the server would expose it.
+  Result<Uploaded> upload(const Contribution& contribution);
 
   /// The client does not complete the task, such as when it is not eligible any more.
   Status leave(std::string reason);
@@ -69,7 +79,9 @@ class ClientSession {
  private:
   Result<CheckedIn> decline(const std::string& reason, double come_back);
   Result<CheckedIn> fetch(std::uint64_t bytes);
-  Result<Answer> exchange(const Question& question);
+  Result<Answer> upload_masked(const Contribution& contribution);
+  Error leave_for(Error error);
+  Result<Answer> exchange(Question question);
   Result<Answer> attempt(const Message& message);
   Status connect();
   Status move(const std::function<bool()>& is_done);
@@ -89,6 +101,8 @@ class ClientSession {
   std::unique_ptr<MessageChannel> channel_;
   std::int64_t round_ = -1;          ///< The task's,
   std::int64_t answered_round_ = 0;  ///< and that of the last answer.
+  std::optional<UploadOrder> order_;
+  SecureHistory history_;
   std::uint64_t max_answer_bytes_ = kMaxAnswerBytes;
   ClientCost moved_;  ///< Bytes since the last note_bytes().
 };

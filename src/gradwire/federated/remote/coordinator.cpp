@@ -44,7 +44,10 @@ void Coordinator::begin_round(Time now) {
   round_.emplace(options_.policy, work_.shape, number_, options_.seed);
   began_ = now;
   // Those that wait have checked in to the last round, or while it was ending.
-  for (const auto& [id, client] : clients_) answerable_.push_back(id);
+  for (auto& [id, client] : clients_) {
+    client.order.reset();
+    answerable_.push_back(id);
+  }
 }
 
 // --- questions ---
@@ -76,7 +79,8 @@ Time Coordinator::expected_after(const Reply& reply, Time now) const {
   if (const auto* told = std::get_if<Done>(&*reply)) return back(told->seconds);
   if (const auto* told = std::get_if<NotNeeded>(&*reply)) return back(told->seconds);
   if (std::holds_alternative<Over>(*reply)) return now;
-  return round_->deadline();
+  const Time deadline = round_->deadline();
+  return deadline == Time::max() ? after(now, options_.expected_within) : deadline;
 }
 
 Coordinator::Reply Coordinator::reply_to(ClientId id, std::int64_t, const CheckIn& question,
@@ -134,8 +138,7 @@ Coordinator::Reply Coordinator::reply_to(ClientId id, std::int64_t round, const 
     deliver(now);
   }
   if (order_in<Order::Train>(client, round) != nullptr) return std::nullopt;
-  if (const auto* upload = order_in<Order::Upload>(client, round))
-    return UploadOrder{upload->bits, upload->weight};
+  if (const auto* upload = order_in<Order::Upload>(client, round)) return UploadOrder::of(*upload);
   return NotNeeded{pause(now)};
 }
 
@@ -149,6 +152,12 @@ Coordinator::Reply Coordinator::reply_to(ClientId id, std::int64_t round, const 
                         fmt::format("round {} does not await its update: it is over, or did not "
                                     "ask for one; round {} is in progress",
                                     round, number_)});
+  }
+  if (upload->secure) {
+    return refusal(id, {ErrorKind::refused,
+                        fmt::format("round {} takes masked updates, and not one that the server "
+                                    "can read",
+                                    round)});
   }
   const auto contribution = contribution_in(question, work_.shape, upload->bits);
   if (!contribution) return refusal(id, contribution.error());
@@ -170,6 +179,123 @@ Coordinator::Reply Coordinator::reply_to(ClientId id, std::int64_t round, const 
   return Done{pause(now)};
 }
 
+// --- secure aggregation ---
+
+namespace {
+
+template <class Kind>
+Result<SecureAnswer> decoded_as(ConstBytes bytes) {
+  GRADWIRE_ASSIGN_OR_RETURN(auto message, decode<Kind>(bytes));
+  return SecureAnswer(std::move(message));
+}
+
+Result<SecureAnswer> decode_secure(std::uint8_t kind, ConstBytes bytes) {
+  if (kind == KeyAdvert::kKind) return decoded_as<KeyAdvert>(bytes);
+  if (kind == SealedShares::kKind) return decoded_as<SealedShares>(bytes);
+  if (kind == AliveSignature::kKind) return decoded_as<AliveSignature>(bytes);
+  return decoded_as<UnmaskingShares>(bytes);
+}
+
+/// Most neighbours of a client: the graph's are an even number.
+std::size_t most_neighbours(const RoundPolicy& policy) {
+  return static_cast<std::size_t>(std::min(policy.secure->policy.neighbours + 1, policy.use));
+}
+
+/// Bytes of secure aggregation beside the masked update, at most.
+struct SecureBytes {
+  std::size_t longest = 0;  ///< Of a client's message.
+  std::size_t up = 0, down = 0;
+};
+SecureBytes secure_bytes(const RoundPolicy& policy) {
+  constexpr std::size_t kFixed = 256;  // Of a message, and more than that of an advert.
+  const std::size_t neighbours = most_neighbours(policy);
+  const auto cohort = static_cast<std::size_t>(policy.use);
+  const bool active = policy.secure->policy.active;
+  const std::size_t longest = kFixed + neighbours * sizeof(SealedShare);
+  std::size_t each = sizeof(Roster::Neighbour) + sizeof(ForwardedShares::From) + sizeof(ClientId);
+  if (active) each += kCertificateBytes + sizeof(UnmaskRequest::Signed);
+  return {.longest = longest,
+          .up = longest + 3 * kFixed + neighbours * sizeof(Share),
+          .down = 4 * kFixed + neighbours * each +
+                  cohort * (sizeof(Roster::Member) + (active ? sizeof(ClientId) : 0))};
+}
+
+}  // namespace
+
+Coordinator::Reply Coordinator::reply_to(ClientId id, std::int64_t round,
+                                         const SecureMessage& question, Time now) {
+  const ConstBytes bytes = question.message.bytes();
+  const auto kind = bytes.empty() ? std::uint8_t{0} : static_cast<std::uint8_t>(bytes.front());
+  const bool is_known = kind == KeyAdvert::kKind || kind == SealedShares::kKind ||
+                        kind == AliveSignature::kKind || kind == UnmaskingShares::kKind;
+  if (!is_known)
+    return refusal(id, {ErrorKind::corrupted, "it sent no message of secure aggregation"});
+  return secure_reply(
+      id, round, kind, [&] { return decode_secure(kind, bytes); }, now);
+}
+
+Coordinator::Reply Coordinator::reply_to(ClientId id, std::int64_t round,
+                                         const MaskedUpdate& question, Time now) {
+  const auto decode = [&]() -> Result<SecureAnswer> {
+    const auto* ordered = order_in<ForwardedShares>(clients_[id], round);
+    if (ordered == nullptr) {
+      return failure(ErrorKind::refused,
+                     fmt::format("round {} does not await its masked update", round));
+    }
+    const auto shapes = segments_of(work_.shape, clients_[id].bits);
+    GRADWIRE_ASSIGN_OR_RETURN(auto input, decode_masked(question.message.bytes(), shapes));
+    return SecureAnswer(std::move(input));
+  };
+  return secure_reply(id, round, MaskedInput::kKind, decode, now);
+}
+
+Coordinator::Reply Coordinator::secure_reply(ClientId id, std::int64_t round, std::uint8_t kind,
+                                             const std::function<Result<SecureAnswer>()>& decode,
+                                             Time now) {
+  Client& client = clients_[id];
+  if (client.uploaded == round) return Done{pause(now)};
+  const bool is_current = current() != nullptr && round == number_ && client.round == number_;
+  if (!is_current || order_in<Order::Stop>(client, round) != nullptr) return NotNeeded{pause(now)};
+  if (client.sent < kind) {
+    const auto answer = decode();
+    if (!answer) return refusal(id, answer.error());
+    const Status done = round_->on_secure(id, *answer, now);
+    if (!done) return refusal(id, done.error());
+    client.sent = kind;
+    deliver(now);
+    if (round_->phase() == Phase::abandoned) return NotNeeded{pause(now)};
+    if (kind == UnmaskingShares::kKind) {
+      client.uploaded = round;
+      return Done{pause(now)};
+    }
+  }
+  if (order_in<Order::Stop>(client, round) != nullptr) return NotNeeded{pause(now)};
+  return secure_order(client, kind);
+}
+
+/// The order that answers a message of this kind, if it has come.
+Coordinator::Reply Coordinator::secure_order(const Client& client, std::uint8_t kind) const {
+  const auto encoded = [&]<class Kind>(const Kind& order) -> Reply {
+    if constexpr (requires { Kind::kKind; }) {
+      if (Kind::kKind < kind) return std::nullopt;
+      SecureOrder answer{.certificates = {}, .message = Blob::of(encode(order))};
+      if constexpr (std::is_same_v<Kind, Roster>) answer.certificates = certificates_of(order);
+      return answer;
+    } else {
+      return std::nullopt;
+    }
+  };
+  return std::visit(encoded, *client.order);
+}
+
+std::string Coordinator::certificates_of(const Roster& roster) const {
+  std::string packed;
+  if (!options_.policy.secure->policy.active) return packed;
+  for (const Roster::Neighbour& neighbour : roster.neighbours)
+    append(packed, options_.certificates(neighbour.client).value_or(Certificate{}));
+  return packed;
+}
+
 // --- answers ---
 
 Offer Coordinator::offer(const Client& client, Time now) {
@@ -177,13 +303,15 @@ Offer Coordinator::offer(const Client& client, Time now) {
   const RoundPolicy& policy = options_.policy;
   const std::int64_t each = policy.selection == Selection::proportional ? 1 : client.samples;
   const int bits = std::min(64, sum_bits(policy.update_bits, policy.use * each));
-  const auto down = work_.plan.size() + model_.bytes_for(client.version).model.size;
+  SecureBytes extra;
+  if (policy.secure) extra = secure_bytes(policy);
+  const auto down = work_.plan.size() + model_.bytes_for(client.version).model.size + extra.down;
   return {.version = work_.version,
           .seconds = seconds(std::max(Duration{}, round_->deadline() - now)),
           .memory_bytes = demand.memory_bytes,
           .steps = demand.steps,
           .down_bytes = static_cast<std::int64_t>(down),
-          .up_bytes = static_cast<std::int64_t>(update_bytes(work_.shape, bits))};
+          .up_bytes = static_cast<std::int64_t>(update_bytes(work_.shape, bits) + extra.up)};
 }
 
 Task Coordinator::task(const Client& client, Time now) {
@@ -230,9 +358,11 @@ void Coordinator::deliver(Time now) {
     Client& client = clients_[order.client];
     if (std::holds_alternative<Order::Train>(order.what)) {
       client.is_ready = false;
+      client.sent = 0;
       client.order_at = now;
       ++ledger_[order.client].asked;
     }
+    if (const auto* upload = std::get_if<Order::Upload>(&order.what)) client.bits = upload->bits;
     client.round = number_;
     client.order = std::move(order.what);
     answerable_.push_back(order.client);
@@ -268,10 +398,18 @@ void Coordinator::add_bytes(ClientId id, std::uint64_t up, std::uint64_t down) {
 }
 
 std::size_t Coordinator::limit_of(ClientId id, const MessageHeader& header) {
-  if (!is_question<Update>(header)) return kMaxQuestionBytes;
+  const RoundPolicy& policy = options_.policy;
+  if (is_question<SecureMessage>(header) && policy.secure)
+    return std::min(kMaxQuestionBytes, secure_bytes(policy).longest);
+  if (!is_upload(header)) return kMaxQuestionBytes;
   const Client& client = clients_[id];
+  if (is_question<MaskedUpdate>(header)) {
+    const bool is_awaited = order_in<ForwardedShares>(client, header.round) != nullptr &&
+                            client.sent < MaskedInput::kKind;
+    return is_awaited ? masked_bytes(work_.shape, client.bits) : 0;
+  }
   const auto* upload = order_in<Order::Upload>(client, header.round);
-  if (upload == nullptr || client.uploaded == header.round) return 0;
+  if (upload == nullptr || upload->secure || client.uploaded == header.round) return 0;
   return update_bytes(work_.shape, upload->bits);
 }
 

@@ -11,6 +11,7 @@
 
 #include "gradwire/base/random.h"
 #include "gradwire/federated/fairness.h"
+#include "gradwire/federated/remote/certificate.h"
 #include "gradwire/federated/remote/messages.h"
 #include "gradwire/federated/round.h"
 
@@ -72,6 +73,8 @@ class Coordinator {
     Duration least_pause = std::chrono::seconds(1);    ///< Before a client comes back.
     /// A client is expected to ask again within this time, if it was not told another one.
     Duration expected_within = std::chrono::seconds(40);
+    /// Of enrolled clients, for their neighbours; with SecurePolicy::active.
+    std::function<std::optional<Certificate>(ClientId)> certificates;
   };
 
   /// `name_of` names clients in the log. `model` must outlive this. Throws
@@ -124,7 +127,9 @@ class Coordinator {
     std::optional<decltype(Order::what)> order;
     Time order_at{};
     bool is_ready = false;
+    int bits = 1;                ///< Of an element of its update, once ordered.
     std::int64_t uploaded = -1;  ///< The last round in which its update was taken.
+    std::uint8_t sent = 0;       ///< Kind of its last secure message that was taken in the round.
   };
 
   using Reply = std::optional<Answer>;
@@ -133,6 +138,13 @@ class Coordinator {
   Reply reply_to(ClientId id, std::int64_t round, const Ready& question, Time now);
   Reply reply_to(ClientId id, std::int64_t round, const Update& question, Time now);
   Reply reply_to(ClientId id, std::int64_t round, const Leave& question, Time now);
+  Reply reply_to(ClientId id, std::int64_t round, const SecureMessage& question, Time now);
+  Reply reply_to(ClientId id, std::int64_t round, const MaskedUpdate& question, Time now);
+  /// `decode` gives the message of this kind, if it was not taken before.
+  Reply secure_reply(ClientId id, std::int64_t round, std::uint8_t kind,
+                     const std::function<Result<SecureAnswer>()>& decode, Time now);
+  Reply secure_order(const Client& client, std::uint8_t kind) const;
+  std::string certificates_of(const Roster& roster) const;
   Reply check_in(ClientId id, Client& client, const CheckIn& question, Time now);
   Time expected_after(const Reply& reply, Time now) const;
 

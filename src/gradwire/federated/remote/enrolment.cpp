@@ -123,9 +123,10 @@ Result<Enrolment::List> Enrolment::read() const {
       }
       EnrolledClient one{.id = fields.integer("id", 0, std::numeric_limits<ClientId>::max() - 1),
                          .name = fields.text("name")};
-      const auto key = signing_key_from_hex(fields.text("public_key"));
-      if (!key) fields.refuse("public_key", "64 hexadecimal digits");
-      one.public_key = *key;
+      if (!from_hex(fields.text("public_key"), one.certificate.key))
+        fields.refuse("public_key", "64 hexadecimal digits");
+      if (!from_hex(fields.text("certificate"), one.certificate.signature))
+        fields.refuse("certificate", "128 hexadecimal digits");
       list.next = std::max(list.next, one.id + 1);
       list.clients[one.id] = std::move(one);
       return 0;
@@ -178,12 +179,36 @@ ClientIdentity Enrolment::enrol(const std::string& name, std::string server) {
   if (find(name) != nullptr) {
     refuse("client {} is enrolled already: --revoke {} first, or choose another name", name, name);
   }
+  const Secret signer = authority();
   const KeyPair keys = make_key_pair();
   const ClientId id = list_.next;
-  list.append(list_.complete_bytes,
-              {{"id", id}, {"name", name}, {"public_key", to_hex(keys.open)}});
+  const Certificate certificate = value_or_throw(certify(signer, id, keys.open));
+  list.append(list_.complete_bytes, {{"id", id},
+                                     {"name", name},
+                                     {"public_key", to_hex(keys.open)},
+                                     {"certificate", to_hex(certificate.signature)}});
   value_or_throw(refresh());
-  return {id, name, secret_of(id), keys.secret, std::move(server)};
+  return {.id = id,
+          .name = name,
+          .secret = secret_of(id),
+          .signing_key = keys.secret,
+          .authority = value_or_throw(ed25519_public(signer)),
+          .server = std::move(server)};
+}
+
+/// Clients know one authority alone, so that another key would make strangers of the later ones.
+Secret Enrolment::authority() const {
+  const std::string file = key_file_.string() + ".authority";
+  if (list_.next > 0 && !std::filesystem::exists(file)) {
+    refuse(
+        "clients are enrolled already, and the key {} that has signed theirs is not here: bring it "
+        "back to enrol more; a server runs without it",
+        file);
+  }
+  Secret key;
+  if (!from_hex(bootstrap::private_key_in(file, kKeyRemedy), key.bytes()))
+    refuse("{} is no key of 64 hexadecimal digits: {}", file, kKeyRemedy);
+  return key;
 }
 
 void Enrolment::revoke(const std::string& name) {

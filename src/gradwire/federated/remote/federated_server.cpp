@@ -21,6 +21,21 @@ constexpr std::uint64_t kLeastProgress = 16 * 1024;
 /// One client's: it may have lost some without the server's knowing yet.
 constexpr int kConnectionsEach = 4;
 
+/// The clients' keys, for secure aggregation whose server is not trusted.
+Coordinator::Options with_keys(Coordinator::Options options, const Enrolment& enrolment) {
+  options.certificates = [&enrolment](ClientId id) -> std::optional<Certificate> {
+    const EnrolledClient* client = enrolment.find(id);
+    return client != nullptr ? std::optional(client->certificate) : std::nullopt;
+  };
+  if (options.policy.secure) {
+    options.policy.secure->signing_keys = [&enrolment](ClientId id) -> std::optional<PublicKey> {
+      const EnrolledClient* client = enrolment.find(id);
+      return client != nullptr ? std::optional(client->certificate.key) : std::nullopt;
+    };
+  }
+  return options;
+}
+
 bootstrap::Verdict admit(const bootstrap::Claims& claims) {
   return claims.encrypts ? bootstrap::Verdict::accepted : bootstrap::Verdict::other_encryption;
 }
@@ -57,7 +72,7 @@ FederatedServer::FederatedServer(const net::HostNetwork& network, net::Socket li
       enrolment_(enrolment),
       model_(model),
       options_(std::move(options)),
-      coordinator_(options_.rounds, model,
+      coordinator_(with_keys(options_.rounds, enrolment), model,
                    [&enrolment](ClientId id) {
                      const EnrolledClient* client = enrolment.find(id);
                      return client != nullptr ? client->name : "revoked";
@@ -198,7 +213,7 @@ Status FederatedServer::advance(Connection& one) {
 bool FederatedServer::decide(Connection& one) {
   const MessageHeader& header = *one.channel.header();
   const bool keeps = header.size <= coordinator_.limit_of(one.client, header);
-  if (keeps && is_question<Update>(header)) {
+  if (keeps && is_upload(header)) {
     if (update_bytes_ > 0 && update_bytes_ + header.size > options_.max_update_bytes) return false;
     one.update_bytes = static_cast<std::size_t>(header.size);
     update_bytes_ += one.update_bytes;
@@ -214,10 +229,12 @@ Status FederatedServer::take_question(Connection& one) {
   Question question = Update{};  // An update that is not needed, or wrong, was not kept.
   if (body.size == header.size) {
     GRADWIRE_ASSIGN_OR_RETURN(question, decode_question(header, body));
-  } else if (!is_question<Update>(header)) {
-    return failure(ErrorKind::corrupted, fmt::format("it sent a question of {} bytes, and {} are "
-                                                     "allowed",
-                                                     header.size, kMaxQuestionBytes));
+  } else if (is_question<MaskedUpdate>(header)) {
+    question = MaskedUpdate{};
+  } else if (!is_upload(header)) {
+    return failure(ErrorKind::corrupted,
+                   fmt::format("it sent a question of {} bytes, and {} are allowed", header.size,
+                               coordinator_.limit_of(one.client, header)));
   }
   one.waiting = Connection::Waiting{header.instance, header.round, std::move(question),
                                     after(now(), options_.poll)};
@@ -226,10 +243,12 @@ Status FederatedServer::take_question(Connection& one) {
 }
 
 void FederatedServer::try_answer(Connection& one) {
-  const auto& asked = *one.waiting;
+  auto& asked = *one.waiting;
   const auto reply =
       coordinator_.reply(one.client, asked.instance, asked.round, asked.question, now());
   if (reply) return answer(one, *reply);
+  // The server has it: none is kept while its client waits.
+  if (auto* masked = std::get_if<MaskedUpdate>(&asked.question)) masked->message = {};
   const bool is_crowded = 2 * connections_.size() > options_.max_connections;
   if (is_crowded && std::holds_alternative<CheckIn>(asked.question))
     answer(one, coordinator_.come_back(now()));

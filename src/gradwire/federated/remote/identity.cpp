@@ -29,19 +29,14 @@ std::string to_hex(ConstBytes bytes) {
   return text;
 }
 
-Result<SigningKey> signing_key_from_hex(std::string_view text) {
-  SigningKey key;
-  bool is_right = text.size() == 2 * key.size();
-  for (std::size_t i = 0; is_right && i < key.size(); ++i) {
+bool from_hex(std::string_view text, Bytes bytes) {
+  if (text.size() != 2 * bytes.size()) return false;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
     const int high = value_of_digit(text[2 * i]), low = value_of_digit(text[2 * i + 1]);
-    is_right = high >= 0 && low >= 0;
-    key[i] = static_cast<std::byte>(16 * high + low);
+    if (high < 0 || low < 0) return false;
+    bytes[i] = static_cast<std::byte>(16 * high + low);
   }
-  if (!is_right) {
-    return failure(ErrorKind::corrupted,
-                   fmt::format("a signing key has {} hexadecimal digits", 2 * key.size()));
-  }
-  return key;
+  return true;
 }
 
 std::string to_json(const ClientIdentity& identity) {
@@ -49,7 +44,8 @@ std::string to_json(const ClientIdentity& identity) {
                               {"id", identity.id},
                               {"name", identity.name},
                               {"secret", identity.secret},
-                              {"signing_key", to_hex(identity.signing_key)}};
+                              {"signing_key", to_hex(identity.signing_key)},
+                              {"authority", to_hex(identity.authority)}};
   if (!identity.server.empty()) json["server"] = identity.server;
   return json.dump(1) + "\n";
 }
@@ -63,9 +59,10 @@ Result<ClientIdentity> identity_from_json(std::string_view text) {
     identity.secret = fields.text("secret");
     if (identity.secret.size() < bootstrap::kMinSecretBytes)
       fields.refuse("secret", "that of the enrolment");
-    const auto key = signing_key_from_hex(fields.text("signing_key"));
-    if (!key) fields.refuse("signing_key", "64 hexadecimal digits");
-    identity.signing_key = *key;
+    if (!from_hex(fields.text("signing_key"), identity.signing_key))
+      fields.refuse("signing_key", "64 hexadecimal digits");
+    if (!from_hex(fields.text("authority"), identity.authority))
+      fields.refuse("authority", "64 hexadecimal digits");
     identity.server = fields.text_or("server", "");
     fields.refuse_others();
     return identity;

@@ -18,8 +18,8 @@ using SigningKey = std::array<std::byte, 32>;
 
 /// Lower-case hexadecimal digits, two for each byte.
 std::string to_hex(ConstBytes bytes);
-/// Inverse of to_hex(). Fails with corrupted.
-Result<SigningKey> signing_key_from_hex(std::string_view text);
+/// Inverse of to_hex(). Returns false unless `text` has the digits of so many bytes.
+bool from_hex(std::string_view text, Bytes bytes);
 
 /// A client as its server knows it: who has this file, is this client.
 struct ClientIdentity {
@@ -27,6 +27,7 @@ struct ClientIdentity {
   std::string name;
   std::string secret;           ///< Shared with the server, of this client alone.
   SigningKey signing_key = {};  ///< Private; the server has the public half.
+  SigningKey authority = {};    ///< Public; with it the clients' Certificates are signed.
   std::string server;           ///< HOST:PORT; empty: not known at the enrolment.
 };
 

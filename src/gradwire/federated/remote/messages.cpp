@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 #include <utility>
 
@@ -143,6 +144,18 @@ Blob Blob::of(std::vector<std::byte> bytes) {
   return {std::shared_ptr<const std::byte>(owner, owner->data()), size};
 }
 
+std::string_view name_of(const Question& question) {
+  static constexpr std::array<std::string_view, std::variant_size_v<Question>> kNames{
+      "check-in", "fetch", "ready", "update", "leave", "secure message", "masked update"};
+  const auto* secure = std::get_if<SecureMessage>(&question);
+  if (secure == nullptr || secure->message.size == 0) return kNames[question.index()];
+  const auto kind = static_cast<std::uint8_t>(secure->message.bytes().front());
+  if (kind == KeyAdvert::kKind) return "keys";
+  if (kind == SealedShares::kKind) return "shares";
+  if (kind == AliveSignature::kKind) return "signature";
+  return kind == UnmaskingShares::kKind ? "unmasking" : kNames[question.index()];
+}
+
 Error Refusal::error() const {
   const bool is_known = kind >= 0 && kind <= static_cast<std::int64_t>(ErrorKind::aborted);
   return {is_known ? static_cast<ErrorKind>(kind) : ErrorKind::refused, reason};
@@ -182,19 +195,39 @@ Result<Answer> decode_answer(const MessageHeader& header, const Blob& body) {
   return decode_any<Answer>(header, kFirstAnswer, body);
 }
 
-namespace {
-
-/// Size and bits of the segments.
-std::array<std::pair<std::size_t, int>, 2> segments_of(const UpdateShape& shape, int bits) {
-  return {{{shape.elements, bits}, {shape.metrics, 64}}};
+UploadOrder UploadOrder::of(const Order::Upload& order) {
+  UploadOrder made{.bits = order.bits, .weight = order.weight};
+  if (!order.secure) return made;
+  made.neighbours = order.secure->neighbours;
+  made.threshold = order.secure->threshold;
+  made.active = order.secure->active ? 1 : 0;
+  return made;
 }
 
-}  // namespace
+std::optional<SecurePolicy> UploadOrder::secure() const {
+  if (neighbours == 0) return std::nullopt;
+  const auto small = [](std::int64_t value) {
+    return static_cast<int>(
+        std::clamp<std::int64_t>(value, 0, std::numeric_limits<std::int32_t>::max()));
+  };
+  return SecurePolicy{small(neighbours), small(threshold), active != 0};
+}
+
+std::vector<SegmentShape> segments_of(const UpdateShape& shape, int bits) {
+  return {{shape.elements, bits}, {shape.metrics, 64}};
+}
 
 std::size_t update_bytes(const UpdateShape& shape, int bits) {
   std::size_t bytes = sizeof(std::uint64_t);
   for (const auto& [size, width] : segments_of(shape, bits))
     bytes += 2 * sizeof(std::uint64_t) + ModularVector::packed_bytes(size, width);
+  return bytes;
+}
+
+std::size_t masked_bytes(const UpdateShape& shape, int bits) {
+  std::size_t bytes = sizeof(MaskedInput::kKind) + sizeof(MaskedInput::round);
+  for (const auto& [size, width] : segments_of(shape, bits))
+    bytes += ModularVector::packed_bytes(size, width);
   return bytes;
 }
 

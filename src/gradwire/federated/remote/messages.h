@@ -4,7 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <variant>
 #include <vector>
@@ -23,7 +25,7 @@ namespace gradwire::federated {
 inline constexpr std::uint16_t kMessageVersion = 1;
 /// Longest text in a message.
 inline constexpr std::size_t kMaxTextBytes = std::size_t{1} << 20;
-/// Longest question but an update, and longest answer without its model.
+/// Longest question but an upload, and longest answer without its model.
 inline constexpr std::size_t kMaxQuestionBytes = std::size_t{1} << 18;
 inline constexpr std::size_t kMaxAnswerBytes = 2 * kMaxTextBytes;
 
@@ -64,6 +66,16 @@ struct Leave {
   std::string reason;
   static constexpr auto fields = [](auto& m) { return std::tie(m.reason); };
 };
+/// With secure aggregation: an encoded KeyAdvert, SealedShares, AliveSignature or UnmaskingShares.
+struct SecureMessage {
+  Blob message;
+  static constexpr auto fields = [](auto& m) { return std::tie(m.message); };
+};
+/// An encoded MaskedInput; nothing if the server has it, and the client waits for the order.
+struct MaskedUpdate {
+  Blob message;
+  static constexpr auto fields = [](auto& m) { return std::tie(m.message); };
+};
 
 // --- answers ---
 
@@ -91,7 +103,20 @@ struct Task {
 struct UploadOrder {
   std::int64_t bits = 1;
   std::int64_t weight = 1;
-  static constexpr auto fields = [](auto& m) { return std::tie(m.bits, m.weight); };
+  /// The SecurePolicy; no neighbours: the server sees the update.
+  std::int64_t neighbours = 0, threshold = 0, active = 0;
+  static constexpr auto fields = [](auto& m) {
+    return std::tie(m.bits, m.weight, m.neighbours, m.threshold, m.active);
+  };
+
+  static UploadOrder of(const Order::Upload& order);
+  std::optional<SecurePolicy> secure() const;
+};
+/// With secure aggregation: an encoded Roster, ForwardedShares, AliveList or UnmaskRequest.
+struct SecureOrder {
+  std::string certificates;  ///< Of a roster's neighbours; with SecurePolicy::active.
+  Blob message;
+  static constexpr auto fields = [](auto& m) { return std::tie(m.certificates, m.message); };
 };
 /// The update is not needed.
 struct NotNeeded {
@@ -127,9 +152,12 @@ struct Refusal {
   Error error() const;
 };
 
-using Question = std::variant<CheckIn, Fetch, Ready, Update, Leave>;
-using Answer =
-    std::variant<Offer, Task, UploadOrder, NotNeeded, Wait, ComeBack, Done, Over, Refusal>;
+using Question = std::variant<CheckIn, Fetch, Ready, Update, Leave, SecureMessage, MaskedUpdate>;
+using Answer = std::variant<Offer, Task, UploadOrder, NotNeeded, Wait, ComeBack, Done, Over,
+                            Refusal, SecureOrder>;
+
+/// Such as "check-in"; for a message of secure aggregation what it has, such as "keys".
+std::string_view name_of(const Question& question);
 
 /// The first bytes of a message, little-endian: version 2, kind 2, zero 4, instance 8, round 8,
 /// size 8.
@@ -147,6 +175,10 @@ template <class M>
 bool is_question(const MessageHeader& header) {
   return header.kind == Question(M{}).index();
 }
+/// Returns true for a question that is as long as an update.
+inline bool is_upload(const MessageHeader& header) {
+  return is_question<Update>(header) || is_question<MaskedUpdate>(header);
+}
 
 /// A message as it is sent: the header and most fields, then bytes that others share.
 struct Message {
@@ -161,8 +193,11 @@ Message encode(const Answer& answer, std::int64_t round);
 Result<Question> decode_question(const MessageHeader& header, const Blob& body);
 Result<Answer> decode_answer(const MessageHeader& header, const Blob& body);
 
-/// The bytes of an update for such an order, without the header.
+/// The segments of a contribution.
+std::vector<SegmentShape> segments_of(const UpdateShape& shape, int bits);
+/// The bytes of an update for such an order, without the header; and of a masked one.
 std::size_t update_bytes(const UpdateShape& shape, int bits);
+std::size_t masked_bytes(const UpdateShape& shape, int bits);
 Update to_update(const Contribution& contribution);
 /// Inverse of to_update(). Allocates only if the update is as ordered; fails with corrupted.
 Result<Contribution> contribution_in(const Update& update, const UpdateShape& shape, int bits);
