@@ -33,10 +33,14 @@ using Deaths = std::vector<std::string_view>;
 const Deaths kPlainDeaths{"check-in", "fetch", "ready", "update"};
 const Deaths kSecureDeaths{"check-in", "fetch",         "ready",     "keys",
                            "shares",   "masked update", "signature", "unmasking"};
-/// How often clients were killed before each; memory that processes share.
-using Killed = std::array<std::atomic<int>, 8>;
+/// Memory that processes share.
+struct Killed {
+  std::atomic<std::size_t> chosen = 0;  ///< Deaths that clients will die, or have died.
+  std::array<std::atomic<int>, 8>
+      before{};  ///< How often clients were killed before each question.
+};
 
-/// A client that is killed before a random question in a third of its rounds.
+/// A client of which a third of the rounds end before a question, each in turn.
 class MortalClient {
  public:
   MortalClient(const ClientIdentity& identity, const std::filesystem::path& folder,
@@ -58,8 +62,8 @@ class MortalClient {
 
   /// Until there are no more rounds.
   void run() {
+    choose_death();
     for (;;) {
-      dies_before_ = random_.one_in(3) ? random_.below(deaths_.size()) : deaths_.size();
       const auto checked_in = session_.check_in(10, -1);
       if (!checked_in || std::holds_alternative<Over>(*checked_in)) return;
       if (const auto* back = std::get_if<ComeBack>(&*checked_in)) {
@@ -71,13 +75,17 @@ class MortalClient {
       if (order == nullptr) continue;
       const auto contribution = contribution_of(id_, order->bits, order->weight, kUpdate);
       (void)session_.upload(contribution);
+      choose_death();
     }
   }
 
  private:
+  void choose_death() {
+    dies_before_ = random_.one_in(3) ? killed_.chosen++ % deaths_.size() : deaths_.size();
+  }
   void may_die(std::string_view question) {
     if (dies_before_ == deaths_.size() || deaths_[dies_before_] != question) return;
-    ++killed_[dies_before_];
+    ++killed_.before[dies_before_];
     ::kill(::getpid(), SIGKILL);
   }
 
@@ -204,7 +212,7 @@ void run_rounds(int clients, std::int64_t rounds, std::optional<SecurePolicy> se
   }
   EXPECT_TRUE(model.is_uniform);
   EXPECT_GT(committed, 0);
-  for (std::size_t i = 0; i < deaths.size(); ++i) EXPECT_GT(killed[i], 0) << deaths[i];
+  for (std::size_t i = 0; i < deaths.size(); ++i) EXPECT_GT(killed.before[i], 0) << deaths[i];
   const std::int64_t growth = model.resident.back() - model.resident[model.resident.size() / 2];
   EXPECT_LT(growth, 4 << 20) << "bytes, in the second half of the rounds";
   testing::Test::RecordProperty("committed", committed);
@@ -214,13 +222,13 @@ void run_rounds(int clients, std::int64_t rounds, std::optional<SecurePolicy> se
 const bool kIsLong = gradwire::test::from_environment("GRADWIRE_LONG", 0) != 0;
 
 TEST(FederatedProcesses, AThirdIsKilledInAnyPhaseAndEachRoundEndsByRule) {
-  run_rounds(kIsLong ? 64 : 16, kIsLong ? 40 : 12, std::nullopt);
+  run_rounds(kIsLong ? 64 : 16, kIsLong ? 40 : 8, std::nullopt);
 }
 
 TEST(FederatedProcesses, AThirdIsKilledInAnyPhaseOfSecureAggregation) {
-  const int clients = kIsLong ? 64 : 24;
-  run_rounds(clients, kIsLong ? 20 : 12,
-             SecurePolicy{.neighbours = clients / 2 - 1, .threshold = clients / 4 + 1});
+  if (kIsLong) run_rounds(64, 20, SecurePolicy{.neighbours = 31, .threshold = 16});
+  // With a check of the server, and a threshold that not every round reaches.
+  run_rounds(24, 10, SecurePolicy{.neighbours = 11, .threshold = 8, .active = true});
 }
 
 }  // namespace
