@@ -34,7 +34,8 @@ std::vector<Question> questions() {
           to_update(test::contribution_of(3, 17, 600)),
           Leave{"the battery is discharging"},
           SecureMessage{Blob::of(encode(UnmaskingShares{.round = 5, .shares = {Share{}}}))},
-          MaskedUpdate{Blob::of(std::vector<std::byte>(5, std::byte{5}))}};
+          MaskedUpdate{Blob::of(std::vector<std::byte>(5, std::byte{5}))},
+          Describe{}};
 }
 std::vector<Answer> answers() {
   return {Offer{3, 60, 1000, 10, 100, 50},
@@ -46,7 +47,8 @@ std::vector<Answer> answers() {
           Done{2},
           Over{},
           Refusal{4, "no"},
-          SecureOrder{"certificates", Blob::of(encode(AliveList{.round = 5, .alive = {1, 2}}))}};
+          SecureOrder{"certificates", Blob::of(encode(AliveList{.round = 5, .alive = {1, 2}}))},
+          Description{"{}"}};
 }
 
 TEST(FederatedMessages, EachKindDecodesToWhatWasEncoded) {

@@ -48,7 +48,7 @@ ENTRY_POINTS = re.compile(
     r"|cli/bench/collective_bench\.cpp$"
     # Calls by PyTorch and Python; options of the classes that users construct.
     r"|torch/|recipe/|emulation/emulated_device\.h$|exchange/auto_exchange\.cpp$"
-    r"|host/training_host\.h$"
+    r"|host/training_host\.h$|train/federated/federated_client\.cpp$"
     r"|train/(local_sgd/local_sgd|data_parallel/data_parallel|zero/zero_module)\.h$"
     r"|train/servers/served_module\.h$)")
 

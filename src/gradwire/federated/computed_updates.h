@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -24,6 +25,10 @@ struct LocalWork {
   double epochs = 1;             ///< It has time for so many.
   std::span<const float> model;  ///< The global parameters.
   double proximal = 0;           ///< mu of FedProx.
+  /// Whose samples, of those that the trainer has; -1: the client's.
+  std::int64_t part = -1;
+  /// Returns false to stop before the next step. Null: never.
+  std::function<bool()> goes_on;
 };
 
 /// The outcome of local work.

@@ -46,6 +46,8 @@ class UpdateQuantizer {
   /// Number of integers that are sent.
   std::size_t elements() const;
   double range() const { return range_; }
+  const QuantizerOptions& options() const { return options_; }
+  std::uint64_t round_seed() const { return seed_; }
 
   struct Encoded {
     ModularVector integers;

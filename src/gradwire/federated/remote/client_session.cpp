@@ -73,6 +73,15 @@ ClientSession::ClientSession(const net::HostNetwork& network, Options options,
 
 // --- calls ---
 
+Result<std::string> ClientSession::describe() {
+  round_ = -1;
+  auto told = expect<Description>(exchange(Describe{}));
+  disconnect();
+  GRADWIRE_RETURN_IF_ERROR(note_bytes());
+  if (!told) return tl::unexpected<Error>(told.error());
+  return std::move(told->text);
+}
+
 Result<ClientSession::CheckedIn> ClientSession::check_in(std::int64_t samples,
                                                          std::int64_t version) {
   round_ = -1;

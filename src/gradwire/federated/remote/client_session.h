@@ -52,6 +52,9 @@ class ClientSession {
   ClientSession(const net::HostNetwork& network, Options options,
                 std::function<Duration()> time_of_day);
 
+  /// What the server says of the model and the data.
+  Result<std::string> describe();
+
   using CheckedIn = std::variant<ClientTask, ComeBack, Over>;
   /// Takes part in a round if the server needs this client, which has so many samples and the model
   /// of `version`, -1: none. Work beyond the limits is declined, before the model is sent.

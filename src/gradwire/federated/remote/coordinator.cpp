@@ -22,6 +22,7 @@ Coordinator::Coordinator(Options options, ServerModel& model,
                          std::function<std::string(ClientId)> name_of)
     : options_(std::move(options)),
       model_(model),
+      description_{model.description()},
       name_of_(std::move(name_of)),
       ledger_(std::move(options_.ledger)),
       number_(options_.first_round - 1),
@@ -41,6 +42,7 @@ void Coordinator::begin_round(Time now) {
   if (round_) last_duration_ = now - began_;
   ++number_;
   work_ = model_.begin(number_);
+  if (work_.update_bits > 0) options_.policy.update_bits = work_.update_bits;
   round_.emplace(options_.policy, work_.shape, number_, options_.seed);
   began_ = now;
   // Those that wait have checked in to the last round, or while it was ending.
@@ -70,7 +72,8 @@ std::optional<Answer> Coordinator::reply(ClientId id, std::uint64_t instance, st
 }
 
 Time Coordinator::expected_after(const Reply& reply, Time now) const {
-  if (!reply || std::holds_alternative<Refusal>(*reply))
+  if (!reply || std::holds_alternative<Refusal>(*reply) ||
+      std::holds_alternative<Description>(*reply))
     return after(now, options_.expected_within);
   const auto back = [&](double pause) {
     return after(after(now, duration_of(pause)), options_.expected_within);
@@ -294,6 +297,10 @@ std::string Coordinator::certificates_of(const Roster& roster) const {
   for (const Roster::Neighbour& neighbour : roster.neighbours)
     append(packed, options_.certificates(neighbour.client).value_or(Certificate{}));
   return packed;
+}
+
+Coordinator::Reply Coordinator::reply_to(ClientId, std::int64_t, const Describe&, Time) {
+  return description_;
 }
 
 // --- answers ---

@@ -33,10 +33,15 @@ class ServerModel {
  public:
   virtual ~ServerModel() = default;
 
+  /// What clients would train, as JSON of at most kMaxTextBytes: for those that ask before they
+  /// check in. Called once.
+  virtual std::string description() { return "{}"; }
+
   struct Work {
     std::int64_t version = 0;  ///< The model's.
     std::string plan;          ///< JSON for the clients, at most kMaxTextBytes.
     UpdateShape shape;
+    int update_bits = 0;  ///< RoundPolicy::update_bits from this round on; 0: as before.
   };
   virtual Work begin(std::int64_t round) = 0;
 
@@ -55,6 +60,8 @@ class ServerModel {
 
   /// On a thread of its own; until it returns, clients wait for the next round.
   virtual void on_ended(const EndedRound& round) = 0;
+  /// Returns true if the round that has ended is the last one.
+  virtual bool is_complete() { return false; }
   /// The server stops, and may have given up a round.
   virtual void on_stop() = 0;
 };
@@ -145,6 +152,7 @@ class Coordinator {
                      const std::function<Result<SecureAnswer>()>& decode, Time now);
   Reply secure_order(const Client& client, std::uint8_t kind) const;
   std::string certificates_of(const Roster& roster) const;
+  Reply reply_to(ClientId id, std::int64_t round, const Describe& question, Time now);
   Reply check_in(ClientId id, Client& client, const CheckIn& question, Time now);
   Time expected_after(const Reply& reply, Time now) const;
 
@@ -164,6 +172,7 @@ class Coordinator {
 
   Options options_;
   ServerModel& model_;
+  const Description description_;
   std::function<std::string(ClientId)> name_of_;
   std::map<ClientId, Client> clients_;
   ClientLedger ledger_;

@@ -302,7 +302,7 @@ Status FederatedServer::start_ending() {
 void FederatedServer::finish_ending() {
   ending_->done.get();
   ending_.reset();
-  if (options_.count > 0 && --rounds_left_ == 0) {
+  if ((options_.count > 0 && --rounds_left_ == 0) || model_.is_complete()) {
     is_over_ = true;
     coordinator_.finish();
   } else {

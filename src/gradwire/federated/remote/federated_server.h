@@ -23,7 +23,7 @@ class FederatedServer {
  public:
   struct Options {
     Coordinator::Options rounds;
-    std::int64_t count = 0;  ///< Rounds, from the first one; 0: until it is stopped.
+    std::int64_t count = 0;  ///< Rounds, from the first one; 0: as the model says.
     Duration poll = std::chrono::seconds(20);
     /// A connection on which less than 16 KiB moved in this time, but should, is closed.
     Duration patience = std::chrono::seconds(20);

@@ -76,6 +76,10 @@ struct MaskedUpdate {
   Blob message;
   static constexpr auto fields = [](auto& m) { return std::tie(m.message); };
 };
+/// It asks what it would train, before it checks in.
+struct Describe {
+  static constexpr auto fields = [](auto&) { return std::tie(); };
+};
 
 // --- answers ---
 
@@ -151,10 +155,15 @@ struct Refusal {
   }
   Error error() const;
 };
+struct Description {
+  std::string text;  ///< JSON, of the server's owner.
+  static constexpr auto fields = [](auto& m) { return std::tie(m.text); };
+};
 
-using Question = std::variant<CheckIn, Fetch, Ready, Update, Leave, SecureMessage, MaskedUpdate>;
+using Question = std::variant<CheckIn, Fetch, Ready, Update, Leave, SecureMessage, MaskedUpdate,
+                              Describe>;
 using Answer = std::variant<Offer, Task, UploadOrder, NotNeeded, Wait, ComeBack, Done, Over,
-                            Refusal, SecureOrder>;
+                            Refusal, SecureOrder, Description>;
 
 /// Such as "check-in"; for a message of secure aggregation what it has, such as "keys".
 std::string_view name_of(const Question& question);

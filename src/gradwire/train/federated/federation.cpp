@@ -4,12 +4,9 @@
 #include <utility>
 
 #include "gradwire/base/cpu.h"
-#include "gradwire/base/random.h"
 
 namespace gradwire {
 namespace {
-
-constexpr std::uint64_t kLocalSeed = 3;
 
 int threads_of(const FederationPlan& plan, bool draws_random_numbers) {
   if (draws_random_numbers) return 1;
@@ -30,7 +27,7 @@ Federation::Federation(const FederationPlan& plan, DataSet data, HeldOut clients
     : data_(std::move(data)), clients_(std::move(clients)), threads_before_(at::get_num_threads()) {
   at::set_num_threads(1);  // One for each operation: its sums do not depend on the cores.
   LocalPlan local = plan.local;
-  local.seed = mixed_seed({plan.seed, kLocalSeed});
+  local.seed = local_seed(plan);
   const auto trainer = [&](TrainableModule module) {
     return std::make_unique<ModuleTrainer>(std::move(module), data_, clients_, local);
   };

@@ -12,6 +12,7 @@
 #include "gradwire/base/error.h"
 #include "gradwire/base/random.h"
 #include "gradwire/base/refuse.h"
+#include "gradwire/train/federated/run_state.h"
 
 namespace gradwire {
 namespace {
@@ -19,7 +20,9 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kAbandonedInARow = 20;
-constexpr std::uint64_t kServerSeed = 1, kClientsSeed = 2;
+constexpr std::uint64_t kServerSeed = 1, kClientsSeed = 2, kLocalSeed = 3;
+
+}  // namespace
 
 GlobalModelOptions server_options(const FederationPlan& plan) {
   GlobalModelOptions options = plan.server;
@@ -28,23 +31,17 @@ GlobalModelOptions server_options(const FederationPlan& plan) {
   return options;
 }
 
-Json to_json(const std::vector<federated::ClientRecord>& records) {
-  Json list = Json::array();
-  for (const federated::ClientRecord& one : records) {
-    list.push_back({one.samples, one.eligible, one.asked, one.counted, one.compute_seconds,
-                    one.up_bytes, one.down_bytes});
-  }
-  return list;
+std::uint64_t local_seed(const FederationPlan& plan) {
+  return mixed_seed({plan.seed, kLocalSeed});
 }
 
-std::vector<federated::ClientRecord> records_of(const Json& list) {
-  std::vector<federated::ClientRecord> records;
-  for (const Json& one : list)
-    records.push_back({one[0], one[1], one[2], one[3], one[4], one[5], one[6]});
-  return records;
+std::vector<float> sent_values(const FederationPlan& plan, const GlobalModel& model) {
+  const std::span<const float> values = model.values();
+  std::vector<float> sent(values.begin(), values.end());
+  if (plan.sends_bf16)
+    for (float& value : sent) value = static_cast<float>(c10::BFloat16(value));
+  return sent;
 }
-
-}  // namespace
 
 FederationRounds::FederationRounds(const FederationPlan& plan, const FederatedTensors& initial,
                                    std::vector<std::int64_t> samples,
@@ -70,14 +67,6 @@ federated::SimulatedRounds FederationRounds::make_rounds(std::vector<std::int64_
   return {plan_.round, {plan_.devices, std::move(samples), seed}, work, plan_.seed};
 }
 
-std::vector<float> FederationRounds::sent_model() const {
-  const std::span<const float> values = model_.values();
-  std::vector<float> sent(values.begin(), values.end());
-  if (plan_.sends_bf16)
-    for (float& value : sent) value = static_cast<float>(c10::BFloat16(value));
-  return sent;
-}
-
 double FederationRounds::traffic(double federated::ClientRecord::*bytes) const {
   double sum = 0;
   for (const federated::ClientRecord& one : rounds_.records()) sum += one.*bytes;
@@ -88,7 +77,7 @@ FederationRound FederationRounds::next() {
   using federated::ClientRecord;
   const std::int64_t number = rounds_.number();
   const federated::UpdateQuantizer quantizer = model_.quantizer(number);
-  const std::vector<float> sent = sent_model();
+  const std::vector<float> sent = sent_values(plan_, model_);
   federated::UpdateRules rules = model_.rules(quantizer);
   rules.proximal = proximal_.mu;
   updates_.set_round(number, sent, rules);
@@ -106,7 +95,7 @@ FederationRound FederationRounds::next() {
                                 kAbandonedInARow, result.record.reason));
   }
   if (result.record.is_abandoned) return result;
-  result.metrics = model_.apply(round, quantizer);
+  result.metrics = model_.apply(round.sum(), round.weight(), quantizer);
   if (plan_.adapts_proximal)
     proximal_.observe(result.metrics.training_loss / static_cast<double>(result.metrics.clients));
   return result;
@@ -133,26 +122,26 @@ int FederationRounds::largest_sum_bits() const {
 }
 
 void FederationRounds::save(const std::filesystem::path& path) {
+  Json clients = Json::array();
+  for (const federated::ClientRecord& one : records()) clients.push_back(to_json(one));
   const Json run = {{"number", rounds_.number()},
                     {"time_ns", rounds_.now().time_since_epoch().count()},
-                    {"proximal", proximal_.mu},
-                    {"falls", proximal_.falls},
-                    {"last_loss", proximal_.last_loss ? Json(*proximal_.last_loss) : Json()},
-                    {"clients", to_json({records().begin(), records().end()})}};
+                    {"proximal", to_json(proximal_)},
+                    {"clients", std::move(clients)}};
   model_.save(path, run.dump());
 }
 
 void FederationRounds::load(const std::filesystem::path& path) {
   const Json run = Json::parse(model_.load(path));
-  auto clients = records_of(run.at("clients"));
+  std::vector<federated::ClientRecord> clients;
+  for (const Json& one : run.at("clients")) clients.push_back(client_record_of(one));
   if (clients.size() != records().size()) {
     refuse("{} is of {} clients, this federation of {}", path.string(), clients.size(),
            records().size());
   }
   rounds_.resume(run.at("number"), Time(Duration(run.at("time_ns").get<std::int64_t>())),
                  std::move(clients));
-  proximal_ = {.mu = run.at("proximal"), .falls = run.at("falls")};
-  if (const Json& loss = run.at("last_loss"); !loss.is_null()) proximal_.last_loss = loss;
+  proximal_ = proximal_of(run.at("proximal"));
 }
 
 }  // namespace gradwire

@@ -32,6 +32,13 @@ struct FederationPlan {
   std::uint64_t seed = 1;
 };
 
+/// Those of the server's model, with the seed of this plan's updates.
+GlobalModelOptions server_options(const FederationPlan& plan);
+/// LocalPlan::seed.
+std::uint64_t local_seed(const FederationPlan& plan);
+/// The model as clients get it.
+std::vector<float> sent_values(const FederationPlan& plan, const GlobalModel& model);
+
 /// The outcome of a round.
 struct FederationRound {
   federated::RoundRecord record;
@@ -66,7 +73,6 @@ class FederationRounds {
   void load(const std::filesystem::path& path);
 
  private:
-  std::vector<float> sent_model() const;
   federated::SimulatedRounds make_rounds(std::vector<std::int64_t> samples) const;
   double traffic(double federated::ClientRecord::*bytes) const;
 

@@ -49,15 +49,14 @@ GlobalModel::GlobalModel(const std::vector<NamedTensor>& parameters,
       {tensors_.begin(), tensors_.begin() + static_cast<std::ptrdiff_t>(parameter_count_)});
 }
 
-federated::Metrics GlobalModel::apply(const federated::Round& round,
+federated::Metrics GlobalModel::apply(const federated::Contribution& sum, std::int64_t weight,
                                       const federated::UpdateQuantizer& quantizer) {
   const torch::NoGradGuard no_grad;
-  const federated::Metrics metrics = federated::metrics_of(round.sum()[1]);
-  std::vector<float> mean = quantizer.mean(round.sum()[0], round.weight());
+  const federated::Metrics metrics = federated::metrics_of(sum[1]);
+  std::vector<float> mean = quantizer.mean(sum[0], weight);
   GRADWIRE_CHECK(std::ssize(mean) == flat_.numel());
   torch::Tensor update = torch::from_blob(mean.data(), {flat_.numel()});
-  if (options_.normalizes)
-    update.mul_(metrics.weighted_steps / static_cast<double>(round.weight()));
+  if (options_.normalizes) update.mul_(metrics.weighted_steps / static_cast<double>(weight));
   gradient_.copy_(update.narrow(0, 0, parameter_elements_)).neg_();
   const std::int64_t rest = flat_.numel() - parameter_elements_;
   if (rest > 0)

@@ -59,8 +59,9 @@ class GlobalModel {
     return {&quantizer, options_.normalizes, options_.seed};
   }
 
-  /// Steps with the sum of a committed round of these updates. Returns the sum of the metrics.
-  federated::Metrics apply(const federated::Round& round,
+  /// Steps with the sum of a round's updates, and the sum of their weights. Returns the sum of the
+  /// metrics.
+  federated::Metrics apply(const federated::Contribution& sum, std::int64_t weight,
                            const federated::UpdateQuantizer& quantizer);
 
   /// Number of rounds that were applied.

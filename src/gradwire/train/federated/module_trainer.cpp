@@ -73,12 +73,13 @@ void ModuleTrainer::take_update(std::span<const float> model) {
 
 federated::LocalResult ModuleTrainer::train(const federated::LocalWork& work) {
   at::set_num_threads(1);  // This thread's, too.
-  const std::span<const std::int64_t> own = clients_.train[work.client];
+  const std::int64_t part = work.part < 0 ? work.client : work.part;
+  const std::span<const std::int64_t> own = clients_.train[part];
   if (module_.draws_random_numbers) {
     torch::manual_seed(mixed_seed({training_.plan().seed, static_cast<std::uint64_t>(work.round),
                                    static_cast<std::uint64_t>(work.client)}));
   }
-  const Evaluated before = evaluate(work.model, clients_.held_out[work.client], data_);
+  const Evaluated before = evaluate(work.model, clients_.held_out[part], data_);
   load(work.model);
   module_.module->train();
   training_.set_proximal(work.proximal);
@@ -94,7 +95,8 @@ federated::LocalResult ModuleTrainer::train(const federated::LocalWork& work) {
       training_.run({.round = work.round,
                      .client = work.client,
                      .samples = std::ssize(own),
-                     .max_steps = steps_in(training_.plan(), std::ssize(own), work.epochs)},
+                     .max_steps = steps_in(training_.plan(), std::ssize(own), work.epochs),
+                     .goes_on = work.goes_on},
                     loss);
   take_update(work.model);
   return {.update = {update_.const_data_ptr<float>(), static_cast<std::size_t>(update_.numel())},
