@@ -31,6 +31,8 @@ int torch_bench_command(int argc, char** argv);  ///< torch_bench.cpp
 int torch_federate_command(int argc, char** argv);
 /// argv[0] is the subcommand.
 int federate_simulate_command(int argc, char** argv);
+int federate_serve_command(int argc, char** argv);
+int federate_client_command(int argc, char** argv);
 
 /// `gradwire schedule` of a pipeline. Returns true if the arguments, of which the first is skipped,
 /// are for it: they name a pipeline schedule, or have one of its options.

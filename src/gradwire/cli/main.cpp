@@ -21,7 +21,6 @@ int bench_with_any_launcher(int argc, char** argv) {
 constexpr auto kCommands = std::to_array<Command>({
     {"train", "Trains a model described by a JSON file", torch_program},
     {"generate", "Writes text with a model that gradwire train has trained", torch_program},
-    {"federate", "Trains on clients that keep their data: simulate", torch_program},
     {"run", "Starts any program as the ranks of a job, on one or several hosts", run_command},
     {"bench", "Measures collective operations", bench_with_any_launcher},
     {"report", "Renders training runs as one self-contained HTML page", report_command},

@@ -170,6 +170,29 @@ federated::DeviceModel read_devices(JsonFields json, const Json& whole) {
   return devices;
 }
 
+/// Reads and removes the keys of model files.
+void read_model_file(Json& model, FederatedConfig& config) {
+  if (!model.is_object() || !model.contains("file")) return;
+  Json own = Json::object();
+  for (const char* key : {"file", "buffers"})
+    if (model.contains(key)) own[key] = model[key];
+  JsonFields fields(own, "model");
+  config.model_file = fields.text("file");
+  config.model_buffers = {"*running_mean", "*running_var"};
+  if (fields.has("buffers")) config.model_buffers = fields.texts("buffers");
+  model.erase("file");
+  model.erase("buffers");
+  config.names_model = !model.empty();
+}
+
+std::string text_for_clients(const Json& json) {
+  Json told = Json::object();
+  for (const char* key : {"model", "data", "partition", "seed"})
+    if (json.contains(key)) told[key] = json[key];
+  if (told.contains("data") && told["data"].is_object()) told["data"].erase("path");
+  return told.dump();
+}
+
 /// The keys that `gradwire train` has too, read as there.
 TrainConfig shared_keys(const Json& json, bool is_synthetic) {
   Json shared = Json::object();
@@ -186,9 +209,11 @@ const Json& object_at(const Json& json, const char* key) {
 
 }  // namespace
 
-FederatedConfig parse_federated_config(const Json& json) {
-  JsonFields root(json, "", "the configuration");
+FederatedConfig parse_federated_config(const Json& whole) {
   FederatedConfig config;
+  Json json = whole;
+  if (json.is_object() && json.contains("model")) read_model_file(json["model"], config);
+  JsonFields root(json, "", "the configuration");
   const Json& data = object_at(json, "data");
   const bool is_synthetic = data.is_object() && data.value("name", Json()) == kSynthetic;
   const TrainConfig shared = shared_keys(json, is_synthetic);
@@ -196,11 +221,12 @@ FederatedConfig parse_federated_config(const Json& json) {
   config.seed = static_cast<std::uint64_t>(root.integer_or("seed", 1, 0));
   config.model = shared.model;
   config.model_text = shared.model_text;
+  config.for_clients = text_for_clients(json);
   config.data = shared.data;
   if (is_synthetic) {
     config.synthetic = read_synthetic(root.object_or_empty("data"), config.partition);
     for (const char* key : {"model", "partition"})
-      if (json.contains(key))
+      if (whole.contains(key))
         refuse("{} is that of data.name \"{}\"; leave it out", key, kSynthetic);
   } else {
     config.partition = read_partition(root.object_or_empty("partition"));

@@ -59,6 +59,12 @@ struct FederatedConfig {
   std::int64_t evaluate_every = 1;  ///< Rounds between evaluations on test data.
   std::uint64_t seed = 1;
   std::string model_text = "{}";  ///< The object "model", as JSON.
+  /// A safetensors file with the model's first values; empty: drawn by the seed.
+  std::string model_file;
+  std::vector<std::string> model_buffers;  ///< Patterns of its tensors that are buffers.
+  bool names_model = true;                 ///< False: model_file is all that is known of the model.
+  /// Model, data, partition and seed as JSON, without paths of files: what clients may know.
+  std::string for_clients = "{}";
 };
 
 /// Throws Exception(invalid_argument) as parse_train_config().

@@ -15,85 +15,14 @@
 #include "gradwire/base/random.h"
 #include "gradwire/base/refuse.h"
 #include "gradwire/base/units.h"
-#include "gradwire/data/partition.h"
 #include "gradwire/data/synthetic_clients.h"
-#include "gradwire/recipe/batch_stream.h"
+#include "gradwire/recipe/federated_data.h"
 #include "gradwire/recipe/models.h"
 #include "gradwire/recipe/optimizers.h"
+#include "gradwire/train/checkpoint/safetensors.h"
 
 namespace gradwire::recipe {
 namespace {
-
-constexpr std::uint64_t kPartitionSeed = 11, kHeldOutSeed = 12;
-
-/// Data of all clients, whose they are, and test data.
-struct DividedData {
-  DataSet data;
-  HeldOut clients;
-  std::optional<DataSet> test;
-};
-
-std::vector<std::int64_t> labels_of(const DataSet& data) {
-  constexpr std::int64_t kAtOnce = 4096;
-  std::vector<std::int64_t> labels;
-  for (std::int64_t at = 0; at < data.size; at += kAtOnce) {
-    SampledBatch part;
-    part.samples.resize(static_cast<std::size_t>(std::min(kAtOnce, data.size - at)));
-    std::iota(part.samples.begin(), part.samples.end(), at);
-    const torch::Tensor targets = data.batch(part).targets;
-    const auto* const values = targets.const_data_ptr<std::int64_t>();
-    labels.insert(labels.end(), values, values + targets.numel());
-  }
-  return labels;
-}
-
-/// The samples of `data` with these numbers.
-DataSet part_of(const DataSet& data, std::vector<std::int64_t> samples) {
-  const auto size = std::ssize(samples);
-  return {.size = size, .batch = [data, samples = std::move(samples)](const SampledBatch& sampled) {
-            SampledBatch whole = sampled;
-            for (std::int64_t& one : whole.samples) one = samples[static_cast<std::size_t>(one)];
-            return data.batch(whole);
-          }};
-}
-
-DividedData divide_synthetic(const FederatedConfig& config) {
-  SyntheticData made = make_synthetic_clients({.alpha = config.synthetic.alpha,
-                                               .beta = config.synthetic.beta,
-                                               .clients = config.partition.clients,
-                                               .seed = config.synthetic.seed});
-  HeldOut clients =
-      hold_out(made.clients, config.partition.held_out, mixed_seed({config.seed, kHeldOutSeed}));
-  DataSet data = make_data_set(std::move(made));
-  std::vector<std::int64_t> tested;
-  for (std::int64_t client = 0; client < clients.held_out.clients(); ++client) {
-    const auto own = clients.held_out[client];
-    tested.insert(tested.end(), own.begin(), own.end());
-  }
-  std::optional<DataSet> test;
-  if (!tested.empty()) test = part_of(data, std::move(tested));
-  return {std::move(data), std::move(clients), std::move(test)};
-}
-
-DividedData divide(const FederatedConfig& config) {
-  if (config.synthetic.enabled) return divide_synthetic(config);
-  DataSet data = load_data(config.data, Split::train);
-  const PartitionConfig& how = config.partition;
-  if (config.data.name == "text" && how.kind != "iid")
-    refuse("partition.kind \"{}\" needs samples with classes, which text does not have", how.kind);
-  const std::vector<std::int64_t> labels =
-      config.data.name == "text" ? std::vector<std::int64_t>(static_cast<std::size_t>(data.size))
-                                 : labels_of(data);
-  const ClientSamples samples =
-      partition(labels, {.kind = how.kind,
-                         .clients = how.clients,
-                         .shards = how.shards,
-                         .alpha = how.alpha,
-                         .classes = how.classes,
-                         .seed = mixed_seed({config.seed, kPartitionSeed})});
-  HeldOut clients = hold_out(samples, how.held_out, mixed_seed({config.seed, kHeldOutSeed}));
-  return {std::move(data), std::move(clients), load_data(config.data, Split::test)};
-}
 
 /// Logistic regression of the synthetic data.
 torch::nn::Sequential linear_model() {
@@ -101,9 +30,33 @@ torch::nn::Sequential linear_model() {
                                torch::nn::LogSoftmax(1));
 }
 
+/// Copies the values of a file to the module's tensors of the same names.
+void load_values(torch::nn::Module& module, const std::string& file) {
+  const torch::NoGradGuard no_grad;
+  const SafetensorsFile content = load_safetensors(file);
+  const FederatedTensors tensors = federated_tensors(module);
+  for (const auto* list : {&tensors.parameters, &tensors.averaged}) {
+    for (const auto& [name, tensor] : *list) {
+      const auto found = content.tensors.find(name);
+      if (found == content.tensors.end() || found->second.sizes() != tensor.sizes())
+        refuse("{} has no tensor {} of this model's shape", file, name);
+      torch::Tensor(tensor).copy_(found->second);
+    }
+  }
+}
+
+}  // namespace
+
 TrainableModule make_module(const FederatedConfig& config) {
+  if (!config.names_model) {
+    refuse(
+        "{} has the values of a model, and not its code: name one of gradwire's in model.name, or "
+        "train with FederatedClient",
+        config.model_file);
+  }
   torch::manual_seed(config.seed);
   torch::nn::Sequential net = config.synthetic.enabled ? linear_model() : make_model(config.model);
+  if (!config.model_file.empty()) load_values(*net, config.model_file);
   return {net.ptr(), [net](const torch::Tensor& inputs) mutable { return net->forward(inputs); },
           [](const torch::Tensor& outputs, const torch::Tensor& targets) {
             return torch::nll_loss_nd(outputs, targets);
@@ -111,11 +64,15 @@ TrainableModule make_module(const FederatedConfig& config) {
           config.model.dropout > 0};
 }
 
+namespace {
+
 OptimizerFactory factory_of(const OptimizerConfig& config) {
   return [config](const std::vector<NamedTensor>& parameters) {
     return make_optimizer(config, parameters);
   };
 }
+
+}  // namespace
 
 FederationPlan plan_of(const FederatedConfig& config, int threads) {
   return {.rounds = config.rounds,
@@ -133,6 +90,8 @@ FederationPlan plan_of(const FederatedConfig& config, int threads) {
           .threads = threads,
           .seed = config.seed};
 }
+
+namespace {
 
 /// Bytes up and down of all clients.
 std::pair<double, double> traffic_of(std::span<const federated::ClientRecord> records) {
@@ -219,10 +178,11 @@ std::string round_text(const FederationRound& round) {
       std::isnan(accuracy)
           ? std::string()
           : fmt::format("  accuracy {:.2f} %  loss {:.4f}", 100 * accuracy, mean_loss_of(round));
-  return fmt::format("round {}{}  {} asked, {} used, {} dropped  {:.1f} s  up {}, down {}",
-                     record.number, reached, record.asked, record.used, record.dropped, time,
-                     format_bytes(static_cast<std::size_t>(round.up_bytes)),
-                     format_bytes(static_cast<std::size_t>(round.down_bytes)));
+  return fmt::format(
+      "round {}{}  {} asked, {} ready, {} used, {} dropped  {:.1f} s  up {}, down {}",
+      record.number, reached, record.asked, record.ready, record.used, record.dropped, time,
+      format_bytes(static_cast<std::size_t>(round.up_bytes)),
+      format_bytes(static_cast<std::size_t>(round.down_bytes)));
 }
 
 namespace {
@@ -233,6 +193,8 @@ using Json = nlohmann::ordered_json;
 Json number(double value) {
   return std::isfinite(value) ? Json(value) : Json();
 }
+
+}  // namespace
 
 Json round_json(const FederationRound& round) {
   const federated::RoundRecord& record = round.record;
@@ -258,6 +220,8 @@ Json round_json(const FederationRound& round) {
   if (record.is_abandoned) row["reason"] = record.reason;
   return row;
 }
+
+namespace {
 
 std::vector<double> accuracies(const FederationResult& result) {
   std::vector<double> values;

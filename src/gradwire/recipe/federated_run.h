@@ -11,6 +11,13 @@
 
 namespace gradwire::recipe {
 
+/// The configured model, with its first values. Throws Exception(invalid_argument) if only a file
+/// with values is configured.
+TrainableModule make_module(const FederatedConfig& config);
+
+/// `threads`: FederationPlan::threads.
+FederationPlan plan_of(const FederatedConfig& config, int threads = 0);
+
 /// Simulates what a configuration describes, on `threads` threads (0: one for each usable core),
 /// with the model's test data. Throws Exception(invalid_argument) for data that cannot be divided
 /// as configured.
@@ -22,7 +29,8 @@ FederationResult simulate_protocol(const FederatedConfig& config);
 /// The bits of an element of an update, and of a sum, for users.
 std::string widths_text(const FederatedConfig& config, const Federation& federation);
 
-/// A round as a line for users.
+/// A round, as JSON and as a line for users.
+nlohmann::ordered_json round_json(const FederationRound& round);
 std::string round_text(const FederationRound& round);
 
 /// Accuracy of a round: on test data, or on the held-out samples of its clients; NaN if there are

@@ -6,6 +6,7 @@
 
 #include "gradwire/base/random.h"
 #include "gradwire/memory/memory_ledger.h"
+#include "gradwire/memory/memory_tracker.h"
 #include "gradwire/recipe/model_layers.h"
 #include "gradwire/recipe/optimizers.h"
 #include "gradwire/torch/init.h"

@@ -13,6 +13,7 @@
 #include "gradwire/host/group.h"
 #include "gradwire/host/training_host.h"
 #include "gradwire/memory/memory_ledger.h"
+#include "gradwire/memory/memory_tracker.h"
 #include "gradwire/recipe/batch_stream.h"
 #include "gradwire/recipe/deal_position.h"
 #include "gradwire/recipe/dealt_batches.h"

@@ -1,4 +1,6 @@
+#include <array>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -8,6 +10,8 @@
 #include "gradwire/base/refuse.h"
 #include "gradwire/cli/command_line.h"
 #include "gradwire/cli/commands.h"
+#include "gradwire/cli/dispatch.h"
+#include "gradwire/cli/sibling.h"
 #include "gradwire/federated/remote/enrolment.h"
 
 namespace gradwire::cli {
@@ -21,16 +25,14 @@ struct EnrolArguments {
 };
 
 void declare_enrol(CLI::App& app, EnrolArguments& given) {
-  app.require_subcommand(1);
-  auto* enrol = app.add_subcommand("enrol", "Gives clients identities, and takes them away");
-  enrol->add_option("key", given.key, "the server's key, made if it does not exist")->required();
-  auto* what = enrol->add_option_group("what");
+  app.add_option("KEY", given.key, "the server's key, made if it does not exist")->required();
+  auto* what = app.add_option_group("what");
   what->add_option("--client", given.client, "write the identity of a new client, of this name");
   what->add_option("--revoke", given.revoked,
                    "refuse this client from its next connection on, also while the server runs");
   what->add_flag("--list", given.lists, "print number, name and public key of the clients");
   what->require_option(1);
-  enrol->add_option("--server", given.server, "with --client: HOST:PORT of the server, for it");
+  app.add_option("--server", given.server, "with --client: HOST:PORT of the server, for it");
 }
 
 /// The shell has made the file for everybody to read; nothing is in it yet.
@@ -59,15 +61,35 @@ int enrol(const EnrolArguments& given) {
   return 0;
 }
 
-}  // namespace
-
-int federate_command(int argc, char** argv) {
+int enrol_command(int argc, char** argv) {
   EnrolArguments given;
-  CLI::App app("Federated learning: trains on devices whose data stay where they are",
-               "gradwire federate");
+  CLI::App app("Gives clients identities, and takes them away", "gradwire federate enrol");
   declare_enrol(app, given);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
   return read_arguments([&] { return enrol(given); });
+}
+
+/// argv[0] is the subcommand.
+int in_torch_program(int argc, char** argv) {
+  std::string federate = "federate";
+  std::vector<char*> arguments{federate.data()};
+  arguments.insert(arguments.end(), argv, argv + argc);
+  exec_torch_program(argc + 1, arguments.data());
+}
+
+constexpr auto kFederateCommands = std::to_array<Command>({
+    {"enrol", "Gives clients identities, and takes them away", enrol_command},
+    {"serve", "Plans rounds for clients, and sums their updates", in_torch_program},
+    {"client", "Takes part in rounds, with data that stay here", in_torch_program},
+    {"simulate", "Simulates rounds of many clients in this process", in_torch_program},
+});
+
+}  // namespace
+
+int federate_command(int argc, char** argv) {
+  return dispatch("gradwire federate",
+                  "Federated learning: trains on devices whose data stay where they are",
+                  kFederateCommands, argc, argv);
 }
 
 }  // namespace gradwire::cli

@@ -7,8 +7,10 @@
 namespace gradwire::cli {
 namespace {
 
-constexpr std::array<Command, 1> kFederateCommands{{
+constexpr std::array<Command, 3> kFederateCommands{{
     {"simulate", "Simulates rounds of many clients in this process", federate_simulate_command},
+    {"serve", "Plans rounds for clients, and sums their updates", federate_serve_command},
+    {"client", "Takes part in rounds, with data that stay here", federate_client_command},
 }};
 
 }  // namespace
