@@ -98,15 +98,8 @@ void print_round(const FederationRound& round) {
 }
 
 recipe::FederatedConfig load_served(const ServeArguments& given) {
-  return read_arguments([&] {
-    auto config = recipe::load_federated_config(given.config, given.settings);
-    if (config.round.secure) {
-      refuse(
-          "secure: `gradwire federate serve` sees each update, and has no secure aggregation: "
-          "leave it out");
-    }
-    return config;
-  });
+  return read_arguments(
+      [&] { return recipe::load_federated_config(given.config, given.settings); });
 }
 
 int serve(const ServeArguments& given) {

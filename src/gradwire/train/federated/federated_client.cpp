@@ -63,6 +63,10 @@ ClientSession::Options session_options(const FederatedClientOptions& options) {
                              .up_bytes = limits.day_up_bytes,
                              .down_bytes = limits.day_down_bytes},
                      .memory_bytes = limits.memory_bytes},
+          .secure = {.is_required = options.secure.required,
+                     .least = {.neighbours = options.secure.least_threshold,
+                               .threshold = options.secure.least_threshold,
+                               .active = options.secure.active}},
           .give_up = duration_of(options.give_up_seconds)};
 }
 
@@ -316,11 +320,9 @@ void FederatedClient::Participant::upload(const federated::UploadOrder& order,
              {.bits = static_cast<int>(order.bits), .weight = order.weight}, rules);
   if (!contribution) return leave(round, contribution.error().message);
   const auto done = session_.upload(*contribution);
-  round.counted = done.has_value();
-  if (done)
-    come_back = done->seconds;
-  else
-    round.reason = done.error().message;
+  round.counted = done && done->counts;
+  if (done) come_back = done->seconds;
+  if (!round.counted) round.reason = done ? "the round went on without it" : done.error().message;
 }
 
 /// The server hears it, so that it does not wait.

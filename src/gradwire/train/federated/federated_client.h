@@ -21,6 +21,13 @@ struct FederatedLimits {
   std::int64_t memory_bytes = 0;
 };
 
+/// Secure aggregation that a client demands.
+struct SecureUploads {
+  bool required = false;    ///< The client uploads nothing that the server could read.
+  int least_threshold = 2;  ///< A sum has at least so many clients, and one more.
+  bool active = false;      ///< The server may lie: keys and lists are signed by enrolled clients.
+};
+
 struct FederatedClientOptions {
   /// The file of `gradwire federate enrol`. Beside it, in NAME.state, the client remembers what it
   /// spent today, and the last round.
@@ -29,6 +36,7 @@ struct FederatedClientOptions {
   bool plugged = false;  ///< Only while this machine is plugged in.
   std::string eligible;  ///< A shell command: only while it exits with status 0.
   FederatedLimits limits;
+  SecureUploads secure;
   double give_up_seconds = 600;  ///< Longest absence of the server.
   /// Makes the local optimizer that the server's plan names, given its JSON, such as
   /// {"name": "sgd", "learning_rate": 0.1, "momentum": 0}. Null: SGD alone.
