@@ -69,24 +69,23 @@ class SecureCompanion {
   }
   /// Chooses the question after this answer.
   void take(const federated::Answer& answer) {
-    using namespace federated;
-    if (std::holds_alternative<Offer>(answer)) {
-      question_ = Fetch{};
-    } else if (std::holds_alternative<Task>(answer)) {
+    if (std::holds_alternative<federated::Offer>(answer)) {
+      question_ = federated::Fetch{};
+    } else if (std::holds_alternative<federated::Task>(answer)) {
       desk_.coordinator->on_task_sent(identity_.id, desk_.now);
-      question_ = Ready{1};
-    } else if (const auto* order = std::get_if<UploadOrder>(&answer)) {
-      upload_.emplace(value_or_throw(MaskedUpload::begin(
+      question_ = federated::Ready{1};
+    } else if (const auto* order = std::get_if<federated::UploadOrder>(&answer)) {
+      upload_.emplace(value_or_throw(federated::MaskedUpload::begin(
           identity_, round(), order->secure().value(), {},
           contribution_of(identity_.id, order->bits, order->weight), history_)));
       question_ = value_or_throw(upload_->first());
-    } else if (const auto* secure = std::get_if<SecureOrder>(&answer)) {
+    } else if (const auto* secure = std::get_if<federated::SecureOrder>(&answer)) {
       question_ = value_or_throw(upload_->after(*secure));
     } else {
-      const auto* refusal = std::get_if<Refusal>(&answer);
+      const auto* refusal = std::get_if<federated::Refusal>(&answer);
       EXPECT_EQ(refusal, nullptr) << refusal->reason;
       is_done_ = true;
-      counts_ = std::holds_alternative<Done>(answer);
+      counts_ = std::holds_alternative<federated::Done>(answer);
     }
   }
 

@@ -3,6 +3,7 @@
 
 #include "gradwire/base/log.h"
 #include "tests/federated/secure_companion.h"
+#include "tests/support/error_of.h"
 
 namespace gradwire::federated {
 namespace {
@@ -153,6 +154,20 @@ TEST(SecureCoordinator, APlainUpdateIsNotTaken) {
   const auto update = to_update(test::contribution_of(0, 22, 10));
   EXPECT_THAT(refusal_in(desk.coordinator->reply(0, 1, 1, update, desk.now)),
               HasSubstr("takes masked updates"));
+}
+
+TEST(SecureCoordinator, MoreNeighboursThanAMessageHasAreRefusedBeforehand) {
+  const auto error = [](int use) {
+    return gradwire::test::error_of([&] {
+      test::FakeServerModel model;
+      Coordinator::Options options{.policy = {.ask = use, .use = use, .least = 2}};
+      options.max_samples = 1;
+      options.policy.secure = SecureRound{.policy = {.neighbours = use - 1, .threshold = use - 1}};
+      Coordinator(options, model, [](ClientId) { return ""; });
+    });
+  };
+  EXPECT_EQ(error(3'000), "no error");
+  EXPECT_THAT(error(4'000), HasSubstr("4000 clients with 3999 neighbours each exchange messages"));
 }
 
 TEST(SecureCoordinator, QuestionsAreKeptAsLongAsTheyMayBe) {

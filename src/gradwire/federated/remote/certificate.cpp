@@ -6,7 +6,7 @@
 namespace gradwire::federated {
 namespace {
 
-/// What the authority signs.
+/// The bytes that the authority signs.
 std::vector<std::byte> certified_bytes(ClientId client, const PublicKey& key) {
   constexpr std::string_view kPurpose = "gradwire enrolled key";
   std::vector<std::byte> bytes(kPurpose.size() + sizeof(std::uint32_t) + key.size());

@@ -156,7 +156,8 @@ Result<ClientSession::AfterTraining> ClientSession::ready(std::int64_t steps,
 }
 
 Result<ClientSession::Uploaded> ClientSession::upload(const Contribution& contribution) {
-  GRADWIRE_CHECK(order_);
+  if (!order_)
+    return failure(ErrorKind::invalid_argument, "no update was ordered: call ready() before");
   auto answer = order_->secure() ? upload_masked(contribution) : exchange(to_update(contribution));
   order_.reset();
   disconnect();

@@ -16,6 +16,30 @@ namespace {
 /// Clients come back so far apart that a server hears that many a second.
 constexpr double kCallsPerSecond = 100;
 
+/// Most neighbours of a client: the graph's are an even number.
+std::size_t most_neighbours(const RoundPolicy& policy) {
+  return static_cast<std::size_t>(std::min(policy.secure->policy.neighbours + 1, policy.use));
+}
+
+/// Bytes of secure aggregation beside the masked update, at most.
+struct SecureBytes {
+  std::size_t longest = 0;  ///< The longest message of a client.
+  std::size_t up = 0, down = 0;
+};
+SecureBytes secure_bytes(const RoundPolicy& policy) {
+  constexpr std::size_t kFixed = 256;  // An advert has less.
+  const std::size_t neighbours = most_neighbours(policy);
+  const auto cohort = static_cast<std::size_t>(policy.use);
+  const bool active = policy.secure->policy.active;
+  const std::size_t longest = kFixed + neighbours * sizeof(SealedShare);
+  std::size_t each = sizeof(Roster::Neighbour) + sizeof(ForwardedShares::From) + sizeof(ClientId);
+  if (active) each += kCertificateBytes + sizeof(UnmaskRequest::Signed);
+  return {.longest = longest,
+          .up = longest + 3 * kFixed + neighbours * sizeof(Share),
+          .down = 4 * kFixed + neighbours * each +
+                  cohort * (sizeof(Roster::Member) + (active ? sizeof(ClientId) : 0))};
+}
+
 }  // namespace
 
 Coordinator::Coordinator(Options options, ServerModel& model,
@@ -35,6 +59,14 @@ Coordinator::Coordinator(Options options, ServerModel& model,
         "{} updates of {} bits from clients with up to {} samples have sums of {} bits; at most "
         "64 are possible: allow fewer samples or bits",
         policy.use, policy.update_bits, options_.max_samples, bits);
+  }
+  if (!policy.secure) return;
+  if (const SecureBytes bytes = secure_bytes(policy);
+      bytes.longest > kMaxQuestionBytes || bytes.down > kMaxAnswerBytes) {
+    refuse(
+        "{} clients with {} neighbours each exchange messages of more than {} bytes: use fewer "
+        "neighbours (find_policy() says how many suffice)",
+        policy.use, policy.secure->policy.neighbours, kMaxQuestionBytes);
   }
 }
 
@@ -197,30 +229,6 @@ Result<SecureAnswer> decode_secure(std::uint8_t kind, ConstBytes bytes) {
   if (kind == SealedShares::kKind) return decoded_as<SealedShares>(bytes);
   if (kind == AliveSignature::kKind) return decoded_as<AliveSignature>(bytes);
   return decoded_as<UnmaskingShares>(bytes);
-}
-
-/// Most neighbours of a client: the graph's are an even number.
-std::size_t most_neighbours(const RoundPolicy& policy) {
-  return static_cast<std::size_t>(std::min(policy.secure->policy.neighbours + 1, policy.use));
-}
-
-/// Bytes of secure aggregation beside the masked update, at most.
-struct SecureBytes {
-  std::size_t longest = 0;  ///< Of a client's message.
-  std::size_t up = 0, down = 0;
-};
-SecureBytes secure_bytes(const RoundPolicy& policy) {
-  constexpr std::size_t kFixed = 256;  // Of a message, and more than that of an advert.
-  const std::size_t neighbours = most_neighbours(policy);
-  const auto cohort = static_cast<std::size_t>(policy.use);
-  const bool active = policy.secure->policy.active;
-  const std::size_t longest = kFixed + neighbours * sizeof(SealedShare);
-  std::size_t each = sizeof(Roster::Neighbour) + sizeof(ForwardedShares::From) + sizeof(ClientId);
-  if (active) each += kCertificateBytes + sizeof(UnmaskRequest::Signed);
-  return {.longest = longest,
-          .up = longest + 3 * kFixed + neighbours * sizeof(Share),
-          .down = 4 * kFixed + neighbours * each +
-                  cohort * (sizeof(Roster::Member) + (active ? sizeof(ClientId) : 0))};
 }
 
 }  // namespace
@@ -406,8 +414,7 @@ void Coordinator::add_bytes(ClientId id, std::uint64_t up, std::uint64_t down) {
 
 std::size_t Coordinator::limit_of(ClientId id, const MessageHeader& header) {
   const RoundPolicy& policy = options_.policy;
-  if (is_question<SecureMessage>(header) && policy.secure)
-    return std::min(kMaxQuestionBytes, secure_bytes(policy).longest);
+  if (is_question<SecureMessage>(header) && policy.secure) return secure_bytes(policy).longest;
   if (!is_upload(header)) return kMaxQuestionBytes;
   const Client& client = clients_[id];
   if (is_question<MaskedUpdate>(header)) {

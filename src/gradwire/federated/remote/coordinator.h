@@ -80,7 +80,7 @@ class Coordinator {
     Duration least_pause = std::chrono::seconds(1);    ///< Before a client comes back.
     /// A client is expected to ask again within this time, if it was not told another one.
     Duration expected_within = std::chrono::seconds(40);
-    /// Of enrolled clients, for their neighbours; with SecurePolicy::active.
+    /// Enrolled clients' certificates, for their neighbours; with SecurePolicy::active.
     std::function<std::optional<Certificate>(ClientId)> certificates;
   };
 
@@ -134,7 +134,7 @@ class Coordinator {
     std::optional<decltype(Order::what)> order;
     Time order_at{};
     bool is_ready = false;
-    int bits = 1;                ///< Of an element of its update, once ordered.
+    int bits = 1;                ///< Those of an element of its update, once ordered.
     std::int64_t uploaded = -1;  ///< The last round in which its update was taken.
     std::uint8_t sent = 0;       ///< Kind of its last secure message that was taken in the round.
   };

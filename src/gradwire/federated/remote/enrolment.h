@@ -17,7 +17,7 @@ namespace gradwire::federated {
 struct EnrolledClient {
   ClientId id = 0;
   std::string name;
-  Certificate certificate;  ///< Of its public key.
+  Certificate certificate;  ///< It has the public key.
 };
 
 /// The clients of a server: its key, a private file, and beside it a list, KEY.clients, of one line

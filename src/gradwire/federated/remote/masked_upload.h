@@ -9,7 +9,7 @@
 
 namespace gradwire::federated {
 
-/// What a client demands of its server.
+/// Demands of a client on its server.
 struct SecureDemands {
   bool is_required = false;  ///< The client uploads nothing that the server could read.
   /// Less it does not accept. With a threshold of t a sum has at least t + 1 clients. With `active`

@@ -118,7 +118,7 @@ struct UploadOrder {
 };
 /// With secure aggregation: an encoded Roster, ForwardedShares, AliveList or UnmaskRequest.
 struct SecureOrder {
-  std::string certificates;  ///< Of a roster's neighbours; with SecurePolicy::active.
+  std::string certificates;  ///< Those of a roster's neighbours; with SecurePolicy::active.
   Blob message;
   static constexpr auto fields = [](auto& m) { return std::tie(m.certificates, m.message); };
 };
