@@ -461,7 +461,8 @@ TEST(FederatedServer, AnUpdateWaitsForRoomInItsSender) {
   ASSERT_TRUE(ask(*channels[1], encode(Ready{1}, 1, 1)));
   const auto order = answer_of(*channels[0]);
   ASSERT_TRUE(order && std::holds_alternative<UploadOrder>(*order));
-  const auto& [bits, weight] = std::get<UploadOrder>(*order);
+  const int bits = static_cast<int>(std::get<UploadOrder>(*order).bits);
+  const std::int64_t weight = std::get<UploadOrder>(*order).weight;
   for (const ClientId id : {0, 1})
     updates.push_back(encode(to_update(contribution_of(id, bits, weight)), 1, 1));
   // The first one stops in the middle.
