@@ -1,9 +1,13 @@
+#include <array>
+#include <cerrno>
 #include <csignal>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
@@ -12,7 +16,6 @@
 #include "gradwire/base/refuse.h"
 #include "gradwire/cli/command_line.h"
 #include "gradwire/cli/commands.h"
-#include "gradwire/cli/launch/signal_source.h"
 #include "gradwire/federated/remote/federated_server.h"
 #include "gradwire/federated/update_quantizer.h"
 #include "gradwire/recipe/federated_run.h"
@@ -20,6 +23,42 @@
 
 namespace gradwire::cli {
 namespace {
+
+/// Written to by handlers of signals; libtorch has threads, so signalfd(2) does not do.
+int stop_pipe = -1;
+
+/// While it lives, SIGTERM and SIGINT make stop() readable. One object per process.
+class ReadableSignals {
+ public:
+  ReadableSignals() {
+    std::array<int, 2> ends{-1, -1};
+    if (::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) refuse("cannot make a pipe");
+    stop_ = net::Socket(ends[0]);
+    stop_pipe = ends[1];
+    struct sigaction action {};
+    action.sa_handler = [](int) {
+      const int error = errno;
+      (void)!::write(stop_pipe, "", 1);
+      errno = error;
+    };
+    for (std::size_t i = 0; i < kSignals.size(); ++i)
+      ::sigaction(kSignals[i], &action, &former_[i]);
+  }
+  ~ReadableSignals() {
+    for (std::size_t i = 0; i < kSignals.size(); ++i)
+      ::sigaction(kSignals[i], &former_[i], nullptr);
+    ::close(std::exchange(stop_pipe, -1));
+  }
+  ReadableSignals(const ReadableSignals&) = delete;
+  ReadableSignals& operator=(const ReadableSignals&) = delete;
+
+  const net::Socket& stop() const { return stop_; }
+
+ private:
+  static constexpr std::array kSignals{SIGTERM, SIGINT};
+  net::Socket stop_;
+  std::array<struct sigaction, kSignals.size()> former_{};
+};
 
 struct ServeArguments {
   std::string config;
@@ -103,7 +142,7 @@ recipe::FederatedConfig load_served(const ServeArguments& given) {
 }
 
 int serve(const ServeArguments& given) {
-  const SignalSource signals({SIGTERM, SIGINT});  // Before there are threads, which inherit it.
+  const ReadableSignals signals;
   const recipe::FederatedConfig config = load_served(given);
   if (!given.json.empty()) check_writable(given.json);
   federated::Enrolment enrolment(given.key, federated::Enrolment::Missing::refused);
@@ -124,7 +163,7 @@ int serve(const ServeArguments& given) {
   std::fflush(stdout);
   federated::FederatedServer server(network, std::move(listener), enrolment, *model,
                                     server_options_of(config, *model));
-  value_or_throw(server.run(net::Socket(::dup(signals.fd()))));
+  value_or_throw(server.run(signals.stop()));
   model->write_model();
   if (!given.json.empty()) {
     write_file(given.json, recipe::served_json(given.output, server.ledger()).dump(1) + "\n");

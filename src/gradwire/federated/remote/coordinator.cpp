@@ -209,6 +209,8 @@ Coordinator::Reply Coordinator::reply_to(ClientId id, std::int64_t round, const 
     note(id, {ErrorKind::aborted, "it leaves: " + question.reason});
     on_gone(id, now);
     round_->on_lost(id, now);
+    Client& client = clients_[id];
+    if (client.round == round) client.order = Order::Stop{};  // It is not asked again.
     deliver(now);
   }
   return Done{pause(now)};

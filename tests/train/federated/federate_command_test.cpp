@@ -1,0 +1,153 @@
+#include <csignal>
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/launched.h"
+#include "tests/support/idx_files.h"
+#include "tests/support/temporary_folder.h"
+
+/// `gradwire federate` as processes.
+namespace gradwire::test {
+namespace {
+
+using nlohmann::json;
+using testing::Gt;
+using testing::HasSubstr;
+
+constexpr int kProcesses = 3;
+
+struct FederateCommand : testing::Test {
+  FederateCommand() {
+    write_image_data(folder.path(), 120, 30);
+    write_file(folder / "federated.json", R"({
+      "model": {"name": "mlp", "hidden": 16}, "rounds": 3, "download": "bf16",
+      "partition": {"clients": 3, "held_out": 0.1},
+      "round": {"ask": 3, "use": 3, "least": 3, "gather_s": 60},
+      "local": {"epochs": 2, "learning_rate": 0.05}, "update": {"bits": 8, "rotate": true}})");
+    for (int i = 1; i <= kProcesses; ++i) {
+      const Outcome enrolled = run_gradwire(
+          {"federate", "enrol", folder / "key", "--client", fmt::format("client-{}", i)});
+      EXPECT_EQ(enrolled.status, 0) << enrolled.err;
+      folder.write(fmt::format("{}.json", i), enrolled.out, 0600);
+    }
+  }
+
+  std::vector<std::string> serve_command(std::vector<std::string> more) {
+    std::vector<std::string> command{gradwire_program(),
+                                     "federate",
+                                     "serve",
+                                     folder / "federated.json",
+                                     "--key",
+                                     folder / "key",
+                                     "--output",
+                                     folder / "run",
+                                     "--set",
+                                     "data.path=" + folder.path().string()};
+    command.insert(command.end(), more.begin(), more.end());
+    return command;
+  }
+  std::unique_ptr<Launched> client(int i, const std::string& server) {
+    return std::make_unique<Launched>(std::vector<std::string>{
+        gradwire_program(), "federate", "client", folder / fmt::format("{}.json", i), "--server",
+        server, "--data", folder.path(), "--part", fmt::format("{}/{}", i, kProcesses), "--give-up",
+        "60"});
+  }
+  json content(const std::string& file) {
+    std::ifstream stream(folder / file);
+    return json::parse(stream);
+  }
+
+  TemporaryFolder folder;
+};
+
+/// The address in "listening at ADDRESS: ...".
+std::string address_in(const std::string& output) {
+  const std::string words = "listening at ";
+  const std::size_t begin = output.find(words) + words.size();
+  return output.substr(begin, output.find(": rounds") - begin);
+}
+
+TEST_F(FederateCommand, ServesTheRoundsOfASimulation) {
+  Launched server(serve_command({"--listen", "127.0.0.1:0", "--json", folder / "served.json"}));
+  ASSERT_TRUE(server.wait_for_output(": rounds", 1)) << server.err();
+  std::vector<std::unique_ptr<Launched>> clients;
+  for (int i = 1; i <= kProcesses; ++i) clients.push_back(client(i, address_in(server.out())));
+  EXPECT_EQ(server.wait(), 0) << server.err();
+  EXPECT_THAT(server.out(), HasSubstr("3 rounds are complete"));
+  for (auto& one : clients) {
+    EXPECT_EQ(one->wait(), 0) << one->err();
+    EXPECT_THAT(one->out(), HasSubstr("this client counted in 3"));
+  }
+  const Outcome simulated =
+      run_gradwire({"federate", "simulate", folder / "federated.json", "--set",
+                    "data.path=" + folder.path().string(), "--json", folder / "simulated.json"});
+  ASSERT_EQ(simulated.status, 0) << simulated.err;
+  const json rounds = content("served.json")["rounds"], same = content("simulated.json")["rounds"];
+  ASSERT_EQ(rounds.size(), 3u);
+  for (std::size_t i = 0; i < rounds.size(); ++i) {
+    EXPECT_EQ(rounds[i]["used"], 3);
+    EXPECT_EQ(rounds[i]["training_loss"], same[i]["training_loss"]) << "round " << i + 1;
+  }
+  EXPECT_GT(rounds[2]["accuracy"], rounds[0]["accuracy"]);
+  EXPECT_LT(rounds[1]["down_bytes"], rounds[0]["down_bytes"]) << "differences are shorter";
+  EXPECT_EQ(content("served.json")["fairness"]["jain"], 1);
+  EXPECT_GT(std::filesystem::file_size(folder / "run/model.safetensors"), 4u * 16 * 784);
+}
+
+TEST_F(FederateCommand, GoesOnAfterTheServerWasStopped) {
+  const std::vector<std::string> four{"--set", "rounds=4", "--listen"};
+  auto first = four;
+  first.emplace_back("127.0.0.1:0");
+  Launched server(serve_command(first));
+  ASSERT_TRUE(server.wait_for_output(": rounds", 1)) << server.err();
+  const std::string address = address_in(server.out());
+  std::vector<std::unique_ptr<Launched>> clients;
+  for (int i = 1; i <= kProcesses; ++i) clients.push_back(client(i, address));
+  ASSERT_TRUE(server.wait_for_output("3 used", 2)) << server.err();
+  server.send_signal(SIGTERM);
+  EXPECT_EQ(server.wait(), 0) << server.err();
+  EXPECT_THAT(server.out(), HasSubstr("go on with --resume"));
+  auto again = four;
+  again.insert(again.end(), {address, "--json", folder / "served.json"});
+  Launched anew(serve_command(again));
+  EXPECT_NE(anew.wait(), 0);
+  EXPECT_THAT(anew.err(), HasSubstr("go on with --resume, or use another folder"));
+  again.emplace_back("--resume");
+  Launched resumed(serve_command(again));
+  EXPECT_EQ(resumed.wait(), 0) << resumed.err();
+  for (auto& one : clients) EXPECT_EQ(one->wait(), 0) << one->err();
+  std::int64_t last = 0, committed = 0;
+  const json served = content("served.json");
+  for (const json& round : served["rounds"]) {
+    EXPECT_THAT(round["round"].get<std::int64_t>(), Gt(last));
+    last = round["round"];
+    committed += round["abandoned"] ? 0 : 1;
+  }
+  EXPECT_EQ(committed, 4);
+}
+
+TEST_F(FederateCommand, RefusesWhatCannotBeServed) {
+  const auto error = [&](const std::vector<std::string>& more) {
+    auto command = serve_command(more);
+    command.erase(command.begin());
+    const Outcome refused = run_gradwire(command);
+    EXPECT_NE(refused.status, 0);
+    return refused.err;
+  };
+  EXPECT_THAT(error({"--listen", "127.0.0.1"}), HasSubstr("expected HOST:PORT or :PORT"));
+  EXPECT_THAT(error({"--listen", "127.0.0.1:0", "--resume"}), HasSubstr("leave out --resume"));
+  EXPECT_THAT(error({"--listen", "127.0.0.1:0", "--set", "model.file=net.safetensors"}),
+              HasSubstr("net.safetensors"));
+  std::filesystem::remove(folder / "key");
+  EXPECT_THAT(error({"--listen", "127.0.0.1:0"}), HasSubstr("key"));
+  const Outcome part = run_gradwire(
+      {"federate", "client", folder / "1.json", "--part", "4/3", "--server", "127.0.0.1:1"});
+  EXPECT_EQ(part.status, 2);
+  EXPECT_THAT(part.err, HasSubstr("expected K/N"));
+}
+
+}  // namespace
+}  // namespace gradwire::test

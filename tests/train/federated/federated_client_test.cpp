@@ -1,0 +1,233 @@
+#include "gradwire/train/federated/federated_client.h"
+
+#include <algorithm>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gradwire/base/log.h"
+#include "gradwire/federated/remote/federated_server.h"
+#include "gradwire/train/federated/served_model.h"
+#include "gradwire/train/federated/tensor_order.h"
+#include "tests/support/error_of.h"
+#include "tests/support/loopback.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/train/federated/small_federation.h"
+
+namespace gradwire {
+namespace {
+
+using namespace std::chrono_literals;
+using namespace test::small_federation;
+using test::kNetwork;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr int kServedClients = 3;
+
+FederationPlan served_plan() {
+  FederationPlan plan{.rounds = 4};
+  plan.round = {.ask = kServedClients, .use = kServedClients, .least = 2, .gather = 20s};
+  plan.local.epochs = 2;
+  plan.local.batch_size = 4;
+  plan.local.optimizer = sgd(0.1);
+  plan.server.optimizer = sgd(1);
+  return plan;
+}
+
+/// The samples of one of the clients.
+HeldOut only(const HeldOut& clients, int client) {
+  HeldOut own;
+  own.train.add(clients.train[client]);
+  own.held_out.add(clients.held_out[client]);
+  return own;
+}
+
+/// A server on a thread, and clients on theirs, over the loopback.
+class ServedRounds {
+ public:
+  explicit ServedRounds(const FederationPlan& plan) : plan_(plan) {
+    set_log_sink([](std::string_view) {});
+    for (int i = 0; i < kServedClients; ++i) {
+      const auto identity = enrolment_.enrol(fmt::format("client-{}", i), "");
+      folder_.write(fmt::format("{}.json", i), federated::to_json(identity), 0600);
+    }
+  }
+  ~ServedRounds() { set_log_sink({}); }
+
+  FederatedClientOptions client_options(int client) {
+    return {.identity = folder_ / fmt::format("{}.json", client),
+            .server = address_,
+            .give_up_seconds = 20};
+  }
+
+  /// Until the model has all rounds. `adapt` changes the options of a client.
+  void run(const std::function<void(int, FederatedClientOptions&)>& adapt = nullptr,
+           bool resumes = false) {
+    const TrainableModule first = linear();
+    model_ = std::make_unique<ServedModel>(
+        plan_, federated_tensors(*first.module),
+        ServedModel::Options{.folder = folder_.path(),
+                             .optimizer = R"({"name": "sgd", "learning_rate": 0.1})",
+                             .on_round = [&](const auto& round) { rounds.push_back(round); }});
+    if (resumes) model_->resume();
+    auto listener = net::listen_on(test::any_loopback_port());
+    ASSERT_TRUE(listener);
+    address_ = net::local_address(*listener).to_string();
+    const auto stop = *kNetwork.make_pair();
+    federated::FederatedServer server(kNetwork, std::move(*listener), enrolment_, *model_,
+                                      {.rounds = {.policy = policy(),
+                                                  .first_round = model_->first_round(),
+                                                  .seed = plan_.seed,
+                                                  .ledger = model_->ledger(),
+                                                  .least_pause = 1ms,
+                                                  .expected_within = 5s}});
+    std::thread serving([&] {
+      const Status done = server.run(stop.first);
+      EXPECT_TRUE(done) << done.error().message;
+    });
+    run_clients(adapt);
+    serving.join();
+  }
+
+  const ServedModel& model() const { return *model_; }
+  std::filesystem::path operator/(const std::string& name) const { return folder_ / name; }
+  FederationPlan& plan() { return plan_; }
+
+  std::function<void(int client, TrainableModule& module)> change_module;
+  std::vector<FederationRound> rounds;
+  std::vector<ClientRound> client_rounds[kServedClients];
+  std::int64_t counted[kServedClients] = {};
+
+ private:
+  federated::RoundPolicy policy() const {
+    federated::RoundPolicy policy = plan_.round;
+    policy.update_bits = 32;
+    return policy;
+  }
+
+  void run_clients(const std::function<void(int, FederatedClientOptions&)>& adapt) {
+    std::vector<TrainableModule> modules;
+    for (int i = 0; i < kServedClients; ++i) {
+      modules.push_back(linear());
+      if (change_module) change_module(i, modules.back());
+    }
+    const DataSet data = points(330);
+    std::vector<std::thread> threads;
+    for (int i = 0; i < kServedClients; ++i) {
+      threads.emplace_back([&, i] {
+        FederatedClientOptions options = client_options(i);
+        if (adapt) adapt(i, options);
+        FederatedClient client(options);
+        counted[i] = client.run(
+            modules[static_cast<std::size_t>(i)], data, only(unequal(kServedClients, true), i),
+            [&](const ClientRound& round) { client_rounds[i].push_back(round); });
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  test::TemporaryFolder folder_;
+  FederationPlan plan_;
+  federated::Enrolment enrolment_{folder_ / "key", federated::Enrolment::Missing::created};
+  std::unique_ptr<ServedModel> model_;
+  std::string address_;
+};
+
+std::vector<float> simulated(const FederationPlan& plan) {
+  Federation federation(plan, points(330), unequal(kServedClients, true), linear);
+  federation.run();
+  return {federation.model().values().begin(), federation.model().values().end()};
+}
+
+std::vector<float> served(const ServedModel& model) {
+  return {model.model().values().begin(), model.model().values().end()};
+}
+
+TEST(FederatedClient, ReachesTheBitsOfASimulation) {
+  FederationPlan compressed = served_plan();
+  compressed.sends_bf16 = true;
+  compressed.server.update = {.bits = 8, .rotate = true, .keep = 0.75};
+  compressed.proximal = 0.1;
+  compressed.adapts_proximal = true;
+  compressed.partial = federated::Partial::normalize;
+  for (const FederationPlan& plan : {served_plan(), compressed}) {
+    ServedRounds federation(plan);
+    federation.run();
+    EXPECT_EQ(served(federation.model()), simulated(plan));
+    EXPECT_THAT(federation.counted, ElementsAre(4, 4, 4));
+    for (const auto& rounds : federation.client_rounds) {
+      ASSERT_EQ(rounds.size(), 4u);
+      EXPECT_LT(rounds.back().training_loss, rounds.front().training_loss);
+      EXPECT_EQ(rounds.back().steps, rounds.back().all_steps);
+    }
+    ASSERT_EQ(federation.rounds.size(), 4u);
+    EXPECT_EQ(federation.rounds.back().metrics.evaluated, 6);
+    // Differences are shorter than the model.
+    EXPECT_LT(federation.rounds.back().down_bytes, federation.rounds.front().down_bytes);
+  }
+}
+
+TEST(FederatedClient, GoesOnFromACheckpointWithTheSameRounds) {
+  const FederationPlan plan = served_plan();
+  ServedRounds federation(plan);
+  federation.plan().rounds = 2;
+  federation.run();
+  federation.plan().rounds = plan.rounds;
+  federation.run(nullptr, true);
+  EXPECT_EQ(served(federation.model()), simulated(plan));
+  EXPECT_EQ(federation.rounds.back().record.number, 4);
+  for (const auto& [id, record] : federation.model().ledger()) EXPECT_EQ(record.counted, 4);
+}
+
+TEST(FederatedClient, LeavesAtItsLimitAndTheOthersGoOn) {
+  FederationPlan plan = served_plan();
+  plan.round.window = 1s;  // The next round is not before, for a client that leaves.
+  ServedRounds federation(plan);
+  federation.run([](int client, FederatedClientOptions& options) {
+    if (client == 1) options.limits.round_seconds = 1e-9;
+  });
+  EXPECT_THAT(federation.counted, ElementsAre(4, 0, 4));
+  ASSERT_FALSE(federation.client_rounds[1].empty());
+  EXPECT_THAT(federation.client_rounds[1].front().reason, HasSubstr("limit of compute"));
+  EXPECT_EQ(federation.rounds.front().record.used, 2);
+  EXPECT_FALSE(federation.rounds.front().record.is_abandoned);
+}
+
+TEST(FederatedClient, AnUnfinishedClientCountsOrIsDroppedAsThePlanSays) {
+  for (const auto partial : {federated::Partial::count, federated::Partial::drop}) {
+    FederationPlan plan = served_plan();
+    plan.rounds = 1;
+    plan.partial = partial;
+    ServedRounds federation(plan);
+    federation.change_module = [](int client, TrainableModule& module) {
+      if (client != 0) return;
+      module.loss = [loss = module.loss](const torch::Tensor& outputs,
+                                         const torch::Tensor& targets) {
+        if (torch::GradMode::is_enabled()) kNetwork.pause(1100ms);  // A slow device.
+        return loss(outputs, targets);
+      };
+    };
+    federation.run([](int client, FederatedClientOptions& options) {
+      if (client == 0) options.limits.round_seconds = 1;
+    });
+    const bool counts = partial == federated::Partial::count;
+    EXPECT_THAT(federation.counted, ElementsAre(counts ? 1 : 0, 1, 1));
+    ASSERT_EQ(federation.client_rounds[0].size(), 1u);
+    EXPECT_EQ(federation.client_rounds[0][0].steps, 1);
+    EXPECT_EQ(federation.client_rounds[0][0].all_steps, 4);
+    EXPECT_EQ(federation.rounds[0].metrics.clients, counts ? 3 : 2);
+  }
+}
+
+TEST(FederatedClient, RefusesAModelOfOtherTensors) {
+  const ModelDescription description{.tensors = {{"0.weight", {8, 12}}, {"0.bias", {9}}},
+                                     .configuration = "{}"};
+  const FederatedTensors own = federated_tensors(*linear().module);
+  EXPECT_THAT(test::error_of([&] { TensorOrder(own, description); }),
+              HasSubstr("tensor 0.bias has shape (9) at the server, and (8) in the module"));
+}
+
+}  // namespace
+}  // namespace gradwire
