@@ -60,6 +60,7 @@ set(GRADWIRE_TORCH_HEADERS
   train/parallel/sequence_parallel.h
   train/parallel/spatial_layers.h
   train/pipeline/pipeline.h
+  train/federated/federated_client.h
   train/federated/federation.h
   train/servers/served.h
   train/servers/served_local_steps.h
