@@ -33,7 +33,8 @@ MUTABLE = {
     r"handlers\(\)::all$": "pthread_atfork handlers cannot be removed, nor take an argument",
     r"reducers\(\)::those$": "the reducers of modules that share a parameter must find each other",
     r"\(anonymous namespace\)::current(_meter)?$": "of one thread, as the modes of autograd",
-    r"\(anonymous namespace\)::(received_signal|stop_pipe)$": "a handler of signals takes no argument",
+    r"\(anonymous namespace\)::(received_signal|stop_pipe)$":
+        "a handler of signals takes no argument",
     r"seeded_model\(.*::generator$": "libtorch has one generator of random numbers per process",
     r"\(anonymous namespace\)::(installed|last_scope)$": "libtorch has one allocator per process",
 }

@@ -31,7 +31,7 @@ inline constexpr const char* kRoundsFile = "rounds.jsonl";
 std::unique_ptr<ServedModel> make_served_model(const FederatedConfig& config,
                                                const ServeOptions& options);
 
-/// What was served, as result_json(): the rounds of earlier runs too.
+/// The rounds in the folder, those of earlier runs too, and fairness, as result_json().
 nlohmann::ordered_json served_json(const std::filesystem::path& folder,
                                    const federated::ClientLedger& ledger);
 

@@ -19,8 +19,11 @@ namespace gradwire {
 namespace {
 
 using namespace std::chrono_literals;
-using namespace test::small_federation;
 using test::kNetwork;
+using test::linear;
+using test::points;
+using test::sgd;
+using test::unequal;
 using testing::ElementsAre;
 using testing::HasSubstr;
 

@@ -13,7 +13,12 @@
 namespace gradwire {
 namespace {
 
-using namespace test::small_federation;
+using test::kClasses;
+using test::kFeatures;
+using test::linear;
+using test::points;
+using test::sgd;
+using test::unequal;
 
 FederationPlan ten_clients() {
   FederationPlan plan{.rounds = 3};

@@ -6,7 +6,7 @@
 #include "gradwire/train/federated/federation.h"
 
 /// A federation that trains in milliseconds.
-namespace gradwire::test::small_federation {
+namespace gradwire::test {
 
 inline constexpr std::int64_t kFeatures = 12, kClasses = 3;
 
@@ -53,4 +53,4 @@ inline HeldOut unequal(int count, bool holds_out = false) {
   return clients;
 }
 
-}  // namespace gradwire::test::small_federation
+}  // namespace gradwire::test

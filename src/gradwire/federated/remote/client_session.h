@@ -52,7 +52,7 @@ class ClientSession {
   ClientSession(const net::HostNetwork& network, Options options,
                 std::function<Duration()> time_of_day);
 
-  /// What the server says of the model and the data.
+  /// Returns the Description of the model and the data.
   Result<std::string> describe();
 
   using CheckedIn = std::variant<ClientTask, ComeBack, Over>;

@@ -33,7 +33,7 @@ class ServerModel {
  public:
   virtual ~ServerModel() = default;
 
-  /// What clients would train, as JSON of at most kMaxTextBytes: for those that ask before they
+  /// Returns what clients would train, as JSON of at most kMaxTextBytes: for those that ask before they
   /// check in. Called once.
   virtual std::string description() { return "{}"; }
 

@@ -20,8 +20,8 @@ struct ClientPlan {
   std::uint64_t order_seed = 0;  ///< LocalPlan::seed.
   federated::Partial partial = federated::Partial::count;
   federated::QuantizerOptions update;
-  double range = 1;                 ///< Of an element of the update.
-  std::uint64_t round_seed = 0;     ///< Of signs and mask.
+  double range = 1;                 ///< The largest element of an update.
+  std::uint64_t round_seed = 0;     ///< For signs and mask.
   std::uint64_t rounding_seed = 0;  ///< UpdateRules::seed.
   bool is_bf16 = false;             ///< Elements of the model as they are sent.
   std::uint32_t checksum = 0;       ///< checksum_of() the model.
@@ -33,7 +33,7 @@ std::string to_json(const ClientPlan& plan);
 /// Inverse of to_json(). Fails with invalid_argument.
 Result<ClientPlan> client_plan_from_json(std::string_view text);
 
-/// What the server says before the first round.
+/// The server's words before the first round.
 struct ModelDescription {
   struct Shape {
     std::string name;

@@ -110,7 +110,7 @@ class FederatedClient::Participant {
   }
 
  private:
-  /// What a run() works with.
+  /// The things that run() works with.
   struct Training {
     const TrainableModule& module;
     const DataSet& data;
@@ -142,7 +142,7 @@ class FederatedClient::Participant {
   std::optional<ModelDescription> description_;
   std::int64_t version_ = -1;  ///< The model's,
   std::vector<float> values_;  ///< in the server's order.
-  double seconds_ = 0;         ///< Of the last training.
+  double seconds_ = 0;         ///< The last training's.
   std::string ended_early_;    ///< Why it was not complete; empty: it was.
 };
 

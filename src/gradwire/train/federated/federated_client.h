@@ -13,9 +13,9 @@
 
 namespace gradwire {
 
-/// What a client gives at most; 0: no limit. A day is one of UTC.
+/// Bounds on what a client gives; 0: none. A day is one of UTC.
 struct FederatedLimits {
-  double round_seconds = 0, day_seconds = 0;  ///< Of compute.
+  double round_seconds = 0, day_seconds = 0;  ///< Compute.
   double round_up_bytes = 0, day_up_bytes = 0;
   double round_down_bytes = 0, day_down_bytes = 0;
   std::int64_t memory_bytes = 0;

@@ -1,5 +1,7 @@
 #include "gradwire/train/federated/run_state.h"
 
+#include <nlohmann/json.hpp>
+
 namespace gradwire {
 
 nlohmann::json to_json(const federated::ClientRecord& record) {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "gradwire/federated/fairness.h"
 #include "gradwire/train/federated/proximal.h"

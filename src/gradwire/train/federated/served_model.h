@@ -74,7 +74,7 @@ class ServedModel final : public federated::ServerModel {
   federated::ClientLedger ledger_;
   std::int64_t begun_ = 0;    ///< The last round,
   std::int64_t unsaved_ = 0;  ///< and those that ended since the last checkpoint.
-  std::optional<federated::UpdateQuantizer> quantizer_;  ///< Of the round.
+  std::optional<federated::UpdateQuantizer> quantizer_;  ///< The round's.
   std::deque<Kept> kept_;  ///< Values as they were sent, the newest first.
   federated::Blob whole_;
   std::map<std::int64_t, federated::Blob> differences_;  ///< By their base version.
