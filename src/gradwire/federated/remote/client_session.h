@@ -69,8 +69,9 @@ class ClientSession {
     bool counts = false;  ///< False: the round goes on without it, or is abandoned.
     double seconds = 0;   ///< When to check in again.
   };
-  /// Uploads what ready() has returned as an order, once; masked, if the order says so: then it returns when all others have
-  /// uploaded, too. Fails with refused, and leaves the round, if the server would expose it.
+  /// Uploads what ready() has returned as an order, once; masked, if the order says so: then it
+  /// returns when all others have uploaded, too. Fails with refused, and leaves the round, if the
+  /// server would expose it.
   Result<Uploaded> upload(const Contribution& contribution);
 
   /// The client does not complete the task, such as when it is not eligible any more.

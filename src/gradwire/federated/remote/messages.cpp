@@ -146,8 +146,8 @@ Blob Blob::of(std::vector<std::byte> bytes) {
 
 std::string_view name_of(const Question& question) {
   static constexpr std::array<std::string_view, std::variant_size_v<Question>> kNames{
-      "check-in", "fetch", "ready", "update", "leave", "secure message", "masked update",
-      "description"};
+      "check-in", "fetch",          "ready",         "update",
+      "leave",    "secure message", "masked update", "description"};
   const auto* secure = std::get_if<SecureMessage>(&question);
   if (secure == nullptr || secure->message.size == 0) return kNames[question.index()];
   const auto kind = static_cast<std::uint8_t>(secure->message.bytes().front());

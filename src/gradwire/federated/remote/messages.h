@@ -160,8 +160,8 @@ struct Description {
   static constexpr auto fields = [](auto& m) { return std::tie(m.text); };
 };
 
-using Question = std::variant<CheckIn, Fetch, Ready, Update, Leave, SecureMessage, MaskedUpdate,
-                              Describe>;
+using Question =
+    std::variant<CheckIn, Fetch, Ready, Update, Leave, SecureMessage, MaskedUpdate, Describe>;
 using Answer = std::variant<Offer, Task, UploadOrder, NotNeeded, Wait, ComeBack, Done, Over,
                             Refusal, SecureOrder, Description>;
 
