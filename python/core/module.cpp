@@ -281,6 +281,7 @@ PYBIND11_MODULE(_core, module) {
   gradwire::python::bind_backend(module);
   gradwire::python::bind_hook(module);
   gradwire::python::bind_checkpoint(module);
+  gradwire::python::bind_federated(module);
   gradwire::python::bind_host(module);
   gradwire::python::bind_pipeline(module);
   gradwire::python::bind_served(module);
