@@ -185,10 +185,11 @@ void read_model_file(Json& model, FederatedConfig& config) {
   config.names_model = !model.empty();
 }
 
-std::string text_for_clients(const Json& json) {
+std::string text_for_clients(const Json& json, bool names_model) {
   Json told = Json::object();
   for (const char* key : {"model", "data", "partition", "seed"})
     if (json.contains(key)) told[key] = json[key];
+  if (!names_model) told["model"] = nullptr;
   if (told.contains("data") && told["data"].is_object()) told["data"].erase("path");
   return told.dump();
 }
@@ -221,7 +222,7 @@ FederatedConfig parse_federated_config(const Json& whole) {
   config.seed = static_cast<std::uint64_t>(root.integer_or("seed", 1, 0));
   config.model = shared.model;
   config.model_text = shared.model_text;
-  config.for_clients = text_for_clients(json);
+  config.for_clients = text_for_clients(json, config.names_model);
   config.data = shared.data;
   if (is_synthetic) {
     config.synthetic = read_synthetic(root.object_or_empty("data"), config.partition);

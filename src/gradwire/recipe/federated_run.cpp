@@ -152,14 +152,18 @@ FederationResult simulate_protocol(const FederatedConfig& config) {
 }
 
 std::string widths_text(const FederatedConfig& config, const Federation& federation) {
-  std::string text = fmt::format(
-      "an element of an update has {} bits, one of a sum at most {}, which each client uploads",
-      config.update.bits, federation.largest_sum_bits());
-  if (!config.round.secure) return text;
+  return fmt::format(
+             "an element of an update has {} bits, one of a sum at most {}, which each client "
+             "uploads",
+             config.update.bits, federation.largest_sum_bits()) +
+         secure_text(config);
+}
+
+std::string secure_text(const FederatedConfig& config) {
+  if (!config.round.secure) return "";
   const federated::SecurePolicy& policy = config.round.secure->policy;
-  return text + fmt::format("\nsecure aggregation: {} neighbours, threshold {}{}",
-                            policy.neighbours, policy.threshold,
-                            policy.active ? ", with signed keys and lists" : "");
+  return fmt::format("\nsecure aggregation: {} neighbours, threshold {}{}", policy.neighbours,
+                     policy.threshold, policy.active ? ", with signed keys and lists" : "");
 }
 
 double accuracy_of(const FederationRound& round) {

@@ -29,6 +29,9 @@ FederationResult simulate_protocol(const FederatedConfig& config);
 /// The bits of an element of an update, and of a sum, for users.
 std::string widths_text(const FederatedConfig& config, const Federation& federation);
 
+/// The neighbours and threshold of secure aggregation, as a further line; empty without it.
+std::string secure_text(const FederatedConfig& config);
+
 /// A round, as JSON and as a line for users.
 nlohmann::ordered_json round_json(const FederationRound& round);
 std::string round_text(const FederationRound& round);

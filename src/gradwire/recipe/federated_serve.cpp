@@ -112,13 +112,16 @@ std::string served_widths_text(const FederatedConfig& config) {
   const std::string text = fmt::format("an element of an update has {} bits", bits);
   if (config.round.selection == federated::Selection::proportional) {
     return fmt::format("{}, one of a sum {}, which each client uploads", text,
-                       federated::sum_bits(bits, config.round.use));
+                       federated::sum_bits(bits, config.round.use)) +
+           secure_text(config);
   }
   constexpr std::int64_t kExample = 1000;
   return fmt::format(
-      "{}, one of a sum that and the logarithm of the cohort's samples: {} for {} clients of {} "
-      "samples each; each client uploads as many",
-      text, federated::sum_bits(bits, config.round.use * kExample), config.round.use, kExample);
+             "{}, one of a sum has as many more as the cohort's samples need: {} if {} clients "
+             "have {} samples each; each client uploads as many",
+             text, federated::sum_bits(bits, config.round.use * kExample), config.round.use,
+             kExample) +
+         secure_text(config);
 }
 
 // --- clients ---
@@ -157,6 +160,11 @@ OptimizerFactory optimizer_from_json(const std::string& json) {
 
 FederatedConfig client_config(const std::string& configuration, const std::string& data_path) {
   auto json = nlohmann::ordered_json::parse(configuration);
+  if (json.contains("model") && json["model"].is_null()) {
+    throw Exception(ErrorKind::unsupported,
+                    "the server has the values of a model, and not its code: take part with "
+                    "gradwire::FederatedClient and the module (docs/federated.md)");
+  }
   if (!data_path.empty()) json["data"]["path"] = data_path;
   return parse_federated_config(json);
 }

@@ -5,9 +5,12 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "gradwire/train/checkpoint/safetensors.h"
+#include "gradwire/train/federated/federated_client.h"
 #include "tests/cli/launched.h"
 #include "tests/support/idx_files.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/train/federated/small_federation.h"
 
 /// `gradwire federate` as processes.
 namespace gradwire::test {
@@ -49,15 +52,33 @@ struct FederateCommand : testing::Test {
     command.insert(command.end(), more.begin(), more.end());
     return command;
   }
-  std::unique_ptr<Launched> client(int i, const std::string& server) {
-    return std::make_unique<Launched>(std::vector<std::string>{
-        gradwire_program(), "federate", "client", folder / fmt::format("{}.json", i), "--server",
-        server, "--data", folder.path(), "--part", fmt::format("{}/{}", i, kProcesses), "--give-up",
-        "60"});
+  std::unique_ptr<Launched> client(int i, const std::string& server,
+                                   const std::vector<std::string>& more = {}) {
+    std::vector<std::string> command{gradwire_program(), "federate",
+                                     "client",           folder / fmt::format("{}.json", i),
+                                     "--server",         server,
+                                     "--data",           folder.path(),
+                                     "--part",           fmt::format("{}/{}", i, kProcesses),
+                                     "--give-up",        "60"};
+    command.insert(command.end(), more.begin(), more.end());
+    return std::make_unique<Launched>(command);
   }
   json content(const std::string& file) {
     std::ifstream stream(folder / file);
     return json::parse(stream);
+  }
+
+  void expect_rounds_of_a_simulation(const std::string& file) {
+    const Outcome simulated =
+        run_gradwire({"federate", "simulate", folder / "federated.json", "--set",
+                      "data.path=" + folder.path().string(), "--json", folder / "simulated.json"});
+    ASSERT_EQ(simulated.status, 0) << simulated.err;
+    const json rounds = content(file)["rounds"], same = content("simulated.json")["rounds"];
+    ASSERT_EQ(rounds.size(), 3u);
+    for (std::size_t i = 0; i < rounds.size(); ++i) {
+      EXPECT_EQ(rounds[i]["used"], 3);
+      EXPECT_EQ(rounds[i]["training_loss"], same[i]["training_loss"]) << "round " << i + 1;
+    }
   }
 
   TemporaryFolder folder;
@@ -81,20 +102,52 @@ TEST_F(FederateCommand, ServesTheRoundsOfASimulation) {
     EXPECT_EQ(one->wait(), 0) << one->err();
     EXPECT_THAT(one->out(), HasSubstr("this client counted in 3"));
   }
-  const Outcome simulated =
-      run_gradwire({"federate", "simulate", folder / "federated.json", "--set",
-                    "data.path=" + folder.path().string(), "--json", folder / "simulated.json"});
-  ASSERT_EQ(simulated.status, 0) << simulated.err;
-  const json rounds = content("served.json")["rounds"], same = content("simulated.json")["rounds"];
-  ASSERT_EQ(rounds.size(), 3u);
-  for (std::size_t i = 0; i < rounds.size(); ++i) {
-    EXPECT_EQ(rounds[i]["used"], 3);
-    EXPECT_EQ(rounds[i]["training_loss"], same[i]["training_loss"]) << "round " << i + 1;
-  }
+  expect_rounds_of_a_simulation("served.json");
+  const json rounds = content("served.json")["rounds"];
   EXPECT_GT(rounds[2]["accuracy"], rounds[0]["accuracy"]);
   EXPECT_LT(rounds[1]["down_bytes"], rounds[0]["down_bytes"]) << "differences are shorter";
   EXPECT_EQ(content("served.json")["fairness"]["jain"], 1);
   EXPECT_GT(std::filesystem::file_size(folder / "run/model.safetensors"), 4u * 16 * 784);
+}
+
+TEST_F(FederateCommand, HasTheSameRoundsWithSecureAggregation) {
+  Launched server(
+      serve_command({"--listen", "127.0.0.1:0", "--json", folder / "served.json", "--set",
+                     R"(secure={"active": true, "dropping": 0, "colluding": 0})"}));
+  ASSERT_TRUE(server.wait_for_output(": rounds", 1)) << server.err();
+  std::vector<std::unique_ptr<Launched>> clients;
+  for (int i = 1; i <= kProcesses; ++i)
+    clients.push_back(client(i, address_in(server.out()), {"--secure", "--secure-active"}));
+  EXPECT_EQ(server.wait(), 0) << server.err();
+  for (auto& one : clients) EXPECT_EQ(one->wait(), 0) << one->err();
+  EXPECT_THAT(server.out(), HasSubstr("secure aggregation: 2 neighbours"));
+  expect_rounds_of_a_simulation("served.json");
+}
+
+TEST_F(FederateCommand, ServesAnyModelFromAFile) {
+  const TrainableModule net = linear();
+  const FederatedTensors tensors = federated_tensors(*net.module);
+  save_safetensors(folder / "net.safetensors", tensors.parameters);
+  write_file(folder / "federated.json", fmt::format(R"({{
+      "model": {{"file": "{}"}}, "rounds": 2, "round": {{"ask": 1, "use": 1, "least": 1}},
+      "local": {{"epochs": 3, "learning_rate": 0.1}}}})",
+                                                    (folder / "net.safetensors").string()));
+  Launched server(serve_command({"--listen", "127.0.0.1:0", "--json", folder / "served.json"}));
+  ASSERT_TRUE(server.wait_for_output(": rounds", 1)) << server.err();
+  const std::string address = address_in(server.out());
+  const auto without_code = client(2, address);
+  EXPECT_EQ(without_code->wait(), 1);
+  EXPECT_THAT(without_code->err(), HasSubstr("gradwire::FederatedClient"));
+  FederatedClient here({.identity = folder / "1.json", .server = address});
+  const DataSet data = points(60);
+  EXPECT_EQ(here.run(net, data, one_client(data, 0.2)), 2);
+  EXPECT_EQ(server.wait(), 0) << server.err();
+  const json served = content("served.json");
+  EXPECT_GT(served["rounds"][1]["accuracy"], served["rounds"][0]["accuracy"]);
+  const auto trained = load_safetensors(folder / "run/model.safetensors").tensors;
+  ASSERT_EQ(trained.size(), tensors.parameters.size());
+  for (const auto& [name, tensor] : tensors.parameters)
+    EXPECT_EQ(trained.at(name).sizes(), tensor.sizes()) << name;
 }
 
 TEST_F(FederateCommand, GoesOnAfterTheServerWasStopped) {
