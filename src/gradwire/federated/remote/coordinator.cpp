@@ -104,8 +104,7 @@ std::optional<Answer> Coordinator::reply(ClientId id, std::uint64_t instance, st
 }
 
 Time Coordinator::expected_after(const Reply& reply, Time now) const {
-  if (!reply || std::holds_alternative<Refusal>(*reply) ||
-      std::holds_alternative<Description>(*reply))
+  if (!reply || std::holds_alternative<Refusal>(*reply))
     return after(now, options_.expected_within);
   const auto back = [&](double pause) {
     return after(after(now, duration_of(pause)), options_.expected_within);
@@ -113,7 +112,8 @@ Time Coordinator::expected_after(const Reply& reply, Time now) const {
   if (const auto* told = std::get_if<ComeBack>(&*reply)) return back(told->seconds);
   if (const auto* told = std::get_if<Done>(&*reply)) return back(told->seconds);
   if (const auto* told = std::get_if<NotNeeded>(&*reply)) return back(told->seconds);
-  if (std::holds_alternative<Over>(*reply)) return now;
+  if (std::holds_alternative<Over>(*reply) || std::holds_alternative<Description>(*reply))
+    return now;
   const Time deadline = round_->deadline();
   return deadline == Time::max() ? after(now, options_.expected_within) : deadline;
 }
