@@ -61,7 +61,6 @@ set(GRADWIRE_TORCH_HEADERS
   train/parallel/spatial_layers.h
   train/pipeline/pipeline.h
   train/federated/federated_client.h
-  train/federated/federation.h
   train/servers/served.h
   train/servers/served_local_steps.h
   train/zero/zero.h)
