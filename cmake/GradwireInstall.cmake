@@ -28,6 +28,7 @@ set(GRADWIRE_CORE_HEADERS
   trace/trace_session.h)
 set(GRADWIRE_TORCH_HEADERS
   data/fashion_mnist.h
+  data/partition.h
   data/idx.h
   data/prefetch.h
   data/sampler.h
@@ -61,6 +62,7 @@ set(GRADWIRE_TORCH_HEADERS
   train/parallel/spatial_layers.h
   train/pipeline/pipeline.h
   train/federated/federated_client.h
+  train/federated/trainable_module.h
   train/servers/served.h
   train/servers/served_local_steps.h
   train/zero/zero.h)

@@ -222,13 +222,13 @@ void run_rounds(int clients, std::int64_t rounds, std::optional<SecurePolicy> se
 const bool kIsLong = gradwire::test::from_environment("GRADWIRE_LONG", 0) != 0;
 
 TEST(FederatedProcesses, AThirdIsKilledInAnyPhaseAndEachRoundEndsByRule) {
-  run_rounds(kIsLong ? 64 : 16, kIsLong ? 40 : 8, std::nullopt);
+  run_rounds(kIsLong ? 64 : 16, kIsLong ? 40 : 6, std::nullopt);
 }
 
 TEST(FederatedProcesses, AThirdIsKilledInAnyPhaseOfSecureAggregation) {
   if (kIsLong) run_rounds(64, 20, SecurePolicy{.neighbours = 31, .threshold = 16});
   // With a check of the server, and a threshold that not every round reaches.
-  run_rounds(24, 10, SecurePolicy{.neighbours = 11, .threshold = 8, .active = true});
+  run_rounds(24, 8, SecurePolicy{.neighbours = 11, .threshold = 8, .active = true});
 }
 
 }  // namespace

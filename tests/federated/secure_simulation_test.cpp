@@ -159,7 +159,7 @@ constexpr int kSimulationShards = 4;
 class SecureSimulation : public testing::TestWithParam<int> {};
 
 TEST_P(SecureSimulation, SumsAsThePlainSumOrIsAbandonedByRule) {
-  const auto [first, count] = test::seeds_of_shard(GetParam(), kSimulationShards, 200, 20'000);
+  const auto [first, count] = test::seeds_of_shard(GetParam(), kSimulationShards, 100, 20'000);
   int committed = 0;
   for (std::uint64_t seed = first; seed < first + count; ++seed) {
     SimulatedRound round(seed);

@@ -33,8 +33,8 @@ class ServerModel {
  public:
   virtual ~ServerModel() = default;
 
-  /// Returns what clients would train, as JSON of at most kMaxTextBytes: for those that ask before they
-  /// check in. Called once.
+  /// Returns what clients would train, as JSON of at most kMaxTextBytes: for those that ask before
+  /// they check in. Called once.
   virtual std::string description() { return "{}"; }
 
   struct Work {

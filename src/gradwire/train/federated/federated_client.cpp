@@ -21,6 +21,7 @@
 #include "gradwire/net/poll_set.h"
 #include "gradwire/train/federated/client_plan.h"
 #include "gradwire/train/federated/model_bytes.h"
+#include "gradwire/train/federated/module_trainer.h"
 #include "gradwire/train/federated/tensor_order.h"
 
 namespace gradwire {

@@ -8,7 +8,7 @@
 
 #include "gradwire/data/data_set.h"
 #include "gradwire/data/partition.h"
-#include "gradwire/train/federated/module_trainer.h"
+#include "gradwire/train/federated/trainable_module.h"
 #include "gradwire/train/optim/optimizer_factory.h"
 
 namespace gradwire {
