@@ -105,7 +105,7 @@ std::pair<double, double> traffic_of(std::span<const federated::ClientRecord> re
 
 double mean_loss_of(const FederationRound& round) {
   if (round.tested) return round.tested->mean_loss();
-  if (round.metrics.evaluated > 0)
+  if (!round.has_test_data && round.metrics.evaluated > 0)
     return round.metrics.loss / static_cast<double>(round.metrics.evaluated);
   return std::numeric_limits<double>::quiet_NaN();
 }
@@ -168,7 +168,7 @@ std::string secure_text(const FederatedConfig& config) {
 
 double accuracy_of(const FederationRound& round) {
   if (round.tested) return round.tested->accuracy();
-  if (round.metrics.evaluated > 0) return round.metrics.accuracy();
+  if (!round.has_test_data && round.metrics.evaluated > 0) return round.metrics.accuracy();
   return std::numeric_limits<double>::quiet_NaN();
 }
 

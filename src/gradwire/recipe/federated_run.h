@@ -36,8 +36,8 @@ std::string secure_text(const FederatedConfig& config);
 nlohmann::ordered_json round_json(const FederationRound& round);
 std::string round_text(const FederationRound& round);
 
-/// Accuracy of a round: on test data, or on the held-out samples of its clients; NaN if there are
-/// none.
+/// Accuracy of a round: on test data; without these, that of the model before the round on the
+/// held-out samples of its clients. NaN if it was not measured.
 double accuracy_of(const FederationRound& round);
 
 /// The result by rounds: JSON of `gradwire federate simulate`, and a text for users.

@@ -45,18 +45,29 @@ void declare(CLI::App& app, FederateOptions& options) {
       app.add_option("--target", options.target,
                      "accuracy, such as 0.83, for which rounds and bytes are counted")
           ->check(CLI::Range(0.0, 1.0));
-  app.add_option("--sweep", options.sweeps,
-                 "runs each of these values, such as local.epochs=1,5; repeated options are "
-                 "combined; prints rounds and bytes to --target")
-      ->needs(target);
-  app.add_option("--checkpoint", options.checkpoint,
-                 "file to go on from: model, optimizer and rounds");
+  CLI::Option* const sweep =
+      app.add_option("--sweep", options.sweeps,
+                     "runs each of these values, such as local.epochs=1,5; repeated options are "
+                     "combined; prints rounds and bytes to --target")
+          ->needs(target);
+  CLI::Option* const checkpoint = app.add_option("--checkpoint", options.checkpoint,
+                                                 "file to go on from: model, optimizer and rounds")
+                                      ->excludes(sweep);
   app.add_option("--checkpoint-every", options.checkpoint_every, "rounds between two writes of it")
       ->check(CLI::PositiveNumber)
       ->needs("--checkpoint");
-  app.add_option("--resume", options.resume, "checkpoint of an earlier run of this configuration");
+  // The rounds before it are not known any more, so that none can be counted to a target.
+  CLI::Option* const resume = app.add_option("--resume", options.resume,
+                                             "checkpoint of an earlier run of this configuration")
+                                  ->excludes(target)
+                                  ->excludes(sweep);
   app.add_flag("--protocol-only", options.protocol_only,
-               "simulates rounds, devices and networks, and trains nothing");
+               "simulates rounds, devices and networks, and trains nothing")
+      ->excludes(target)
+      ->excludes(sweep)
+      ->excludes(checkpoint)
+      ->excludes(resume)
+      ->excludes(app.get_option("--threads"));
 }
 
 void write_json(const FederateOptions& options, const Json& json) {
@@ -114,6 +125,12 @@ int run_sweep(const FederateOptions& options) {
     const FederationResult result = federation->run();
     const recipe::Target target = recipe::reached(result.rounds, options.target);
     const double last = recipe::accuracy_of(result.rounds.back());
+    if (std::isnan(last)) {
+      refuse(
+          "--sweep and --target need an accuracy: there are no test data, and partition.held_out "
+          "is "
+          "0");
+    }
     fmt::print("{}: {}; {:.2f} % after {} rounds\n", fmt::join(settings, " "),
                target_text(target, options.target), 100 * last, result.rounds.size());
     std::fflush(stdout);

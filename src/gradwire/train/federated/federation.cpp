@@ -54,6 +54,7 @@ void Federation::test_on(DataSet data, std::int64_t every) {
 
 FederationRound Federation::next() {
   FederationRound round = rounds_->next();
+  round.has_test_data = test_.has_value();
   if (!test_ || round.record.is_abandoned) return round;
   if (model().version() % test_every_ == 0 || ended())
     round.tested = evaluator_->evaluate(model().values(), test_samples_, *test_);

@@ -46,6 +46,7 @@ struct FederationRound {
   double up_bytes = 0, down_bytes = 0;
   /// The model after the round, on test data if there are any.
   std::optional<Evaluated> tested;
+  bool has_test_data = false;  ///< Whether tested or not.
   double proximal = 0;
 };
 
