@@ -114,12 +114,11 @@ class FederatedRounds {
     const federated::UpdateQuantizer quantizer = quantizers_.quantizer(rounds_.number());
     const bool normalizes = settings_.partial == "normalize";
     updates_->set_round(rounds_.number(), {}, {&quantizer, normalizes, settings_.seed});
-    const auto [up, down] = traffic();
     const federated::Round& round = rounds_.next(
         *updates_, {quantizer.elements(), federated::Metrics::kElements}, quantizers_.bits());
     py::dict record = to_dict(round.record());
-    record["up_bytes"] = traffic().first - up;
-    record["down_bytes"] = traffic().second - down;
+    record["up_bytes"] = rounds_.up_bytes();
+    record["down_bytes"] = rounds_.down_bytes();
     if (round.record().is_abandoned) return {record, std::nullopt};
     const federated::Metrics metrics = federated::metrics_of(round.sum()[1]);
     quantizers_.add(metrics);
@@ -139,13 +138,9 @@ class FederatedRounds {
 
  private:
   static federated::SimulatedWork work_of(const FederatedSettings& settings, std::size_t elements) {
-    const auto kept = static_cast<std::size_t>(static_cast<double>(elements) * settings.mask);
     return {.epochs = settings.epochs,
             .partial = federated::partial_named(settings.partial),
-            .model_bytes = static_cast<double>(elements * sizeof(float)),
-            .update_bytes = [kept](int bits) {
-              return static_cast<double>(federated::ModularVector::packed_bytes(kept, bits));
-            }};
+            .model_bytes = static_cast<double>(elements * sizeof(float))};
   }
 
   static py::dict to_dict(const federated::RoundRecord& record) {
@@ -164,15 +159,6 @@ class FederatedRounds {
     if (metrics.evaluated == 0) return;
     record["accuracy"] = metrics.accuracy();
     record["loss"] = metrics.loss / static_cast<double>(metrics.evaluated);
-  }
-
-  std::pair<double, double> traffic() const {
-    double up = 0, down = 0;
-    for (const federated::ClientRecord& one : rounds_.records()) {
-      up += one.up_bytes;
-      down += one.down_bytes;
-    }
-    return {up, down};
   }
 
   FederatedSettings settings_;

@@ -62,6 +62,11 @@ void check(const RoundPolicy& policy) {
     refuse("a sum of one update shows it: with secure aggregation at least 2 clients must count");
 }
 
+std::size_t packed_bytes(const UpdateShape& shape, int bits) {
+  return ModularVector::packed_bytes(shape.elements, bits) +
+         ModularVector::packed_bytes(shape.metrics, 64);
+}
+
 int sum_bits(int update_bits, std::int64_t weights) {
   return update_bits + bits_for(static_cast<std::uint64_t>(weights - 1));
 }

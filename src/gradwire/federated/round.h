@@ -50,6 +50,9 @@ struct UpdateShape {
   std::size_t metrics = 0;   ///< Counts and sums beside it, modulo 2^64.
 };
 
+/// Bytes of an upload of this shape, packed.
+std::size_t packed_bytes(const UpdateShape& shape, int bits);
+
 /// A client's upload: its update and its metrics.
 using Contribution = std::vector<ModularVector>;
 

@@ -254,7 +254,8 @@ class RoundSimulation {
 
   double upload_bytes(ClientId client) {
     const int bits = works_[client].upload.bits;
-    return work_.update_bytes ? work_.update_bytes(bits) : 0;
+    if (work_.update_bytes) return work_.update_bytes(bits);
+    return static_cast<double>(packed_bytes(round_.shape(), bits));
   }
 
   void start_uploads(Time now) {

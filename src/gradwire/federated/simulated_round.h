@@ -30,8 +30,9 @@ Partial partial_named(std::string_view name);
 struct SimulatedWork {
   int epochs = 1;
   Partial partial = Partial::count;
-  double model_bytes = 0;                        ///< Sent to each client that is asked.
-  std::function<double(int bits)> update_bytes;  ///< Sent by each of the cohort.
+  double model_bytes = 0;  ///< Sent to each client that is asked.
+  /// Bytes that each of the cohort uploads, if it is another number than the round's shape has.
+  std::function<double(int bits)> update_bytes;
   double server_rate = 0;  ///< Bytes per second, each direction; 0: unlimited.
 };
 

@@ -29,11 +29,20 @@ void SimulatedRounds::resume(std::int64_t next_number, Time now,
   records_ = std::move(records);
 }
 
+double SimulatedRounds::sum_of(double ClientRecord::*bytes) const {
+  double sum = 0;
+  for (const ClientRecord& one : records_) sum += one.*bytes;
+  return sum;
+}
+
 const Round& SimulatedRounds::next(UpdateSource& updates, const UpdateShape& shape,
                                    int update_bits) {
   policy_.update_bits = update_bits;
   round_.emplace(policy_, shape, number_++, seed_);
+  const double up = sum_of(&ClientRecord::up_bytes), down = sum_of(&ClientRecord::down_bytes);
   simulate_round(*round_, clients_, work_, updates, records_, now_);
+  up_bytes_ = sum_of(&ClientRecord::up_bytes) - up;
+  down_bytes_ = sum_of(&ClientRecord::down_bytes) - down;
   now_ = round_->record().ended;
   return *round_;
 }

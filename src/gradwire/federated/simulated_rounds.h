@@ -28,9 +28,14 @@ class SimulatedRounds {
 
   const SimulatedClients& clients() const { return clients_; }
   std::span<const ClientRecord> records() const { return records_; }
+  /// Bytes of all clients in the last round.
+  double up_bytes() const { return up_bytes_; }
+  double down_bytes() const { return down_bytes_; }
   Time now() const { return now_; }
 
  private:
+  double sum_of(double ClientRecord::*bytes) const;
+
   RoundPolicy policy_;
   SimulatedClients clients_;
   SimulatedWork work_;
@@ -39,6 +44,7 @@ class SimulatedRounds {
   std::optional<Round> round_;
   std::int64_t number_ = 1;
   Time now_{};
+  double up_bytes_ = 0, down_bytes_ = 0;
 };
 
 }  // namespace gradwire::federated

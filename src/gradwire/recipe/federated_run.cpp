@@ -93,16 +93,6 @@ FederationPlan plan_of(const FederatedConfig& config, int threads) {
 
 namespace {
 
-/// Bytes up and down of all clients.
-std::pair<double, double> traffic_of(std::span<const federated::ClientRecord> records) {
-  double up = 0, down = 0;
-  for (const federated::ClientRecord& one : records) {
-    up += one.up_bytes;
-    down += one.down_bytes;
-  }
-  return {up, down};
-}
-
 double mean_loss_of(const FederationRound& round) {
   if (round.tested) return round.tested->mean_loss();
   if (!round.has_test_data && round.metrics.evaluated > 0)
@@ -130,33 +120,41 @@ FederationResult simulate_protocol(const FederatedConfig& config) {
                                 .partial = config.local.partial,
                                 .server_rate = config.server_rate};
   work.model_bytes = static_cast<double>(elements * (config.sends_bf16 ? 2 : 4));
-  const auto kept = static_cast<std::size_t>(static_cast<double>(elements) * config.update.keep);
-  work.update_bytes = [kept](int bits) {
-    return static_cast<double>(federated::ModularVector::packed_bytes(kept, bits));
-  };
+  const federated::UpdateQuantizer quantizer(config.update, elements, 1, config.seed);
+  const federated::UpdateShape shape{quantizer.elements(), federated::Metrics::kElements};
+  work.update_bytes = [shape](int bits) { return static_cast<double>(packed_bytes(shape, bits)); };
   const std::vector<std::int64_t> samples(static_cast<std::size_t>(config.partition.clients), 1);
   federated::SimulatedRounds rounds(config.round, {config.devices, samples, config.seed}, work,
                                     config.seed);
   federated::NoUpdates none;
   FederationResult result;
   for (std::int64_t i = 0; i < config.rounds; ++i) {
-    const auto [up, down] = traffic_of(rounds.records());
     FederationRound round{.record = rounds.next(none, {}, config.update.bits).record()};
-    const auto [up_now, down_now] = traffic_of(rounds.records());
-    round.up_bytes = up_now - up;
-    round.down_bytes = down_now - down;
+    round.up_bytes = rounds.up_bytes();
+    round.down_bytes = rounds.down_bytes();
     result.rounds.push_back(round);
   }
   result.clients.assign(rounds.records().begin(), rounds.records().end());
   return result;
 }
 
+namespace {
+
+/// The range of updates is not known before the first round.
+std::string first_round_text(const FederatedConfig& config) {
+  const int bits = federated::first_round(config.update).bits;
+  if (bits == config.update.bits) return "";
+  return fmt::format("; in the first round {} more", bits - config.update.bits);
+}
+
+}  // namespace
+
 std::string widths_text(const FederatedConfig& config, const Federation& federation) {
   return fmt::format(
              "an element of an update has {} bits, one of a sum at most {}, which each client "
              "uploads",
              config.update.bits, federation.largest_sum_bits()) +
-         secure_text(config);
+         first_round_text(config) + secure_text(config);
 }
 
 std::string secure_text(const FederatedConfig& config) {

@@ -29,7 +29,8 @@ Federation::Federation(const FederationPlan& plan, DataSet data, HeldOut clients
   LocalPlan local = plan.local;
   local.seed = local_seed(plan);
   const auto trainer = [&](TrainableModule module) {
-    return std::make_unique<ModuleTrainer>(std::move(module), data_, clients_, local);
+    return std::make_unique<ModuleTrainer>(std::move(module), data_, clients_, local,
+                                           /*one_thread=*/true);
   };
   TrainableModule first = make();
   const FederatedTensors initial = federated_tensors(*first.module);

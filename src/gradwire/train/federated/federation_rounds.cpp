@@ -53,40 +53,26 @@ FederationRounds::FederationRounds(const FederationPlan& plan, const FederatedTe
       proximal_{.mu = plan.proximal} {}
 
 federated::SimulatedRounds FederationRounds::make_rounds(std::vector<std::int64_t> samples) const {
-  const std::size_t elements = model_.quantizer(1).elements();
   federated::SimulatedWork work{.epochs = static_cast<int>(plan_.local.epochs),
                                 .partial = plan_.partial,
                                 .server_rate = plan_.server_rate};
   work.model_bytes = static_cast<double>(model_.values().size() * (plan_.sends_bf16 ? 2 : 4));
-  work.update_bytes = [elements](int bits) {
-    return static_cast<double>(
-        federated::ModularVector::packed_bytes(elements, bits) +
-        federated::ModularVector::packed_bytes(federated::Metrics::kElements, 64));
-  };
   const std::uint64_t seed = mixed_seed({plan_.seed, kClientsSeed});
   return {plan_.round, {plan_.devices, std::move(samples), seed}, work, plan_.seed};
 }
 
-double FederationRounds::traffic(double federated::ClientRecord::*bytes) const {
-  double sum = 0;
-  for (const federated::ClientRecord& one : rounds_.records()) sum += one.*bytes;
-  return sum;
-}
-
 FederationRound FederationRounds::next() {
-  using federated::ClientRecord;
   const std::int64_t number = rounds_.number();
   const federated::UpdateQuantizer quantizer = model_.quantizer(number);
   const std::vector<float> sent = sent_values(plan_, model_);
   federated::UpdateRules rules = model_.rules(quantizer);
   rules.proximal = proximal_.mu;
   updates_.set_round(number, sent, rules);
-  const double up = traffic(&ClientRecord::up_bytes), down = traffic(&ClientRecord::down_bytes);
   const federated::Round& round = rounds_.next(
       updates_, {quantizer.elements(), federated::Metrics::kElements}, model_.update_bits());
   FederationRound result{.record = round.record(), .proximal = rules.proximal};
-  result.up_bytes = traffic(&ClientRecord::up_bytes) - up;
-  result.down_bytes = traffic(&ClientRecord::down_bytes) - down;
+  result.up_bytes = rounds_.up_bytes();
+  result.down_bytes = rounds_.down_bytes();
   abandoned_ = result.record.is_abandoned ? abandoned_ + 1 : 0;
   if (abandoned_ == kAbandonedInARow) {
     throw Exception(ErrorKind::aborted,

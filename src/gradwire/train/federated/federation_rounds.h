@@ -75,7 +75,6 @@ class FederationRounds {
 
  private:
   federated::SimulatedRounds make_rounds(std::vector<std::int64_t> samples) const;
-  double traffic(double federated::ClientRecord::*bytes) const;
 
   FederationPlan plan_;
   GlobalModel model_;

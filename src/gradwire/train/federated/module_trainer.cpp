@@ -35,11 +35,12 @@ std::int64_t steps_in(const LocalPlan& plan, std::int64_t samples, double epochs
 }  // namespace
 
 ModuleTrainer::ModuleTrainer(TrainableModule module, const DataSet& data, const HeldOut& clients,
-                             LocalPlan plan)
+                             LocalPlan plan, bool one_thread)
     : module_(std::move(module)),
       data_(data),
       clients_(clients),
-      training_(*module_.module, std::move(plan)) {
+      training_(*module_.module, std::move(plan)),
+      one_thread_(one_thread) {
   std::int64_t elements = training_.flat().numel();
   for (const NamedTensor& buffer : federated_tensors(*module_.module).averaged) {
     buffers_.push_back(buffer.tensor);
@@ -72,7 +73,7 @@ void ModuleTrainer::take_update(std::span<const float> model) {
 }
 
 federated::LocalResult ModuleTrainer::train(const federated::LocalWork& work) {
-  at::set_num_threads(1);  // This thread's, too.
+  if (one_thread_) at::set_num_threads(1);  // Each thread has a setting of its own.
   const std::int64_t part = work.part < 0 ? work.client : work.part;
   const std::span<const std::int64_t> own = clients_.train[part];
   if (module_.draws_random_numbers) {

@@ -21,9 +21,10 @@ namespace gradwire {
 /// are. Not thread-safe.
 class ModuleTrainer final : public federated::ClientTrainer {
  public:
-  /// `data` and `clients` must outlive it. Throws as LocalTraining, and as federated_tensors().
-  ModuleTrainer(TrainableModule module, const DataSet& data, const HeldOut& clients,
-                LocalPlan plan);
+  /// `one_thread`: libtorch's operations use one thread in train(), where other clients train beside
+  /// it. `data` and `clients` must outlive it. Throws as LocalTraining, and as federated_tensors().
+  ModuleTrainer(TrainableModule module, const DataSet& data, const HeldOut& clients, LocalPlan plan,
+                bool one_thread = false);
 
   federated::LocalResult train(const federated::LocalWork& work) override;
 
@@ -39,6 +40,7 @@ class ModuleTrainer final : public federated::ClientTrainer {
   const DataSet& data_;
   const HeldOut& clients_;
   LocalTraining training_;
+  bool one_thread_;
   std::vector<torch::Tensor> buffers_;
   torch::Tensor update_;
 };
