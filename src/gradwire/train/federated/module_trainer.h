@@ -24,7 +24,7 @@ class ModuleTrainer final : public federated::ClientTrainer {
   /// `one_thread`: libtorch's operations use one thread in train(), where other clients train beside
   /// it. `data` and `clients` must outlive it. Throws as LocalTraining, and as federated_tensors().
   ModuleTrainer(TrainableModule module, const DataSet& data, const HeldOut& clients, LocalPlan plan,
-                bool one_thread = false);
+                bool one_thread = true);
 
   federated::LocalResult train(const federated::LocalWork& work) override;
 
