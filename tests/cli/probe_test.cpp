@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "gradwire/cli/probe/echo.h"
+#include "gradwire/cli/probe/measure.h"
 #include "gradwire/cli/probe/roster.h"
 #include "gradwire/cli/probe/stream_probe.h"
 #include "tests/support/host.h"
@@ -167,6 +168,75 @@ TEST(RoundTripsTest, FindHowFarAClockIsAheadOrBehind) {
   EXPECT_LE(std::chrono::abs(ahead.clock_offset - std::chrono::seconds(5)), ahead.shortest + tick);
   EXPECT_LE(std::chrono::abs(behind.clock_offset + std::chrono::seconds(5)),
             behind.shortest + tick);
+}
+
+/// Sends little at a time until it has received much.
+class SlowAtFirst final : public net::PollingTransport {
+ public:
+  static constexpr std::size_t kBytesPerMillisecond = 16384;
+  static constexpr std::size_t kMuch = 1 << 20;
+
+  explicit SlowAtFirst(net::PollingTransport& inner) : inner_(inner) {}
+
+  int rails(Rank peer) const override { return inner_.rails(peer); }
+  Result<std::size_t> write(net::StreamId stream, std::span<const ConstBytes> pieces) override {
+    if (received_ > kMuch) return inner_.write(stream, pieces);
+    const ConstBytes piece = pieces.front().first(std::min(left_, pieces.front().size()));
+    held_back_ = piece.size() < pieces.front().size();
+    if (piece.empty()) return std::size_t{0};
+    const auto written = inner_.write(stream, std::array{piece});
+    if (written) left_ -= *written;
+    return written;
+  }
+  Result<std::size_t> read(net::StreamId stream, std::span<const Bytes> pieces) override {
+    const auto got = inner_.read(stream, pieces);
+    if (got) received_ += *got;
+    return got;
+  }
+  std::size_t delivered(net::StreamId stream) override { return inner_.delivered(stream); }
+  void close(net::StreamId stream) override { inner_.close(stream); }
+  std::string describe(net::StreamId stream) const override { return inner_.describe(stream); }
+  void wake() override { inner_.wake(); }
+  void poll(Duration timeout, std::vector<net::ReadyEvent>& events) override {
+    const bool held_back = std::exchange(held_back_, false);
+    inner_.poll(held_back ? std::min<Duration>(timeout, std::chrono::milliseconds(1)) : timeout,
+                events);
+    left_ = kBytesPerMillisecond;
+    if (held_back) events.push_back({.peer = 1, .writable = true});
+  }
+
+ private:
+  net::PollingTransport& inner_;
+  std::size_t left_ = kBytesPerMillisecond;
+  std::size_t received_ = 0;
+  bool held_back_ = false;
+};
+
+/// Hosts "a" and "b" measure each other over loopback; returns the results of "a".
+Result<topology::Cluster> measured_between(net::PollingTransport& first,
+                                           net::PollingTransport& second) {
+  const auto prober = [](Rank rank) {
+    const std::string host = rank == 0 ? "a" : "b";
+    const bootstrap::RailEndpoint rail{.address = loopback(), .interface = "lo"};
+    return Prober{.rank = rank, .ranks = 2, .host = host, .machine = host, .rails = {rail}};
+  };
+  const ProbeOptions options{
+      .bandwidth_time = std::chrono::milliseconds(30), .loss_questions = 0, .round_trips = 3};
+  std::thread other([&] { (void)measure_cluster(second, prober(1), test::kClock, options); });
+  auto found = measure_cluster(first, prober(0), test::kClock, options);
+  other.join();
+  return found;
+}
+
+TEST(MeasureTest, TheFirstRateIsMeasuredAgainWhenALaterOneIsHigher) {
+  const auto pair = test::open_pair(1, false);
+  SlowAtFirst first(pair->of(0));
+  const auto found = measured_between(first, pair->of(1));
+  ASSERT_TRUE(found) << found.error().message;
+  ASSERT_EQ(found->paths.size(), 2U);
+  for (const topology::MeasuredPath& path : found->paths) {
+    EXPECT_GT(path.bytes_per_second, 4.0 * SlowAtFirst::kBytesPerMillisecond * 1000) << path.from;
+  }
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <charconv>
 #include <fstream>
 #include <memory>
 #include <utility>
@@ -31,9 +32,9 @@ bool is_detour(const bootstrap::RailEndpoint& own, const net::SocketAddress& oth
 
 namespace {
 
-/// Measurements of a rate, and their maximum if the rate is below kDoubtful of the fastest.
+/// Measurements of a rate, and further ones if the rate is below kDoubtful of the fastest.
 constexpr int kTimes = 2;
-constexpr int kMaxTimes = 5;
+constexpr int kMoreTimes = 3;
 constexpr double kDoubtful = 0.7;
 
 /// One rank's part in a measurement of the whole cluster.
@@ -53,10 +54,16 @@ class Probe {
   int rails_to(Rank peer) const { return wire_.transport().rails(peer); }
   /// Returns true if any rank found a black hole. Also a barrier.
   Result<bool> any_black_hole();
+  /// Calls `measure` with the number of each other host, in rounds that do not disturb each other.
+  template <typename Measure>
+  Status with_each_host(const Measure& measure);
   Status examine(int other);
   Status examine_rail(int other, net::StreamId stream, bool first);
   Result<RoundTrips> round_trips(net::StreamId stream, bool first);
   Result<double> rate(net::StreamId stream, bool sends);
+  Result<double> fastest_of_all();
+  Status repeat_slow(int other, double fastest);
+  Status repeat_slow_rate(net::StreamId stream, double* found, double fastest);
   Result<double> rate_once(net::StreamId stream, bool sends);
   Result<bool> exchange_datagrams(topology::MeasuredPath& path, net::StreamId stream, bool first);
   Status send_datagrams(topology::MeasuredPath& path);
@@ -69,8 +76,15 @@ class Probe {
   const ProbeOptions& options_;
   topology::Cluster cluster_;
   bool found_black_hole_ = false;
-  double fastest_ = 0;  ///< Maximum of all rates that this rank knows.
 };
+
+/// Tells the receiver of a stream whether the sender wants another measurement.
+Result<bool> another(Wire& wire, net::StreamId stream, bool sends, bool wanted) {
+  std::array<std::byte, 1> note = {std::byte{wanted}};
+  const Status told = sends ? wire.send(stream, note) : wire.receive(stream, note);
+  if (!told) return tl::unexpected<Error>(told.error());
+  return note.front() != std::byte{0};
+}
 
 Result<bool> Probe::any_black_hole() {
   GRADWIRE_ASSIGN_OR_RETURN(const auto all,
@@ -78,17 +92,25 @@ Result<bool> Probe::any_black_hole() {
   return std::ranges::any_of(all, [](const std::string& said) { return !said.empty(); });
 }
 
-Result<topology::Cluster> Probe::run() {
+template <typename Measure>
+Status Probe::with_each_host(const Measure& measure) {
   for (const auto& round : rounds_of_pairs(roster_.kernels())) {
     for (const auto& [a, b] : round) {
       if (!leads() || (host() != a && host() != b)) continue;
-      GRADWIRE_RETURN_IF_ERROR(examine(host() == a ? b : a));
+      GRADWIRE_RETURN_IF_ERROR(measure(host() == a ? b : a));
     }
     GRADWIRE_RETURN_IF_ERROR(any_black_hole());
   }
+  return {};
+}
+
+Result<topology::Cluster> Probe::run() {
+  GRADWIRE_RETURN_IF_ERROR(with_each_host([this](int other) { return examine(other); }));
   GRADWIRE_RETURN_IF_ERROR(look_inside());
   GRADWIRE_ASSIGN_OR_RETURN(const auto holes, any_black_hole());
   if (holes) return std::move(cluster_);
+  GRADWIRE_ASSIGN_OR_RETURN(const auto fastest, fastest_of_all());
+  GRADWIRE_RETURN_IF_ERROR(with_each_host([&](int other) { return repeat_slow(other, fastest); }));
   GRADWIRE_RETURN_IF_ERROR(run_together());
   return std::move(cluster_);
 }
@@ -154,21 +176,56 @@ Result<RoundTrips> Probe::round_trips(net::StreamId stream, bool first) {
   return found;
 }
 
-/// Returns the maximum of several measurements. The sender decides on their number: more if it has
-/// seen a higher rate on another path.
+/// Returns the maximum of several measurements.
 Result<double> Probe::rate(net::StreamId stream, bool sends) {
   double best = 0;
-  for (int times = 1;; ++times) {
-    const auto found = rate_once(stream, sends);
-    if (!found) return found;
-    best = std::max(best, *found);
-    fastest_ = std::max(fastest_, best);
-    const bool slow = best < kDoubtful * fastest_;
-    std::array<std::byte, 1> again = {std::byte{times < kTimes || (slow && times < kMaxTimes)}};
-    const Status told = sends ? wire_.send(stream, again) : wire_.receive(stream, again);
-    if (!told) return tl::unexpected<Error>(told.error());
-    if (again.front() == std::byte{0}) return best;
+  for (int times = 0; times < kTimes; ++times) {
+    GRADWIRE_ASSIGN_OR_RETURN(const auto found, rate_once(stream, sends));
+    best = std::max(best, found);
   }
+  return best;
+}
+
+/// Returns the highest rate between two hosts. Also a barrier.
+Result<double> Probe::fastest_of_all() {
+  double fastest = 0;
+  for (const auto& path : cluster_.paths) fastest = std::max(fastest, path.bytes_per_second);
+  GRADWIRE_ASSIGN_OR_RETURN(const auto all,
+                            share(wire_, me_.rank, me_.ranks, fmt::format("{}", fastest)));
+  for (const std::string& text : all) {
+    double theirs = 0;
+    std::from_chars(text.data(), text.data() + text.size(), theirs);
+    fastest = std::max(fastest, theirs);
+  }
+  return fastest;
+}
+
+/// Measures the rates between two hosts again that are low compared with `fastest`: another program
+/// may have held a processor or the link for a moment. Called at both ends.
+Status Probe::repeat_slow(int other, double fastest) {
+  const Rank peer = roster_.leader(other);
+  for (topology::MeasuredPath& path : cluster_.paths) {
+    if (path.to != other) continue;
+    const net::StreamId stream{.peer = peer, .rail = path.rail};
+    for (const bool sends : {me_.rank<peer, me_.rank> peer}) {
+      GRADWIRE_RETURN_IF_ERROR(
+          repeat_slow_rate(stream, sends ? &path.bytes_per_second : nullptr, fastest));
+    }
+  }
+  return {};
+}
+
+/// `found`: the rate so far, at the sender; null at the receiver.
+Status Probe::repeat_slow_rate(net::StreamId stream, double* found, double fastest) {
+  const bool sends = found != nullptr;
+  for (int times = 0; times < kMoreTimes; ++times) {
+    const bool slow = sends && *found < kDoubtful * fastest;
+    GRADWIRE_ASSIGN_OR_RETURN(const auto again, another(wire_, stream, sends, slow));
+    if (!again) return {};
+    GRADWIRE_ASSIGN_OR_RETURN(const auto rate, rate_once(stream, sends));
+    if (sends) *found = std::max(*found, rate);
+  }
+  return {};
 }
 
 /// The receiver measures and sends the rate to the sender.

@@ -36,8 +36,9 @@ struct Prober {
 };
 
 struct ProbeOptions {
-  /// Duration of a rate measurement. There are two for each direction and rail, and up to three
-  /// more if the rate seems low. The maximum counts, as one lost packet can stop TCP for most of
+  /// Duration of a rate measurement. There are two for each direction and rail, and, after those of
+  /// all hosts, up to three more where the rate is low compared with the fastest. The maximum
+  /// counts: one lost packet can stop TCP, and another program hold the processors, for most of
   /// this time.
   Duration bandwidth_time = std::chrono::milliseconds(300);
   int loss_questions = kLossQuestions;  ///< Datagrams; 0: losses are not measured.
