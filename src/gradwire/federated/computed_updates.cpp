@@ -12,17 +12,19 @@ namespace gradwire::federated {
 
 Result<Contribution> encode(const LocalResult& result, const LocalWork& work,
                             const Order::Upload& upload, const UpdateRules& rules) {
-  std::vector<float> update(result.update.begin(), result.update.end());
-  const float factor =
-      rules.normalizes && result.steps > 0 ? 1 / static_cast<float>(result.steps) : 1;
-  for (float& value : update) {
-    if (!std::isfinite(value)) {
-      return failure(ErrorKind::invalid_argument,
-                     fmt::format("the update of client {} in round {} is not finite: lower the "
-                                 "learning rate of local training",
-                                 work.client, work.round));
-    }
-    value *= factor;
+  std::size_t not_finite = 0;
+  for (const float value : result.update) not_finite += !std::isfinite(value);
+  if (not_finite > 0) {
+    return failure(ErrorKind::invalid_argument,
+                   fmt::format("the update of client {} in round {} is not finite: lower the "
+                               "learning rate of local training",
+                               work.client, work.round));
+  }
+  std::vector<float> by_step;
+  std::span<const float> update = result.update;
+  if (rules.normalizes && result.steps > 0) {
+    for (const float value : update) by_step.push_back(value / static_cast<float>(result.steps));
+    update = by_step;
   }
   const std::uint64_t seed = mixed_seed({rules.seed, static_cast<std::uint64_t>(work.round),
                                          static_cast<std::uint64_t>(work.client)});

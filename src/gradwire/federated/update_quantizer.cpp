@@ -8,6 +8,7 @@
 #include "gradwire/base/check.h"
 #include "gradwire/base/random.h"
 #include "gradwire/base/refuse.h"
+#include "gradwire/base/vectorized.h"
 #include "gradwire/codec/hadamard.h"
 
 namespace gradwire::federated {
@@ -38,6 +39,51 @@ std::uint64_t block_seed(std::uint64_t seed, std::size_t b) {
 /// The transform is orthogonal.
 float scale_of(const Blocks& blocks) {
   return 1 / std::sqrt(static_cast<float>(blocks.size));
+}
+
+/// Elements that are rounded together.
+constexpr std::size_t kTile = 512;
+
+/// A part of an update on its way to integers.
+struct Tile {
+  std::size_t size = 0;
+  double values[kTile];
+  std::int32_t levels[kTile];
+};
+
+/// Rounds to levels at distance `unit`, from -last to last, up or down at random. Element i has a
+/// generator of its own, Random(seed + i), so that the loop can be vectorized. 31 bits of its draw
+/// are enough: the bias is below 2^-31 of a level.
+GRADWIRE_VECTORIZED
+void round_at_random(Tile& tile, double unit, double last, std::uint64_t seed) {
+  for (std::size_t i = 0; i < tile.size; ++i) {
+    const auto draw = static_cast<std::int32_t>(Random(seed + i).next() >> 33);
+    const double level = std::floor(tile.values[i] / unit + draw * 0x1.0p-31);
+    tile.levels[i] = static_cast<std::int32_t>(std::min(std::max(level, -last), last));
+  }
+}
+
+/// Sums in eight lanes, in the same order on every processor.
+GRADWIRE_VECTORIZED
+double sum_of_squares(const Tile& tile) {
+  constexpr std::size_t kLanes = 8;
+  static_assert(kTile % kLanes == 0);
+  double sums[kLanes] = {};
+  const std::size_t whole = tile.size / kLanes * kLanes;
+  for (std::size_t i = 0; i < whole; i += kLanes) {
+    for (std::size_t k = 0; k < kLanes; ++k) sums[k] += tile.values[i + k] * tile.values[i + k];
+  }
+  double sum = 0;
+  for (const double lane : sums) sum += lane;
+  for (std::size_t i = whole; i < tile.size; ++i) sum += tile.values[i] * tile.values[i];
+  return sum;
+}
+
+GRADWIRE_VECTORIZED
+std::int64_t beyond(const Tile& tile, double range) {
+  std::int64_t count = 0;
+  for (std::size_t i = 0; i < tile.size; ++i) count += std::abs(tile.values[i]) > range;
+  return count;
 }
 
 /// x[i] for the mask's i-th element, or the i-th if there is no mask.
@@ -112,20 +158,21 @@ UpdateQuantizer::Encoded UpdateQuantizer::encode(std::span<const float> update, 
   const std::vector<float> turned = options_.rotate ? rotated(update) : std::vector<float>();
   const float* const values = options_.rotate ? turned.data() : update.data();
   Encoded encoded{.integers = ModularVector(elements(), sum_bits)};
-  Random random(client_seed);
   const double last = std::round(range_ / unit_);  // The number of levels above 0.
   double square = 0;
-  encoded.integers.visit([&](auto words) {
-    using Word = typename decltype(words)::value_type;
-    for (std::size_t i = 0; i < words.size(); ++i) {
-      const double value = values[position(kept_, i)];
-      square += value * value;
-      const double level = std::floor(value / unit_ + random.unit());
-      const double within = std::clamp(level, -last, last);
-      encoded.clipped += std::abs(value) > range_;
-      words[i] = static_cast<Word>(static_cast<std::int64_t>(within) * weight);
-    }
-  });
+  Tile tile;
+  for (std::size_t begin = 0; begin < elements(); begin += tile.size) {
+    tile.size = std::min(kTile, elements() - begin);
+    for (std::size_t i = 0; i < tile.size; ++i) tile.values[i] = values[position(kept_, begin + i)];
+    square += sum_of_squares(tile);
+    encoded.clipped += beyond(tile, range_);
+    round_at_random(tile, unit_, last, client_seed + begin);
+    encoded.integers.visit([&](auto words) {
+      using Word = typename decltype(words)::value_type;
+      for (std::size_t i = 0; i < tile.size; ++i)
+        words[begin + i] = static_cast<Word>(std::int64_t{tile.levels[i]} * weight);
+    });
+  }
   encoded.mean_square = square / static_cast<double>(std::max<std::size_t>(elements(), 1));
   return encoded;
 }

@@ -20,6 +20,7 @@
 #include "gradwire/recipe/models.h"
 #include "gradwire/recipe/optimizers.h"
 #include "gradwire/train/checkpoint/safetensors.h"
+#include "gradwire/train/federated/dense_classifier.h"
 
 namespace gradwire::recipe {
 namespace {
@@ -57,11 +58,19 @@ TrainableModule make_module(const FederatedConfig& config) {
   torch::manual_seed(config.seed);
   torch::nn::Sequential net = config.synthetic.enabled ? linear_model() : make_model(config.model);
   if (!config.model_file.empty()) load_values(*net, config.model_file);
-  return {net.ptr(), [net](const torch::Tensor& inputs) mutable { return net->forward(inputs); },
-          [](const torch::Tensor& outputs, const torch::Tensor& targets) {
-            return torch::nll_loss_nd(outputs, targets);
-          },
-          config.model.dropout > 0};
+  TrainableModule made{
+      .module = net.ptr(),
+      .forward = [net](const torch::Tensor& inputs) mutable { return net->forward(inputs); },
+      .loss = [](const torch::Tensor& outputs,
+                 const torch::Tensor& targets) { return torch::nll_loss_nd(outputs, targets); },
+      .draws_random_numbers = config.model.dropout > 0};
+  if (config.synthetic.enabled || (config.model.name == "mlp" && config.model.dropout == 0)) {
+    made.differentiate = [dense = DenseClassifier(net->parameters())](
+                             const torch::Tensor& inputs, const torch::Tensor& targets) mutable {
+      return dense.differentiate(inputs, targets);
+    };
+  }
+  return made;
 }
 
 namespace {

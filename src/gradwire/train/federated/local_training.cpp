@@ -118,7 +118,8 @@ LocalResult LocalTraining::run(const LocalWork& work, const Loss& loss) {
     const std::int64_t begin = result.steps % an_epoch * batch;
     if (begin == 0) order_samples(order, plan_, work, result.steps / an_epoch);
     const auto count = static_cast<std::size_t>(std::min(batch, work.samples - begin));
-    const auto value = loss(std::span(order).subspan(static_cast<std::size_t>(begin), count));
+    const torch::Tensor value =
+        loss(std::span(order).subspan(static_cast<std::size_t>(begin), count));
     differentiate(value);
     if (is_plain) step_plain_sgd(*optimizer);
     if (!is_plain) optimizer->step();
@@ -144,8 +145,10 @@ void LocalTraining::keep_global() {
 /// Gradients are dropped before backward, which then stores its own tensors: cheaper than to set a
 /// flat one to zero and to add to it.
 void LocalTraining::differentiate(const torch::Tensor& loss) {
-  for (const auto& parameter : parameters_) parameter.mutable_grad().reset();
-  loss.backward();
+  if (loss.requires_grad()) {
+    for (const auto& parameter : parameters_) parameter.mutable_grad().reset();
+    loss.backward();
+  }
   if (plan_.proximal > 0) add_proximal_gradient(parameters_, global_views_, plan_.proximal);
 }
 

@@ -56,7 +56,8 @@ std::int64_t steps_of(const LocalPlan& plan, std::int64_t samples);
 /// in training, make them use no further threads: at::set_num_threads(1) on each.
 class LocalTraining {
  public:
-  /// The mean loss of a batch, with a graph. The samples are numbers from 0 to samples - 1.
+  /// The mean loss of a batch, with a graph; or without one, if the gradients are in grad(). The
+  /// samples are numbers from 0 to samples - 1.
   using Loss = std::function<torch::Tensor(std::span<const std::int64_t> samples)>;
 
   /// `module` must outlive this. Throws Exception(invalid_argument) for a plan out of range, and

@@ -72,6 +72,12 @@ void ModuleTrainer::take_update(std::span<const float> model) {
   update_.sub_(tensor_of(model));
 }
 
+/// With a graph, or with the gradients stored.
+torch::Tensor ModuleTrainer::mean_loss(const torch::Tensor& inputs, const torch::Tensor& targets) {
+  if (module_.differentiate) return module_.differentiate(inputs, targets);
+  return module_.loss(module_.forward(inputs), targets);
+}
+
 federated::LocalResult ModuleTrainer::train(const federated::LocalWork& work) {
   if (one_thread_) at::set_num_threads(1);  // Each thread has a setting of its own.
   const std::int64_t part = work.part < 0 ? work.client : work.part;
@@ -87,10 +93,9 @@ federated::LocalResult ModuleTrainer::train(const federated::LocalWork& work) {
   const Batch all = data_.batch({{own.begin(), own.end()}, std::ssize(own)});
   const auto loss = [&](std::span<const std::int64_t> samples) {
     if (samples.size() == own.size() && training_.plan().batch_size == 0)
-      return module_.loss(module_.forward(all.inputs), all.targets);
+      return mean_loss(all.inputs, all.targets);
     const torch::Tensor rows = indices_of(samples);
-    return module_.loss(module_.forward(all.inputs.index_select(0, rows)),
-                        all.targets.index_select(0, rows));
+    return mean_loss(all.inputs.index_select(0, rows), all.targets.index_select(0, rows));
   };
   const LocalResult done =
       training_.run({.round = work.round,

@@ -21,8 +21,9 @@ namespace gradwire {
 /// are. Not thread-safe.
 class ModuleTrainer final : public federated::ClientTrainer {
  public:
-  /// `one_thread`: libtorch's operations use one thread in train(), where other clients train beside
-  /// it. `data` and `clients` must outlive it. Throws as LocalTraining, and as federated_tensors().
+  /// `one_thread`: libtorch's operations use one thread in train(), where other clients train
+  /// beside it. `data` and `clients` must outlive it. Throws as LocalTraining, and as
+  /// federated_tensors().
   ModuleTrainer(TrainableModule module, const DataSet& data, const HeldOut& clients, LocalPlan plan,
                 bool one_thread = true);
 
@@ -34,6 +35,7 @@ class ModuleTrainer final : public federated::ClientTrainer {
 
  private:
   void load(std::span<const float> model);
+  torch::Tensor mean_loss(const torch::Tensor& inputs, const torch::Tensor& targets);
   void take_update(std::span<const float> model);
 
   TrainableModule module_;
