@@ -10,7 +10,7 @@ set_target_properties(gradwire_shared PROPERTIES OUTPUT_NAME gradwire LINKER_LAN
   LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib
   LINK_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/exports.map)
 target_link_libraries(gradwire_shared PRIVATE ${GRADWIRE_FMT} OpenSSL::SSL OpenSSL::Crypto
-  ${GRADWIRE_ISAL} ${GRADWIRE_XXHASH} Threads::Threads)
+  ZLIB::ZLIB ${GRADWIRE_ISAL} ${GRADWIRE_XXHASH} Threads::Threads)
 # Exports our names only, so that they do not clash with another library's fmt or OpenSSL. Calls
 # inside the library are direct.
 target_link_options(gradwire_shared PRIVATE -Wl,-Bsymbolic -Wl,-z,defs

@@ -9,11 +9,22 @@
 
 namespace gradwire::federated {
 
+/// The seeds that follow from a run's, so that a simulation and a server draw the same.
+struct RunSeeds {
+  std::uint64_t updates = 0;   ///< Signs, masks and rounding.
+  std::uint64_t devices = 0;   ///< Simulated devices.
+  std::uint64_t training = 0;  ///< Order of samples.
+
+  static RunSeeds of(std::uint64_t seed) {
+    return {mixed_seed({seed, 1}), mixed_seed({seed, 2}), mixed_seed({seed, 3})};
+  }
+};
+
 /// The quantizers of a run's rounds. Unless the range is given, each has that of the last round's
 /// updates, and the first round has at least 16 bits, up to magnitude 1.
 class QuantizerSequence {
  public:
-  /// For updates of `size` elements. `seed`: the run's.
+  /// For updates of `size` elements. `seed`: RunSeeds::updates.
   QuantizerSequence(const QuantizerOptions& options, std::size_t size, std::uint64_t seed)
       : options_(options), size_(size), seed_(seed) {}
 

@@ -163,7 +163,8 @@ FederatedConfig client_config(const std::string& configuration, const std::strin
   if (json.contains("model") && json["model"].is_null()) {
     throw Exception(ErrorKind::unsupported,
                     "the server has the values of a model, and not its code: take part with "
-                    "gradwire::FederatedClient and the module (docs/federated.md)");
+                    "gradwire::FederatedClient, or gradwire.FederatedClient in Python, and the "
+                    "module (docs/federated.md)");
   }
   if (!data_path.empty()) json["data"]["path"] = data_path;
   return parse_federated_config(json);

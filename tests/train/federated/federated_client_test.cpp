@@ -8,8 +8,8 @@
 
 #include "gradwire/base/log.h"
 #include "gradwire/federated/remote/federated_server.h"
+#include "gradwire/federated/remote/tensor_order.h"
 #include "gradwire/train/federated/served_model.h"
-#include "gradwire/train/federated/tensor_order.h"
 #include "tests/support/error_of.h"
 #include "tests/support/loopback.h"
 #include "tests/support/temporary_folder.h"
@@ -225,10 +225,11 @@ TEST(FederatedClient, AnUnfinishedClientCountsOrIsDroppedAsThePlanSays) {
 }
 
 TEST(FederatedClient, RefusesAModelOfOtherTensors) {
+  using federated::ModelDescription;
   const ModelDescription description{.tensors = {{"0.weight", {8, 12}}, {"0.bias", {9}}},
                                      .configuration = "{}"};
-  const FederatedTensors own = federated_tensors(*linear().module);
-  EXPECT_THAT(test::error_of([&] { TensorOrder(own, description); }),
+  const std::vector<ModelDescription::Shape> own{{"0.weight", {8, 12}}, {"0.bias", {8}}};
+  EXPECT_THAT(test::error_of([&] { federated::TensorOrder(own, description); }),
               HasSubstr("tensor 0.bias has shape (9) at the server, and (8) in the module"));
 }
 

@@ -75,6 +75,7 @@ const std::string& Eligibility::check() {
   if (!is_first && now < after(*checked_, options_.interval)) return reason_;
   checked_ = now;
   reason_ = options_.plugged ? why_unplugged(options_.power_supplies) : "";
+  if (reason_.empty() && options_.test && !options_.test()) reason_ = "its program says no";
   if (options_.command.empty()) return reason_;
   start();
   if (running_) collect(is_first);

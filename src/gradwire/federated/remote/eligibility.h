@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -25,6 +26,8 @@ class Eligibility {
     /// A command of the user's shell, such as one for idle and unmetered; eligible while it exits
     /// with status 0. Empty: none.
     std::string command;
+    /// A test by the program; eligible while it returns true. Null: none.
+    std::function<bool()> test;
     Duration interval = std::chrono::seconds(10);  ///< An answer may be that old.
     Duration command_time = std::chrono::seconds(10);
     std::filesystem::path power_supplies = "/sys/class/power_supply";

@@ -1,35 +1,20 @@
 #include "gradwire/train/federated/federated_client.h"
 
-#include <atomic>
 #include <numeric>
 #include <optional>
 #include <utility>
-#include <variant>
 #include <vector>
-
-#include <fmt/format.h>
-#include <nlohmann/json.hpp>
-#include <poll.h>
 
 #include "gradwire/base/clock.h"
 #include "gradwire/base/json_fields.h"
-#include "gradwire/base/log.h"
 #include "gradwire/base/refuse.h"
-#include "gradwire/federated/remote/client_session.h"
-#include "gradwire/federated/remote/eligibility.h"
+#include "gradwire/federated/remote/participant.h"
 #include "gradwire/net/host_network.h"
-#include "gradwire/net/poll_set.h"
-#include "gradwire/train/federated/client_plan.h"
-#include "gradwire/train/federated/model_bytes.h"
+#include "gradwire/train/federated/global_model.h"
 #include "gradwire/train/federated/module_trainer.h"
-#include "gradwire/train/federated/tensor_order.h"
 
 namespace gradwire {
 namespace {
-
-using federated::ClientSession;
-
-constexpr double kEligibilitySeconds = 10;  ///< Between two looks while it is not eligible.
 
 OptimizerFactory plain_sgd(const std::string& json) {
   return value_or_throw(
@@ -51,24 +36,32 @@ OptimizerFactory plain_sgd(const std::string& json) {
       }));
 }
 
-ClientSession::Options session_options(const FederatedClientOptions& options) {
+federated::Participant::Options participant_options(const FederatedClientOptions& options) {
   const FederatedLimits& limits = options.limits;
-  std::filesystem::path state = options.identity;
-  return {.identity = value_or_throw(federated::read_identity(options.identity)),
-          .server = options.server,
-          .state = state.replace_extension(".state"),
-          .limits = {.round = {.compute_seconds = limits.round_seconds,
-                               .up_bytes = limits.round_up_bytes,
-                               .down_bytes = limits.round_down_bytes},
-                     .day = {.compute_seconds = limits.day_seconds,
-                             .up_bytes = limits.day_up_bytes,
-                             .down_bytes = limits.day_down_bytes},
-                     .memory_bytes = limits.memory_bytes},
-          .secure = {.is_required = options.secure.required,
-                     .least = {.neighbours = options.secure.least_threshold,
-                               .threshold = options.secure.least_threshold,
-                               .active = options.secure.active}},
-          .give_up = duration_of(options.give_up_seconds)};
+  auto made = federated::Participant::options_of(options.identity);
+  made.session.server = options.server;
+  made.session.limits = {.round = {.compute_seconds = limits.round_seconds,
+                                   .up_bytes = limits.round_up_bytes,
+                                   .down_bytes = limits.round_down_bytes},
+                         .day = {.compute_seconds = limits.day_seconds,
+                                 .up_bytes = limits.day_up_bytes,
+                                 .down_bytes = limits.day_down_bytes},
+                         .memory_bytes = limits.memory_bytes};
+  made.session.secure = {.is_required = options.secure.required,
+                         .least = {.neighbours = options.secure.least_threshold,
+                                   .threshold = options.secure.least_threshold,
+                                   .active = options.secure.active}};
+  made.session.give_up = duration_of(options.give_up_seconds);
+  made.eligibility.plugged = options.plugged;
+  made.eligibility.command = options.eligible;
+  return made;
+}
+
+std::vector<federated::ModelDescription::Shape> shapes_of(const FederatedTensors& tensors) {
+  std::vector<federated::ModelDescription::Shape> shapes;
+  for (const auto* list : {&tensors.parameters, &tensors.averaged})
+    for (const auto& [name, tensor] : *list) shapes.push_back({name, tensor.sizes().vec()});
+  return shapes;
 }
 
 }  // namespace
@@ -81,34 +74,17 @@ HeldOut one_client(const DataSet& data, double held_out, std::uint64_t seed) {
   return hold_out(client, held_out, seed);
 }
 
-/// The client's end of a FederatedServer, round after round.
-class FederatedClient::Participant {
+/// A Participant that trains libtorch's modules.
+class FederatedClient::Impl {
  public:
-  explicit Participant(FederatedClientOptions options)
-      : options_(std::move(options)),
-        session_(network_, session_options(options_), &time_of_day),
-        id_(value_or_throw(federated::read_identity(options_.identity)).id),
-        eligibility_(network_.clock(), {.plugged = options_.plugged, .command = options_.eligible}),
-        stop_(value_or_throw(network_.make_pair())) {
-    if (!options_.optimizer) options_.optimizer = plain_sgd;
-  }
+  explicit Impl(FederatedClientOptions options)
+      : optimizer_(options.optimizer ? std::move(options.optimizer) : plain_sgd),
+        participant_(network_, participant_options(options), &time_of_day) {}
 
-  const ModelDescription& description() {
-    if (!description_) {
-      description_ =
-          value_or_throw(model_description_from_json(value_or_throw(session_.describe())));
-    }
-    return *description_;
-  }
+  federated::Participant& participant() { return participant_; }
 
   std::int64_t run(const TrainableModule& module, const DataSet& data, const HeldOut& own,
                    const std::function<void(const ClientRound&)>& on_round);
-
-  void stop() {
-    is_stopped_ = true;
-    stop_.second.close();
-    session_.cancel();
-  }
 
  private:
   /// The things that run() works with.
@@ -116,117 +92,43 @@ class FederatedClient::Participant {
     const TrainableModule& module;
     const DataSet& data;
     const HeldOut& own;
-    TensorOrder order;
     std::unique_ptr<ModuleTrainer> trainer;
-    std::optional<ClientPlan> made_for;  ///< The trainer.
-    std::int64_t counted = 0;
+    std::optional<federated::ClientPlan> made_for;  ///< The trainer.
   };
 
-  bool wait_until_eligible();
-  bool wait(double seconds);
-  Status take(const federated::ClientTask& task, const ClientPlan& plan, std::size_t elements);
-  ModuleTrainer& trainer_for(const ClientPlan& plan, Training& training);
-  ClientRound take_part(const federated::ClientTask& task, Training& training, double& come_back);
-  federated::LocalResult train(const federated::ClientTask& task, const ClientPlan& plan,
-                               std::span<const float> model, Training& training);
-  void upload(const federated::UploadOrder& order, const ClientPlan& plan,
-              const federated::LocalResult& result, ClientRound& round, double& come_back);
-  void leave(ClientRound& round, std::string reason);
+  ModuleTrainer& trainer_for(const federated::ClientPlan& plan, Training& training);
+  ClientRound take_part(const federated::Participant::Work& work, Training& training);
 
-  FederatedClientOptions options_;
+  std::function<OptimizerFactory(const std::string& json)> optimizer_;
   net::KernelNetwork network_;
-  ClientSession session_;
-  federated::ClientId id_;
-  federated::Eligibility eligibility_;
-  std::pair<net::Socket, net::Socket> stop_;
-  std::atomic<bool> is_stopped_ = false;
-  std::optional<ModelDescription> description_;
-  std::int64_t version_ = -1;  ///< The model's,
-  std::vector<float> values_;  ///< in the server's order.
-  double seconds_ = 0;         ///< The last training's.
-  std::string ended_early_;    ///< Why it was not complete; empty: it was.
+  federated::Participant participant_;
 };
 
-std::int64_t FederatedClient::Participant::run(
-    const TrainableModule& module, const DataSet& data, const HeldOut& own,
-    const std::function<void(const ClientRound&)>& on_round) {
+std::int64_t FederatedClient::Impl::run(const TrainableModule& module, const DataSet& data,
+                                        const HeldOut& own,
+                                        const std::function<void(const ClientRound&)>& on_round) {
   if (own.train.clients() != 1 || own.train.total() < 1)
     refuse("a federated client needs the samples of one client, at least one (one_client())");
-  Training training{.module = module,
-                    .data = data,
-                    .own = own,
-                    .order = {federated_tensors(*module.module), description()}};
-  while (wait_until_eligible()) {
-    auto checked_in = session_.check_in(own.train.total(), version_);
-    if (!checked_in && is_stopped_) break;
-    const ClientSession::CheckedIn answer = value_or_throw(std::move(checked_in));
-    if (std::holds_alternative<federated::Over>(answer)) break;
-    double come_back = 0;
-    if (const auto* back = std::get_if<federated::ComeBack>(&answer)) {
-      come_back = back->seconds;
-    } else {
-      const ClientRound round =
-          take_part(std::get<federated::ClientTask>(answer), training, come_back);
-      if (on_round) on_round(round);
-    }
-    if (!wait(come_back)) break;
+  participant_.set_tensors(shapes_of(federated_tensors(*module.module)));
+  Training training{.module = module, .data = data, .own = own};
+  std::int64_t counted = 0;
+  while (const auto work = participant_.begin(own.train.total())) {
+    const ClientRound round = take_part(*work, training);
+    if (round.counted) ++counted;
+    if (on_round) on_round(round);
   }
-  return training.counted;
+  return counted;
 }
 
-/// Returns false after stop().
-bool FederatedClient::Participant::wait(double seconds) {
-  net::PollSet set;
-  set.add(stop_.first, POLLIN);
-  if (seconds > 0) set.wait(net::Deadline::after(network_.clock(), duration_of(seconds)));
-  return !is_stopped_;
-}
-
-bool FederatedClient::Participant::wait_until_eligible() {
-  std::string said;
-  while (!is_stopped_) {
-    const std::string& reason = eligibility_.check_now();
-    if (reason.empty()) return true;
-    if (std::exchange(said, reason) != reason)
-      log_warning("not eligible: {}; looking again every {:.0f} s", reason, kEligibilitySeconds);
-    wait(kEligibilitySeconds);
-  }
-  return false;
-}
-
-// --- a round ---
-
-/// The task's model, from what was sent. Fails with corrupted.
-Status FederatedClient::Participant::take(const federated::ClientTask& task, const ClientPlan& plan,
-                                          std::size_t elements) {
-  const ModelType type = plan.is_bf16 ? ModelType::bf16 : ModelType::float32;
-  const bool is_whole = task.base_version < 0;
-  const std::int64_t had = std::exchange(version_, -1);
-  if (!is_whole && task.base_version != had) {
-    return failure(ErrorKind::corrupted,
-                   fmt::format("the server sent the difference to version {}, which this client "
-                               "does not have",
-                               task.base_version));
-  }
-  GRADWIRE_ASSIGN_OR_RETURN(values_, is_whole ? model_in(task.model.bytes(), elements, type)
-                                              : model_after(task.model.bytes(), values_, type));
-  if (checksum_of(values_) != plan.checksum) {
-    return failure(ErrorKind::corrupted,
-                   "the model is not the server's: its checksum differs; the next one is whole");
-  }
-  version_ = task.version;
-  return {};
-}
-
-ModuleTrainer& FederatedClient::Participant::trainer_for(const ClientPlan& plan,
-                                                         Training& training) {
+ModuleTrainer& FederatedClient::Impl::trainer_for(const federated::ClientPlan& plan,
+                                                  Training& training) {
   const auto& made = training.made_for;
   const bool is_same = made && made->epochs == plan.epochs && made->batch_size == plan.batch_size &&
                        made->optimizer == plan.optimizer && made->order_seed == plan.order_seed;
   if (is_same) return *training.trainer;
   const LocalPlan local{.epochs = plan.epochs,
                         .batch_size = plan.batch_size,
-                        .optimizer = options_.optimizer(plan.optimizer),
+                        .optimizer = optimizer_(plan.optimizer),
                         .seed = plan.order_seed};
   training.trainer =
       std::make_unique<ModuleTrainer>(training.module, training.data, training.own, local);
@@ -234,125 +136,49 @@ ModuleTrainer& FederatedClient::Participant::trainer_for(const ClientPlan& plan,
   return *training.trainer;
 }
 
-ClientRound FederatedClient::Participant::take_part(const federated::ClientTask& task,
-                                                    Training& training, double& come_back) {
-  ClientRound round{.round = task.round};
-  const auto plan = client_plan_from_json(task.plan);
-  const Status taken = plan ? take(task, *plan, training.order.elements())
-                            : Status(tl::unexpected<Error>(plan.error()));
-  if (!taken) {
-    leave(round, taken.error().message);
-    return round;
-  }
-  federated::LocalResult result = train(task, *plan, training.order.to_own(values_), training);
-  round.steps = result.steps;
-  round.all_steps = steps_of({.epochs = plan->epochs, .batch_size = plan->batch_size},
-                             training.own.train.total());
-  round.training_loss = result.training_loss;
-  round.before = {result.evaluated, result.correct, result.loss};
-  const bool is_partial = round.steps < round.all_steps;
-  if (is_stopped_ || round.steps == 0 ||
-      (is_partial && plan->partial == federated::Partial::drop)) {
-    leave(round, ended_early_.empty() ? "it was stopped" : ended_early_);
-    return round;
-  }
-  const auto after = session_.ready(result.steps, seconds_);
-  if (!after) {
-    round.reason = after.error().message;
-  } else if (const auto* late = std::get_if<federated::NotNeeded>(&*after)) {
-    come_back = late->seconds;
-    round.reason = "the update was not needed";
-  } else {
-    const std::vector<float> update = training.order.to_server(result.update);
-    result.update = update;
-    upload(std::get<federated::UploadOrder>(*after), *plan, result, round, come_back);
-  }
-  if (round.counted) ++training.counted;
-  return round;
-}
-
-federated::LocalResult FederatedClient::Participant::train(const federated::ClientTask& task,
-                                                           const ClientPlan& plan,
-                                                           std::span<const float> model,
-                                                           Training& training) {
-  const Clock& clock = network_.clock();
-  const double allowed = session_.costs().compute_seconds_left();
-  const Time began = clock.now();
-  std::int64_t steps = 0;
-  ended_early_.clear();
-  const auto goes_on = [&] {
-    const Duration elapsed = clock.now() - began;
-    const Duration a_step = steps > 0 ? elapsed / steps : Duration{};
-    ++steps;
-    if (is_stopped_) {
-      ended_early_ = "it was stopped";
-    } else if (!eligibility_.check().empty()) {
-      ended_early_ = eligibility_.check();
-    } else if (clock.now() + a_step > task.deadline) {
-      ended_early_ = "the time of the round was over";
-    } else if (seconds(elapsed + a_step) > allowed) {
-      ended_early_ = "the limit of compute was reached";
-    }
-    return ended_early_.empty();
-  };
-  const federated::LocalResult result = trainer_for(plan, training)
-                                            .train({.client = id_,
-                                                    .round = task.round,
-                                                    .epochs = static_cast<double>(plan.epochs),
-                                                    .model = model,
-                                                    .proximal = plan.proximal,
-                                                    .part = 0,
-                                                    .goes_on = goes_on});
-  seconds_ = seconds(clock.now() - began);
-  return result;
-}
-
-void FederatedClient::Participant::upload(const federated::UploadOrder& order,
-                                          const ClientPlan& plan,
-                                          const federated::LocalResult& result, ClientRound& round,
-                                          double& come_back) {
-  const federated::UpdateQuantizer quantizer(plan.update, values_.size(), plan.range,
-                                             plan.round_seed);
-  const federated::UpdateRules rules{.quantizer = &quantizer,
-                                     .normalizes = plan.partial == federated::Partial::normalize,
-                                     .seed = plan.rounding_seed};
-  const auto contribution =
-      encode(result, {.client = id_, .round = round.round},
-             {.bits = static_cast<int>(order.bits), .weight = order.weight}, rules);
-  if (!contribution) return leave(round, contribution.error().message);
-  const auto done = session_.upload(*contribution);
-  round.counted = done && done->counts;
-  if (done) come_back = done->seconds;
-  if (!round.counted) round.reason = done ? "the round went on without it" : done.error().message;
-}
-
-/// The server hears it, so that it does not wait.
-void FederatedClient::Participant::leave(ClientRound& round, std::string reason) {
-  round.reason = reason;
-  if (is_stopped_) return;
-  const Status left = session_.leave(std::move(reason));
-  if (!left) log_warning("{}", left.error().message);
+ClientRound FederatedClient::Impl::take_part(const federated::Participant::Work& work,
+                                             Training& training) {
+  const federated::ClientPlan& plan = work.plan;
+  const federated::LocalResult result =
+      trainer_for(plan, training)
+          .train({.client = work.client,
+                  .round = work.round,
+                  .epochs = static_cast<double>(plan.epochs),
+                  .model = work.model,
+                  .proximal = plan.proximal,
+                  .part = 0,
+                  .goes_on = [this] { return participant_.goes_on(); }});
+  const std::int64_t all_steps =
+      steps_of({.epochs = plan.epochs, .batch_size = plan.batch_size}, training.own.train.total());
+  auto [counted, reason] = participant_.end(result, all_steps);
+  return {.round = work.round,
+          .steps = result.steps,
+          .all_steps = all_steps,
+          .training_loss = result.training_loss,
+          .before = {result.evaluated, result.correct, result.loss},
+          .counted = counted,
+          .reason = std::move(reason)};
 }
 
 // --- FederatedClient ---
 
 FederatedClient::FederatedClient(FederatedClientOptions options)
-    : participant_(std::make_unique<Participant>(std::move(options))) {}
+    : impl_(std::make_unique<Impl>(std::move(options))) {}
 FederatedClient::~FederatedClient() = default;
 FederatedClient::FederatedClient(FederatedClient&&) noexcept = default;
 
 std::string FederatedClient::configuration() {
-  return participant_->description().configuration;
+  return impl_->participant().description().configuration;
 }
 
 std::int64_t FederatedClient::run(const TrainableModule& module, const DataSet& data,
                                   const HeldOut& own,
                                   const std::function<void(const ClientRound&)>& on_round) {
-  return participant_->run(module, data, own, on_round);
+  return impl_->run(module, data, own, on_round);
 }
 
 void FederatedClient::stop() {
-  participant_->stop();
+  impl_->participant().stop();
 }
 
 }  // namespace gradwire

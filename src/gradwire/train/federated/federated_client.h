@@ -86,8 +86,8 @@ class FederatedClient {
   void stop();
 
  private:
-  class Participant;
-  std::unique_ptr<Participant> participant_;
+  class Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace gradwire

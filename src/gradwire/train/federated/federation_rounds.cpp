@@ -10,8 +10,8 @@
 #include <nlohmann/json.hpp>
 
 #include "gradwire/base/error.h"
-#include "gradwire/base/random.h"
 #include "gradwire/base/refuse.h"
+#include "gradwire/federated/quantizer_sequence.h"
 #include "gradwire/train/federated/run_state.h"
 
 namespace gradwire {
@@ -20,19 +20,18 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kAbandonedInARow = 20;
-constexpr std::uint64_t kServerSeed = 1, kClientsSeed = 2, kLocalSeed = 3;
 
 }  // namespace
 
 GlobalModelOptions server_options(const FederationPlan& plan) {
   GlobalModelOptions options = plan.server;
-  options.seed = mixed_seed({plan.seed, kServerSeed});
+  options.seed = federated::RunSeeds::of(plan.seed).updates;
   options.normalizes = plan.partial == federated::Partial::normalize;
   return options;
 }
 
 std::uint64_t local_seed(const FederationPlan& plan) {
-  return mixed_seed({plan.seed, kLocalSeed});
+  return federated::RunSeeds::of(plan.seed).training;
 }
 
 std::vector<float> sent_values(const FederationPlan& plan, const GlobalModel& model) {
@@ -57,7 +56,7 @@ federated::SimulatedRounds FederationRounds::make_rounds(std::vector<std::int64_
                                 .partial = plan_.partial,
                                 .server_rate = plan_.server_rate};
   work.model_bytes = static_cast<double>(model_.values().size() * (plan_.sends_bf16 ? 2 : 4));
-  const std::uint64_t seed = mixed_seed({plan_.seed, kClientsSeed});
+  const std::uint64_t seed = federated::RunSeeds::of(plan_.seed).devices;
   return {plan_.round, {plan_.devices, std::move(samples), seed}, work, plan_.seed};
 }
 

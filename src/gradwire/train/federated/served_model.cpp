@@ -61,11 +61,11 @@ void ServedModel::keep(std::int64_t version) {
   kept_.push_front({version, sent_values(plan_, model_)});
   if (kept_.size() > kKeptVersions) kept_.pop_back();
   const std::vector<float>& values = kept_.front().values;
-  checksum_ = checksum_of(values);
-  whole_ = federated::Blob::of(model_bytes(values, type()));
+  checksum_ = federated::checksum_of(values);
+  whole_ = federated::Blob::of(federated::model_bytes(values, type()));
   differences_.clear();
   for (const Kept& base : kept_) {
-    auto difference = model_difference(values, base.values, type());
+    auto difference = federated::model_difference(values, base.values, type());
     if (difference.size() < whole_.size)
       differences_[base.version] = federated::Blob::of(std::move(difference));
   }
@@ -74,7 +74,7 @@ void ServedModel::keep(std::int64_t version) {
 // --- rounds ---
 
 std::string ServedModel::description() {
-  ModelDescription description{.configuration = options_.configuration};
+  federated::ModelDescription description{.configuration = options_.configuration};
   for (const auto& [name, tensor] : model_.tensors())
     description.tensors.push_back({name, tensor.sizes().vec()});
   std::string text = to_json(description);
@@ -84,7 +84,7 @@ std::string ServedModel::description() {
   return text;
 }
 
-ClientPlan ServedModel::client_plan() const {
+federated::ClientPlan ServedModel::client_plan() const {
   return {.epochs = plan_.local.epochs,
           .batch_size = plan_.local.batch_size,
           .optimizer = options_.optimizer,

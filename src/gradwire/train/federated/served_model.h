@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "gradwire/federated/remote/client_plan.h"
 #include "gradwire/federated/remote/coordinator.h"
-#include "gradwire/train/federated/client_plan.h"
+#include "gradwire/federated/remote/model_bytes.h"
 #include "gradwire/train/federated/federation_rounds.h"
-#include "gradwire/train/federated/model_bytes.h"
 
 namespace gradwire {
 
@@ -61,8 +61,10 @@ class ServedModel final : public federated::ServerModel {
     std::vector<float> values;
   };
 
-  ModelType type() const { return plan_.sends_bf16 ? ModelType::bf16 : ModelType::float32; }
-  ClientPlan client_plan() const;
+  federated::ModelType type() const {
+    return plan_.sends_bf16 ? federated::ModelType::bf16 : federated::ModelType::float32;
+  }
+  federated::ClientPlan client_plan() const;
   void keep(std::int64_t version);
   void note_begun(std::int64_t round);
   void save();

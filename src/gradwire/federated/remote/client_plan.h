@@ -9,7 +9,7 @@
 #include "gradwire/federated/simulated_round.h"
 #include "gradwire/federated/update_quantizer.h"
 
-namespace gradwire {
+namespace gradwire::federated {
 
 /// A round's plan, as the server sends it to clients: what follows is the same for all of them.
 struct ClientPlan {
@@ -18,8 +18,8 @@ struct ClientPlan {
   std::string optimizer = "{}";  ///< JSON of the local optimizer: name, learning_rate, ...
   double proximal = 0;           ///< mu of FedProx.
   std::uint64_t order_seed = 0;  ///< LocalPlan::seed.
-  federated::Partial partial = federated::Partial::count;
-  federated::QuantizerOptions update;
+  Partial partial = Partial::count;
+  QuantizerOptions update;
   double range = 1;                 ///< The largest element of an update.
   std::uint64_t round_seed = 0;     ///< For signs and mask.
   std::uint64_t rounding_seed = 0;  ///< UpdateRules::seed.
@@ -50,4 +50,4 @@ std::string to_json(const ModelDescription& description);
 /// Inverse of to_json(). Fails with invalid_argument.
 Result<ModelDescription> model_description_from_json(std::string_view text);
 
-}  // namespace gradwire
+}  // namespace gradwire::federated

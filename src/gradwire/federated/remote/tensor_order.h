@@ -1,19 +1,20 @@
 #pragma once
 
-#include <cstdint>
+#include <cstddef>
 #include <span>
 #include <vector>
 
-#include "gradwire/train/federated/client_plan.h"
-#include "gradwire/train/federated/global_model.h"
+#include "gradwire/federated/remote/client_plan.h"
 
-namespace gradwire {
+namespace gradwire::federated {
 
 /// Between the server's order of a model's elements and a module's own. A value.
 class TensorOrder {
  public:
-  /// Throws Exception(invalid_argument), with the name, unless both have the same tensors.
-  TensorOrder(const FederatedTensors& own, const ModelDescription& server);
+  TensorOrder() = default;
+  /// `own`: the module's trainable parameters and floating buffers, in its order. Throws
+  /// Exception(invalid_argument), with the name, unless both have the same tensors.
+  TensorOrder(std::span<const ModelDescription::Shape> own, const ModelDescription& server);
 
   std::size_t elements() const { return elements_; }
   std::vector<float> to_own(std::span<const float> server) const;
@@ -27,4 +28,4 @@ class TensorOrder {
   std::size_t elements_ = 0;
 };
 
-}  // namespace gradwire
+}  // namespace gradwire::federated

@@ -8,7 +8,7 @@
 #include "gradwire/base/bytes.h"
 #include "gradwire/base/error.h"
 
-namespace gradwire {
+namespace gradwire::federated {
 
 /// How the elements of a global model are sent. bf16: values whose lower 16 bits are 0.
 enum class ModelType : std::uint8_t { float32, bf16 };
@@ -30,4 +30,4 @@ Result<std::vector<float>> model_after(ConstBytes difference, std::span<const fl
 /// Both ends compare it: a difference may be applied to the wrong model.
 std::uint32_t checksum_of(std::span<const float> values);
 
-}  // namespace gradwire
+}  // namespace gradwire::federated

@@ -1,4 +1,4 @@
-#include "gradwire/train/federated/client_plan.h"
+#include "gradwire/federated/remote/client_plan.h"
 
 #include <charconv>
 #include <limits>
@@ -7,7 +7,7 @@
 
 #include "gradwire/base/json_fields.h"
 
-namespace gradwire {
+namespace gradwire::federated {
 namespace {
 
 using Ordered = nlohmann::ordered_json;
@@ -25,8 +25,8 @@ std::uint64_t seed_in(JsonFields& fields, std::string_view key) {
   return seed;
 }
 
-federated::QuantizerOptions update_in(JsonFields fields) {
-  federated::QuantizerOptions update;
+QuantizerOptions update_in(JsonFields fields) {
+  QuantizerOptions update;
   update.bits = fields.integer("bits", 2, 32);
   update.rotate = fields.flag("rotate");
   update.keep = fields.number("mask", 1e-6, 1);
@@ -42,7 +42,7 @@ std::string to_json(const ClientPlan& plan) {
                  {"optimizer", Ordered::parse(plan.optimizer)},
                  {"proximal", plan.proximal},
                  {"order_seed", std::to_string(plan.order_seed)},
-                 {"partial", federated::name_of(plan.partial)},
+                 {"partial", name_of(plan.partial)},
                  {"update",
                   {{"bits", plan.update.bits},
                    {"rotate", plan.update.rotate},
@@ -64,7 +64,7 @@ Result<ClientPlan> client_plan_from_json(std::string_view text) {
     plan.optimizer = fields.json_text("optimizer");
     plan.proximal = fields.number("proximal", 0, kMostRange);
     plan.order_seed = seed_in(fields, "order_seed");
-    plan.partial = federated::partial_named(fields.text("partial"));
+    plan.partial = partial_named(fields.text("partial"));
     plan.update = update_in(fields.object("update"));
     plan.range = fields.number("range", std::numeric_limits<double>::min(), kMostRange);
     plan.round_seed = seed_in(fields, "round_seed");
@@ -97,4 +97,4 @@ Result<ModelDescription> model_description_from_json(std::string_view text) {
   });
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::federated

@@ -1,4 +1,4 @@
-#include "gradwire/train/federated/tensor_order.h"
+#include "gradwire/federated/remote/tensor_order.h"
 
 #include <algorithm>
 #include <map>
@@ -10,19 +10,28 @@
 #include "gradwire/base/check.h"
 #include "gradwire/base/refuse.h"
 
-namespace gradwire {
+namespace gradwire::federated {
 
-TensorOrder::TensorOrder(const FederatedTensors& own, const ModelDescription& server) {
+namespace {
+
+std::size_t elements_of(const std::vector<std::int64_t>& sizes) {
+  std::size_t count = 1;
+  for (const std::int64_t size : sizes) count *= static_cast<std::size_t>(size);
+  return count;
+}
+
+}  // namespace
+
+TensorOrder::TensorOrder(std::span<const ModelDescription::Shape> own,
+                         const ModelDescription& server) {
   struct Own {
     std::size_t begin = 0;
     std::vector<std::int64_t> sizes;
   };
   std::map<std::string, Own> left;
-  for (const auto* list : {&own.parameters, &own.averaged}) {
-    for (const auto& [name, tensor] : *list) {
-      left[name] = {elements_, tensor.sizes().vec()};
-      elements_ += static_cast<std::size_t>(tensor.numel());
-    }
+  for (const auto& [name, sizes] : own) {
+    left[name] = {elements_, sizes};
+    elements_ += elements_of(sizes);
   }
   std::size_t at = 0;
   for (const auto& [name, sizes] : server.tensors) {
@@ -37,8 +46,7 @@ TensorOrder::TensorOrder(const FederatedTensors& own, const ModelDescription& se
       refuse("tensor {} has shape ({}) at the server, and ({}) in the module", name,
              fmt::join(sizes, ", "), fmt::join(found->second.sizes, ", "));
     }
-    std::size_t count = 1;
-    for (const std::int64_t size : sizes) count *= static_cast<std::size_t>(size);
+    const std::size_t count = elements_of(sizes);
     runs_.push_back({found->second.begin, at, count});
     at += count;
     left.erase(found);
@@ -65,4 +73,4 @@ std::vector<float> TensorOrder::to_server(std::span<const float> own) const {
   return server;
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::federated

@@ -1,13 +1,13 @@
-#include "gradwire/train/federated/model_bytes.h"
+#include "gradwire/federated/remote/model_bytes.h"
 
 #include <bit>
 
 #include <gtest/gtest.h>
 
 #include "gradwire/base/random.h"
-#include "gradwire/train/federated/client_plan.h"
+#include "gradwire/federated/remote/client_plan.h"
 
-namespace gradwire {
+namespace gradwire::federated {
 namespace {
 
 std::vector<float> random_values(std::size_t count, ModelType type, std::uint64_t seed) {
@@ -74,7 +74,7 @@ TEST(ClientPlan, IsTheSameAfterJson) {
                         .optimizer = R"({"name":"sgd","learning_rate":0.1})",
                         .proximal = 0.3,
                         .order_seed = 0xFFFFFFFFFFFFFFFF,
-                        .partial = federated::Partial::drop,
+                        .partial = Partial::drop,
                         .update = {.bits = 8, .rotate = true, .keep = 0.25, .clip = 0.01},
                         .range = 1.0 / 3,
                         .round_seed = 1,
@@ -93,4 +93,4 @@ TEST(ClientPlan, IsTheSameAfterJson) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::federated

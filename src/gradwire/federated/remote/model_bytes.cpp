@@ -1,4 +1,4 @@
-#include "gradwire/train/federated/model_bytes.h"
+#include "gradwire/federated/remote/model_bytes.h"
 
 #include <bit>
 
@@ -8,7 +8,7 @@
 #include "gradwire/base/check.h"
 #include "gradwire/base/crc32c.h"
 
-namespace gradwire {
+namespace gradwire::federated {
 namespace {
 
 constexpr int kDeflateLevel = 3;
@@ -116,4 +116,4 @@ std::uint32_t checksum_of(std::span<const float> values) {
   return crc32c(model_bytes(values, ModelType::float32));
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::federated
