@@ -1,4 +1,5 @@
 // Simulated federated learning. python/gradwire/federated.py is the public interface.
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -21,13 +22,19 @@ namespace gradwire::python {
 
 void bind_federated(py::module_& module);
 
-namespace {
+/// The elements. Throws Exception(invalid_argument) unless it is a contiguous float32 tensor on the
+/// CPU.
+std::span<const float> floats_of(const at::Tensor& tensor);
 
 std::span<const float> floats_of(const at::Tensor& tensor) {
   if (tensor.scalar_type() != at::kFloat || !tensor.is_contiguous() || !tensor.device().is_cpu())
     refuse("expected a contiguous float32 tensor on the CPU");
   return {tensor.const_data_ptr<float>(), static_cast<std::size_t>(tensor.numel())};
 }
+
+namespace {
+
+using federated::RunSeeds;
 
 struct FederatedSettings {
   int ask = 10, use = 10, least = 1;
@@ -98,8 +105,9 @@ class FederatedRounds {
                   std::size_t elements)
       : settings_(settings),
         quantizers_({settings.bits, settings.rotate, settings.mask, settings.clip}, elements,
-                    settings.seed),
-        rounds_(policy_of(settings), {devices_of(settings), std::move(samples), settings.seed},
+                    RunSeeds::of(settings.seed).updates),
+        rounds_(policy_of(settings),
+                {devices_of(settings), std::move(samples), RunSeeds::of(settings.seed).devices},
                 work_of(settings, elements), settings.seed) {
     auto trainer = std::make_unique<CalledTrainer>();
     trainer_ = trainer.get();
@@ -113,7 +121,8 @@ class FederatedRounds {
     trainer_->set(std::move(train));
     const federated::UpdateQuantizer quantizer = quantizers_.quantizer(rounds_.number());
     const bool normalizes = settings_.partial == "normalize";
-    updates_->set_round(rounds_.number(), {}, {&quantizer, normalizes, settings_.seed});
+    updates_->set_round(rounds_.number(), {},
+                        {&quantizer, normalizes, RunSeeds::of(settings_.seed).updates});
     const federated::Round& round = rounds_.next(
         *updates_, {quantizer.elements(), federated::Metrics::kElements}, quantizers_.bits());
     py::dict record = to_dict(round.record());
@@ -129,6 +138,7 @@ class FederatedRounds {
     return {record, update};
   }
 
+  std::uint64_t training_seed() const { return RunSeeds::of(settings_.seed).training; }
   double jain() const { return federated::jain_index(rounds_.records()); }
   std::vector<std::int64_t> counted() const {
     std::vector<std::int64_t> counted;
@@ -199,6 +209,7 @@ void bind_federated(py::module_& module) {
       .def(py::init<const Settings&, std::vector<std::int64_t>, std::size_t>(), py::arg("settings"),
            py::arg("samples"), py::arg("elements"))
       .def("next", &FederatedRounds::next, py::arg("train"))
+      .def("training_seed", &FederatedRounds::training_seed)
       .def("jain", &FederatedRounds::jain)
       .def("counted", &FederatedRounds::counted);
 }

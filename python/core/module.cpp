@@ -19,14 +19,15 @@
 
 namespace gradwire::python {
 
-void bind_checkpoint(py::module_& module);  // checkpoint.cpp
-void bind_federated(py::module_& module);   // federated.cpp
-void bind_host(py::module_& module);        // host.cpp
-void bind_pipeline(py::module_& module);    // pipeline.cpp
-void bind_served(py::module_& module);      // served.cpp
-void bind_embedding(py::module_& module);   // served_embedding.cpp
-void bind_store(py::module_& module);       // store.cpp
-void bind_trace(py::module_& module);       // trace.cpp
+void bind_checkpoint(py::module_& module);        // checkpoint.cpp
+void bind_federated(py::module_& module);         // federated.cpp
+void bind_federated_client(py::module_& module);  // federated_client.cpp
+void bind_host(py::module_& module);              // host.cpp
+void bind_pipeline(py::module_& module);          // pipeline.cpp
+void bind_served(py::module_& module);            // served.cpp
+void bind_embedding(py::module_& module);         // served_embedding.cpp
+void bind_store(py::module_& module);             // store.cpp
+void bind_trace(py::module_& module);             // trace.cpp
 
 namespace {
 
@@ -282,6 +283,7 @@ PYBIND11_MODULE(_core, module) {
   gradwire::python::bind_hook(module);
   gradwire::python::bind_checkpoint(module);
   gradwire::python::bind_federated(module);
+  gradwire::python::bind_federated_client(module);
   gradwire::python::bind_host(module);
   gradwire::python::bind_pipeline(module);
   gradwire::python::bind_served(module);

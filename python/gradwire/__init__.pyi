@@ -11,6 +11,9 @@ from gradwire import pipeline as pipeline
 from gradwire import tools as tools
 from gradwire._core import GradwireBackend
 from gradwire._core import Options as _Options
+from gradwire.federated_client import FederatedClient as FederatedClient
+from gradwire.federated_client import FederatedLimits as FederatedLimits
+from gradwire.federated_client import FederatedRound as FederatedRound
 from gradwire.hooks import Hook
 from gradwire.served import Served as Served
 from gradwire.served_embedding import ServedEmbedding as ServedEmbedding

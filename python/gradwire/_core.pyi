@@ -356,11 +356,99 @@ class FederatedRounds:
         gets a client, the round and the epochs, and returns the update, steps, mean loss, and
         number, correct ones and loss of evaluated samples."""
 
+    def training_seed(self) -> int:
+        """Returns the seed of the local training."""
+
     def jain(self) -> float:
         """Returns Jain's index of counted()."""
 
     def counted(self) -> list[int]:
         """Returns in how many rounds each client's update counted."""
+
+class FederatedCost:
+    """Seconds and bytes of a client."""
+
+    compute_s: float
+    up_bytes: float
+    down_bytes: float
+    def __init__(self) -> None: ...
+
+class FederatedLimits:
+    """Bounds on these, and on memory."""
+
+    round: FederatedCost
+    day: FederatedCost
+    memory_bytes: int
+    def __init__(self) -> None: ...
+
+class FederatedClientSettings:
+    """Settings of a FederatedParticipant. gradwire.FederatedClient describes them."""
+
+    identity: str
+    server: str
+    plugged: bool
+    command: str
+    test: Callable[[], bool] | None
+    limits: FederatedLimits
+    secure: bool
+    active: bool
+    least_threshold: int
+    give_up_s: float
+    def __init__(self) -> None: ...
+
+class FederatedWork:
+    """What a client is to train in a round."""
+
+    @property
+    def client(self) -> int: ...
+    @property
+    def round(self) -> int: ...
+    @property
+    def epochs(self) -> int: ...
+    @property
+    def batch_size(self) -> int: ...
+    @property
+    def optimizer(self) -> str: ...
+    @property
+    def proximal(self) -> float: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def model(self) -> Tensor: ...
+
+class FederatedParticipant:
+    """A client of a server, without its training. Calls release the GIL while they wait."""
+
+    def __init__(self, settings: FederatedClientSettings) -> None: ...
+    def configuration(self) -> str:
+        """Returns JSON by the server."""
+
+    def set_tensors(self, shapes: list[tuple[str, list[int]]]) -> None:
+        """Raises ValueError unless the server's model has tensors of these names and shapes."""
+
+    def begin(self, samples: int) -> FederatedWork | None:
+        """Waits for a round; None: there are no more, or stop()."""
+
+    def goes_on(self) -> bool:
+        """Returns whether there may be a further step."""
+
+    def end(
+        self,
+        update: Tensor,
+        steps: int,
+        training_loss: float,
+        evaluated: int,
+        correct: int,
+        loss: float,
+        all_steps: int,
+    ) -> tuple[bool, str]:
+        """Uploads the update. Returns whether it counted, and why it did not."""
+
+    def leave(self, reason: str) -> None:
+        """Leaves the round, in place of end()."""
+
+    def stop(self) -> None:
+        """Ends these calls; from any thread."""
 
 class StepTrace:
     """Implementation of gradwire.tracing.Trace."""

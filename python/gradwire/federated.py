@@ -8,17 +8,15 @@
 only the updates that count are trained: docs/federated.md.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import Dataset
 
 from gradwire import _core
-
-Optimizers = Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer]
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+from gradwire.local_training import LocalModel, LocalTraining, Loss, Optimizers
 
 _ABANDONED_IN_A_ROW = 20
 
@@ -95,13 +93,12 @@ def simulate(
     loss: (outputs, targets) -> the mean loss of a batch.
     proximal: mu of FedProx. partial: what happens to work that is not complete when the window of
         `window_s` seconds ends: "count", "drop" or "normalize".
-    bits, rotate, mask, clip: how updates become integers; secure: they are masked, with real
-        messages.
+    bits, rotate, mask, clip: how updates become integers; secure: they are masked.
     test: data on which the model is tested after each `test_every` rounds.
 
-    The module's floating buffers are averaged as parameters are. Its device must be the CPU. Runs
-    of the same arguments give the same result. Raises ValueError for arguments, RuntimeError if 20
-    rounds in a row are abandoned. Not thread-safe: it seeds torch's random numbers.
+    The module's floating buffers are averaged as parameters are. Its device must be the CPU. The
+    same arguments give the same result, as does a server of gradwire.FederatedClient. Raises
+    ValueError, and RuntimeError if 20 rounds in a row are abandoned. Seeds torch's random numbers.
     """
     settings = _core.FederatedSettings()
     settings.use, settings.ask, settings.least = use, ask if ask is not None else use, least
@@ -111,16 +108,17 @@ def simulate(
     for name, value in vars(devices or Devices()).items():
         setattr(settings, name, list(value) if isinstance(value, tuple) else value)
     samples = [len(one) for one in datasets]  # type: ignore[arg-type]
-    if not samples or min(samples) < 1:
+    if min(samples, default=0) < 1:
         raise ValueError("simulate: each client needs a data set with at least one sample")
     model = _GlobalModel(module, server_optimizer)
-    trainer = _Trainer(model, datasets, epochs, batch_size, optimizer, loss, proximal, seed)
     machine = _core.FederatedRounds(settings, samples, model.values.numel())
+    trainer = LocalTraining(model, datasets, batch_size, optimizer, loss, proximal,
+                            machine.training_seed())
     result = Result()
     for record, committed in _rounds(machine, model, trainer, rounds):
         is_due = committed % test_every == 0 or committed == rounds
         if test is not None and is_due and not record["abandoned"]:
-            record["accuracy"], record["loss"] = trainer.evaluate(test)
+            record["accuracy"], record["loss"] = trainer.evaluate(test).means()
         result.rounds.append(record)
         if on_round is not None:
             on_round(record)
@@ -129,7 +127,7 @@ def simulate(
     return result
 
 
-def _rounds(machine: _core.FederatedRounds, model: "_GlobalModel", trainer: "_Trainer",
+def _rounds(machine: _core.FederatedRounds, model: "_GlobalModel", trainer: LocalTraining,
             rounds: int) -> Iterator[tuple[dict[str, Any], int]]:
     """Yields the record of each round, and how many have committed, after the model's step."""
     committed = abandoned = 0
@@ -148,36 +146,12 @@ def _rounds(machine: _core.FederatedRounds, model: "_GlobalModel", trainer: "_Tr
         yield record, committed
 
 
-class _GlobalModel:
-    """The global parameters, as one vector, and the server's optimizer."""
+class _GlobalModel(LocalModel):
+    """The global parameters, and the server's optimizer."""
 
     def __init__(self, module: torch.nn.Module, server_optimizer: Optimizers) -> None:
-        self.module = module
-        self.parameters = [one for one in module.parameters() if one.requires_grad]
-        self.tensors: list[torch.Tensor] = [
-            *self.parameters, *(one for one in module.buffers() if one.is_floating_point())]
-        for one in self.tensors:
-            if one.dtype != torch.float32 or one.device.type != "cpu":
-                raise ValueError("simulate: parameters must be float32, on the CPU")
-        self.values = self.flat()
-        self.count = sum(one.numel() for one in self.parameters)
-        self.stepped = torch.nn.Parameter(self.values[: self.count])  # The same memory.
-        self.shaped = [torch.nn.Parameter(part.view(one.shape)) for part, one in zip(
-            self.stepped.detach().split([one.numel() for one in self.parameters]),
-            self.parameters, strict=True)]
+        super().__init__(module)
         self.optimizer = server_optimizer(self.shaped)
-
-    @torch.no_grad()
-    def flat(self) -> torch.Tensor:
-        return torch.cat([one.detach().reshape(-1) for one in self.tensors])
-
-    @torch.no_grad()
-    def load(self) -> None:
-        """Gives the module the global parameters."""
-        at = 0
-        for one in self.tensors:
-            one.copy_(self.values[at : at + one.numel()].view(one.shape))
-            at += one.numel()
 
     @torch.no_grad()
     def step(self, update: torch.Tensor) -> None:
@@ -187,66 +161,3 @@ class _GlobalModel:
             at += one.numel()
         self.optimizer.step()
         self.values[at:] += update[at:]
-
-
-class _Trainer:
-    """Trains the module on one client after another."""
-
-    def __init__(self, model: _GlobalModel, datasets: Sequence[Dataset], epochs: int,
-                 batch_size: int, optimizer: Optimizers, loss: Loss, proximal: float,
-                 seed: int) -> None:
-        self.model, self.datasets, self.loss = model, datasets, loss
-        self.epochs, self.batch_size, self.optimizer = epochs, batch_size, optimizer
-        self.proximal, self.seed = proximal, seed
-
-    def batches(self, dataset: Dataset, generator: torch.Generator) -> Iterable[Any]:
-        size = self.batch_size or len(dataset)  # type: ignore[arg-type]
-        if not isinstance(dataset, TensorDataset):
-            return DataLoader(dataset, size, shuffle=True, generator=generator)
-        order = torch.randperm(len(dataset), generator=generator)
-        return ([one[part] for one in dataset.tensors] for part in order.split(size))
-
-    def train(self, client: int, number: int, epochs: float) -> tuple[Any, ...]:
-        module, dataset = self.model.module, self.datasets[client]
-        generator = torch.Generator().manual_seed(hash((self.seed, number, client)) % 2**63)
-        torch.manual_seed(generator.initial_seed())
-        self.model.load()
-        module.train()
-        optimizer = self.optimizer(self.model.parameters)
-        size = self.batch_size or len(dataset)  # type: ignore[arg-type]
-        in_epoch = -(-len(dataset) // size)  # type: ignore[arg-type]
-        steps = int(epochs * in_epoch + 1e-9)
-        done, losses = 0, 0.0
-        while done < steps:
-            for inputs, targets in self.batches(dataset, generator):
-                optimizer.zero_grad()
-                value = self.loss(module(inputs), targets)
-                value.backward()
-                self.add_proximal()
-                optimizer.step()
-                losses += value.item()
-                done += 1
-                if done == steps:
-                    break
-        update = self.model.flat() - self.model.values.detach()
-        return update, done, losses / max(done, 1), 0, 0, 0.0
-
-    @torch.no_grad()
-    def add_proximal(self) -> None:
-        if self.proximal == 0:
-            return
-        for one, start in zip(self.model.parameters, self.model.shaped, strict=True):
-            if one.grad is not None:
-                one.grad.add_(one - start, alpha=self.proximal)
-
-    @torch.no_grad()
-    def evaluate(self, dataset: Dataset) -> tuple[float, float]:
-        self.model.load()
-        module = self.model.module.eval()
-        count, correct, losses = 0, 0, 0.0
-        for inputs, targets in DataLoader(dataset, 500):
-            outputs = module(inputs)
-            losses += self.loss(outputs, targets).item() * targets.numel()
-            correct += int((outputs.argmax(1) == targets).sum())
-            count += targets.numel()
-        return correct / count, losses / count
