@@ -22,12 +22,16 @@ class Pull final : public ClientTrainer {
       update_[i] = 0.01F * static_cast<float>(work.client + static_cast<ClientId>(i)) - update_[i];
       if (work.client == breaks) update_[i] = std::nanf("");
     }
+    for (int i = 0; work.client == takes_long && i < 20'000'000; ++i) ++training;
+    if (work.client == takes_long) training = 0;
     ++trained;
     return {.update = update_, .steps = 3, .training_loss = 1, .evaluated = 10, .correct = 4};
   }
 
   static inline std::atomic<int> trained = 0;
   static inline std::atomic<ClientId> breaks = -1;
+  static inline std::atomic<ClientId> takes_long = -1;
+  static inline std::atomic<int> training = 0;  ///< Above 0 while a client takes long.
 
  private:
   std::vector<float> update_;
@@ -137,6 +141,20 @@ TEST(ComputedUpdates, RefuseWhatIsNotFinite) {
     updates->begin(std::vector<AwaitedUpdate>{{5, {8, 1, {}}}});
     EXPECT_EQ(updates->next()[0].size(), kElements) << "an abandoned round is forgotten";
   }
+}
+
+/// The caller of next() may end the quantizer when it throws.
+TEST(ComputedUpdates, NobodyTrainsAfterAFailure) {
+  Pull::breaks = 0;
+  Pull::takes_long = 1;
+  const auto updates = updates_on(2);
+  const std::vector<float> model(kElements);
+  const UpdateQuantizer quantizer({.bits = 8}, kElements, 1, 3);
+  updates->set_round(1, model, {.quantizer = &quantizer, .seed = 9});
+  updates->begin(std::vector<AwaitedUpdate>{{0, {8, 1, {}}}, {1, {8, 1, {}}}});
+  EXPECT_THROW(updates->next(), Exception);
+  EXPECT_EQ(Pull::training, 0);
+  Pull::breaks = Pull::takes_long = -1;
 }
 
 }  // namespace

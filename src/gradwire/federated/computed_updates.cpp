@@ -95,7 +95,10 @@ Contribution ComputedUpdates::next() {
   else
     changed_.notify_all();
   changed_.wait(lock, [&] { return threads_.empty() || slot.is_done; });
-  if (slot.failure) std::rethrow_exception(slot.failure);
+  if (const std::exception_ptr failure = slot.failure) {
+    stop_computing(lock);  // The caller may end the quantizer.
+    std::rethrow_exception(failure);
+  }
   return *std::exchange(slot.contribution, std::nullopt);
 }
 

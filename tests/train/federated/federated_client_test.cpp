@@ -13,6 +13,7 @@
 #include "tests/support/error_of.h"
 #include "tests/support/loopback.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/torch/loopback.h"
 #include "tests/train/federated/small_federation.h"
 
 namespace gradwire {
@@ -99,9 +100,11 @@ class ServedRounds {
   FederationPlan& plan() { return plan_; }
 
   std::function<void(int client, TrainableModule& module)> change_module;
+  int ranks_of_last = 1;  ///< The last client is a job of so many.
   std::vector<FederationRound> rounds;
   std::vector<ClientRound> client_rounds[kServedClients];
   std::int64_t counted[kServedClients] = {};
+  std::int64_t counted_by_follower = 0;
 
  private:
   federated::RoundPolicy policy() const {
@@ -111,21 +114,34 @@ class ServedRounds {
   }
 
   void run_clients(const std::function<void(int, FederatedClientOptions&)>& adapt) {
-    std::vector<TrainableModule> modules;
-    for (int i = 0; i < kServedClients; ++i) {
+    constexpr int kLast = kServedClients - 1;
+    std::vector<TrainableModule> modules;  // Those of the last client's further ranks at the end.
+    for (int i = 0; i < kLast + ranks_of_last; ++i) {
       modules.push_back(linear());
-      if (change_module) change_module(i, modules.back());
+      if (change_module) change_module(std::min(i, kLast), modules.back());
     }
     const DataSet data = points(330);
+    const auto run_client = [&](int i, const ProcessGroup& group) {
+      FederatedClientOptions options = client_options(i);
+      options.group = group;
+      if (adapt) adapt(i, options);
+      const bool leads = !group || group->getRank() == 0;
+      FederatedClient client(options);
+      const std::int64_t often =
+          client.run(modules[static_cast<std::size_t>(group ? i + group->getRank() : i)], data,
+                     only(unequal(kServedClients, true), i), [&](const ClientRound& round) {
+                       EXPECT_TRUE(leads);
+                       client_rounds[i].push_back(round);
+                     });
+      if (leads) counted[i] = often;
+      if (!leads) counted_by_follower = often;
+    };
     std::vector<std::thread> threads;
     for (int i = 0; i < kServedClients; ++i) {
       threads.emplace_back([&, i] {
-        FederatedClientOptions options = client_options(i);
-        if (adapt) adapt(i, options);
-        FederatedClient client(options);
-        counted[i] = client.run(
-            modules[static_cast<std::size_t>(i)], data, only(unequal(kServedClients, true), i),
-            [&](const ClientRound& round) { client_rounds[i].push_back(round); });
+        if (i < kLast || ranks_of_last == 1) return run_client(i, {});
+        test::run_on_loopback(ranks_of_last,
+                              [&](const ProcessGroup& group) { run_client(i, group); });
       });
     }
     for (std::thread& thread : threads) thread.join();
@@ -170,6 +186,31 @@ TEST(FederatedClient, ReachesTheBitsOfASimulation) {
     // Differences are shorter than the model.
     EXPECT_LT(federation.rounds.back().down_bytes, federation.rounds.front().down_bytes);
   }
+}
+
+TEST(FederatedClient, MayBeAJobOfSeveralRanks) {
+  ServedRounds federation(served_plan());
+  federation.ranks_of_last = 2;
+  federation.run();
+  EXPECT_THAT(federation.counted, ElementsAre(4, 4, 4));
+  EXPECT_EQ(federation.counted_by_follower, 4);
+  EXPECT_EQ(federation.client_rounds[2].back().steps, federation.client_rounds[2].back().all_steps);
+  const std::vector<float> found = served(federation.model()), expected = simulated(served_plan());
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-5);
+}
+
+TEST(FederatedClient, AJobOfSeveralRanksEndsItsTrainingTogether) {
+  FederationPlan plan = served_plan();
+  plan.round.window = 1s;
+  ServedRounds federation(plan);
+  federation.ranks_of_last = 2;
+  federation.run([](int client, FederatedClientOptions& options) {
+    if (client == 2) options.limits.round_seconds = 1e-9;
+  });
+  EXPECT_THAT(federation.counted, ElementsAre(4, 4, 0));
+  ASSERT_FALSE(federation.client_rounds[2].empty());
+  EXPECT_THAT(federation.client_rounds[2].front().reason, HasSubstr("limit of compute"));
 }
 
 TEST(FederatedClient, GoesOnFromACheckpointWithTheSameRounds) {

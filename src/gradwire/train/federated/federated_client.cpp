@@ -10,6 +10,7 @@
 #include "gradwire/base/refuse.h"
 #include "gradwire/federated/remote/participant.h"
 #include "gradwire/net/host_network.h"
+#include "gradwire/train/federated/client_group.h"
 #include "gradwire/train/federated/global_model.h"
 #include "gradwire/train/federated/module_trainer.h"
 
@@ -79,9 +80,19 @@ class FederatedClient::Impl {
  public:
   explicit Impl(FederatedClientOptions options)
       : optimizer_(options.optimizer ? std::move(options.optimizer) : plain_sgd),
-        participant_(network_, participant_options(options), &time_of_day) {}
+        group_(options.group ? std::optional<ClientGroup>(options.group) : std::nullopt) {
+    if (!group_ || group_->leads())
+      participant_.emplace(network_, participant_options(options), &time_of_day);
+  }
 
-  federated::Participant& participant() { return participant_; }
+  /// Throws Exception(invalid_argument) on ranks that do not speak with the server.
+  federated::Participant& participant() {
+    if (!participant_) refuse("a federated client of several ranks has its server at rank 0");
+    return *participant_;
+  }
+  void stop() {
+    if (participant_) participant_->stop();
+  }
 
   std::int64_t run(const TrainableModule& module, const DataSet& data, const HeldOut& own,
                    const std::function<void(const ClientRound&)>& on_round);
@@ -89,19 +100,24 @@ class FederatedClient::Impl {
  private:
   /// The things that run() works with.
   struct Training {
-    const TrainableModule& module;
+    TrainableModule module;
     const DataSet& data;
     const HeldOut& own;
     std::unique_ptr<ModuleTrainer> trainer;
     std::optional<federated::ClientPlan> made_for;  ///< The trainer.
   };
 
+  using Work = federated::Participant::Work;
+  std::int64_t run(Training& training, const std::function<void(const ClientRound&)>& on_round);
+  std::optional<Work> next(Training& training);
   ModuleTrainer& trainer_for(const federated::ClientPlan& plan, Training& training);
-  ClientRound take_part(const federated::Participant::Work& work, Training& training);
+  federated::LocalResult train(const Work& work, Training& training);
+  ClientRound end(const Work& work, const federated::LocalResult& result, Training& training);
 
   std::function<OptimizerFactory(const std::string& json)> optimizer_;
   net::KernelNetwork network_;
-  federated::Participant participant_;
+  std::optional<ClientGroup> group_;
+  std::optional<federated::Participant> participant_;  ///< None on ranks that follow rank 0.
 };
 
 std::int64_t FederatedClient::Impl::run(const TrainableModule& module, const DataSet& data,
@@ -109,15 +125,37 @@ std::int64_t FederatedClient::Impl::run(const TrainableModule& module, const Dat
                                         const std::function<void(const ClientRound&)>& on_round) {
   if (own.train.clients() != 1 || own.train.total() < 1)
     refuse("a federated client needs the samples of one client, at least one (one_client())");
-  participant_.set_tensors(shapes_of(federated_tensors(*module.module)));
   Training training{.module = module, .data = data, .own = own};
+  if (participant_) participant_->set_tensors(shapes_of(federated_tensors(*module.module)));
+  if (!group_) return run(training, on_round);
+  training.module = group_->divided(module);
   std::int64_t counted = 0;
-  while (const auto work = participant_.begin(own.train.total())) {
-    const ClientRound round = take_part(*work, training);
+  run_or_abort(group_->group(), [&] { counted = run(training, on_round); });
+  return counted;
+}
+
+std::int64_t FederatedClient::Impl::run(Training& training,
+                                        const std::function<void(const ClientRound&)>& on_round) {
+  std::int64_t counted = 0;
+  while (const auto work = next(training)) {
+    const federated::LocalResult result = train(*work, training);
+    if (!participant_) continue;
+    const ClientRound round = end(*work, result, training);
     if (round.counted) ++counted;
     if (on_round) on_round(round);
   }
-  return counted;
+  return group_ ? group_->share_count(counted) : counted;
+}
+
+/// Rank 0 waits for the server, and the others for rank 0.
+std::optional<federated::Participant::Work> FederatedClient::Impl::next(Training& training) {
+  std::optional<Work> work;
+  if (participant_) work = participant_->begin(training.own.train.total());
+  if (!group_) return work;
+  std::size_t elements = 0;
+  for (const auto& shape : shapes_of(federated_tensors(*training.module.module)))
+    elements += static_cast<std::size_t>(c10::multiply_integers(shape.sizes));
+  return group_->share(std::move(work), elements);
 }
 
 ModuleTrainer& FederatedClient::Impl::trainer_for(const federated::ClientPlan& plan,
@@ -136,21 +174,25 @@ ModuleTrainer& FederatedClient::Impl::trainer_for(const federated::ClientPlan& p
   return *training.trainer;
 }
 
-ClientRound FederatedClient::Impl::take_part(const federated::Participant::Work& work,
-                                             Training& training) {
-  const federated::ClientPlan& plan = work.plan;
-  const federated::LocalResult result =
-      trainer_for(plan, training)
-          .train({.client = work.client,
-                  .round = work.round,
-                  .epochs = static_cast<double>(plan.epochs),
-                  .model = work.model,
-                  .proximal = plan.proximal,
-                  .part = 0,
-                  .goes_on = [this] { return participant_.goes_on(); }});
-  const std::int64_t all_steps =
-      steps_of({.epochs = plan.epochs, .batch_size = plan.batch_size}, training.own.train.total());
-  auto [counted, reason] = participant_.end(result, all_steps);
+federated::LocalResult FederatedClient::Impl::train(const Work& work, Training& training) {
+  return trainer_for(work.plan, training)
+      .train({.client = work.client,
+              .round = work.round,
+              .epochs = static_cast<double>(work.plan.epochs),
+              .model = work.model,
+              .proximal = work.plan.proximal,
+              .part = 0,
+              .goes_on = [this] {
+                const bool own = participant_ && participant_->goes_on();
+                return group_ ? group_->agree(own) : own;
+              }});
+}
+
+ClientRound FederatedClient::Impl::end(const Work& work, const federated::LocalResult& result,
+                                       Training& training) {
+  const LocalPlan plan{.epochs = work.plan.epochs, .batch_size = work.plan.batch_size};
+  const std::int64_t all_steps = steps_of(plan, training.own.train.total());
+  auto [counted, reason] = participant_->end(result, all_steps);
   return {.round = work.round,
           .steps = result.steps,
           .all_steps = all_steps,
@@ -178,7 +220,7 @@ std::int64_t FederatedClient::run(const TrainableModule& module, const DataSet& 
 }
 
 void FederatedClient::stop() {
-  impl_->participant().stop();
+  impl_->stop();
 }
 
 }  // namespace gradwire

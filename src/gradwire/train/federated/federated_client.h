@@ -8,6 +8,7 @@
 
 #include "gradwire/data/data_set.h"
 #include "gradwire/data/partition.h"
+#include "gradwire/host/group.h"
 #include "gradwire/train/federated/trainable_module.h"
 #include "gradwire/train/optim/optimizer_factory.h"
 
@@ -38,6 +39,10 @@ struct FederatedClientOptions {
   FederatedLimits limits;
   SecureUploads secure;
   double give_up_seconds = 600;  ///< Longest absence of the server.
+  /// The ranks of a job that are this client together, such as several hosts: all call run() with
+  /// the same module and data, rank 0 speaks with the server, and each batch is divided by rank.
+  /// Its timeout must be longer than the time between two rounds. Null: this process alone.
+  ProcessGroup group;
   /// Makes the local optimizer that the server's plan names, given its JSON, such as
   /// {"name": "sgd", "learning_rate": 0.1, "momentum": 0}. Null: SGD alone.
   std::function<OptimizerFactory(const std::string& json)> optimizer;
