@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -139,7 +140,10 @@ federated::QuantizerOptions read_update(JsonFields json) {
 /// A median, or a list of the median and the spread; rates have units.
 LogNormal read_log_normal(JsonFields& json, const Json& whole, const char* key, LogNormal usual,
                           bool is_rate) {
-  if (!json.has(key)) return usual;
+  if (!json.has(key)) {
+    json.number_or(key, usual.median, 0, usual.median);  // It is among the known ones.
+    return usual;
+  }
   const Json value = whole.at(key);
   const Json median = value.is_array() && !value.empty() ? value[0] : value;
   json.json_text(key);
@@ -183,6 +187,41 @@ void read_model_file(Json& model, FederatedConfig& config) {
   model.erase("file");
   model.erase("buffers");
   config.names_model = !model.empty();
+  if (config.names_model && own.contains("buffers"))
+    refuse("model.buffers is for a model.file alone: the model knows its buffers; leave it out");
+}
+
+struct OtherKey {
+  const char* path;
+  const char* reason;
+};
+
+constexpr OtherKey kOfTraining[]{
+    {"/data/uneven", "is for gradwire train: a client takes its last batch as it is"},
+    {"/data/prefetch", "is for gradwire train: clients make no batches ahead"},
+    {"/model/tie_word_embeddings", "is for gradwire train: clients have the layers one by one"}};
+constexpr OtherKey kOfServers[]{
+    {"/round/gather_s", "is for gradwire federate serve: simulated clients check in at once"}};
+constexpr OtherKey kOfSimulations[]{
+    {"/devices", "is for gradwire federate simulate: clients are real"},
+    {"/server_rate", "is for gradwire federate simulate: the network is real"},
+    {"/evaluate_every", "is for gradwire federate simulate: clients evaluate in each round"},
+    {"/data/path", "is for gradwire federate simulate: clients have the data; see their --data"}};
+
+void refuse_keys(const Json& json, std::span<const OtherKey> keys) {
+  for (const auto& [path, reason] : keys) {
+    if (!json.contains(Json::json_pointer(path))) continue;
+    std::string name(path + 1);
+    std::ranges::replace(name, '/', '.');
+    refuse("{} {}; leave it out", name, reason);
+  }
+}
+
+/// Keys that would do nothing.
+void refuse_keys_of_others(const Json& json, FederatedUse use) {
+  refuse_keys(json, kOfTraining);
+  if (use == FederatedUse::simulate) refuse_keys(json, kOfServers);
+  if (use == FederatedUse::serve) refuse_keys(json, kOfSimulations);
 }
 
 std::string text_for_clients(const Json& json, bool names_model) {
@@ -210,9 +249,10 @@ const Json& object_at(const Json& json, const char* key) {
 
 }  // namespace
 
-FederatedConfig parse_federated_config(const Json& whole) {
+FederatedConfig parse_federated_config(const Json& whole, FederatedUse use) {
   FederatedConfig config;
   Json json = whole;
+  refuse_keys_of_others(json, use);
   if (json.is_object() && json.contains("model")) read_model_file(json["model"], config);
   JsonFields root(json, "", "the configuration");
   const Json& data = object_at(json, "data");
@@ -249,10 +289,10 @@ FederatedConfig parse_federated_config(const Json& whole) {
 }
 
 FederatedConfig load_federated_config(const std::filesystem::path& path,
-                                      const std::vector<std::string>& settings) {
+                                      const std::vector<std::string>& settings, FederatedUse use) {
   const Json json = read_configuration(path, settings);
   try {
-    return parse_federated_config(json);
+    return parse_federated_config(json, use);
   } catch (const Exception& error) {
     throw Exception(error.kind(), fmt::format("{}: {}", path.string(), error.what()));
   }

@@ -68,11 +68,14 @@ struct FederatedConfig {
   std::string for_clients = "{}";
 };
 
+/// The program that reads a configuration. Keys that do nothing in it are refused.
+enum class FederatedUse : std::uint8_t { simulate, serve, client };
+
 /// Throws Exception(invalid_argument) as parse_train_config().
-FederatedConfig parse_federated_config(const nlohmann::ordered_json& json);
+FederatedConfig parse_federated_config(const nlohmann::ordered_json& json, FederatedUse use);
 
 /// Reads a file, in which settings "key.sub=value" replace values. Throws as parse_train_config().
 FederatedConfig load_federated_config(const std::filesystem::path& path,
-                                      const std::vector<std::string>& settings);
+                                      const std::vector<std::string>& settings, FederatedUse use);
 
 }  // namespace gradwire::recipe

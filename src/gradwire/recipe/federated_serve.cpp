@@ -167,7 +167,7 @@ FederatedConfig client_config(const std::string& configuration, const std::strin
                     "module (docs/federated.md)");
   }
   if (!data_path.empty()) json["data"]["path"] = data_path;
-  return parse_federated_config(json);
+  return parse_federated_config(json, FederatedUse::client);
 }
 
 }  // namespace gradwire::recipe

@@ -28,7 +28,7 @@ struct FederateCommand : testing::Test {
     write_file(folder / "federated.json", R"({
       "model": {"name": "mlp", "hidden": 16}, "rounds": 3, "download": "bf16",
       "partition": {"clients": 3, "held_out": 0.1},
-      "round": {"ask": 3, "use": 3, "least": 3, "gather_s": 60},
+      "round": {"ask": 3, "use": 3, "least": 3},
       "local": {"epochs": 2, "learning_rate": 0.05}, "update": {"bits": 8, "rotate": true}})");
     for (int i = 1; i <= kProcesses; ++i) {
       const Outcome enrolled = run_gradwire(
@@ -39,16 +39,9 @@ struct FederateCommand : testing::Test {
   }
 
   std::vector<std::string> serve_command(std::vector<std::string> more) {
-    std::vector<std::string> command{gradwire_program(),
-                                     "federate",
-                                     "serve",
-                                     folder / "federated.json",
-                                     "--key",
-                                     folder / "key",
-                                     "--output",
-                                     folder / "run",
-                                     "--set",
-                                     "data.path=" + folder.path().string()};
+    std::vector<std::string> command{
+        gradwire_program(), "federate", "serve",       folder / "federated.json", "--key",
+        folder / "key",     "--output", folder / "run"};
     command.insert(command.end(), more.begin(), more.end());
     return command;
   }

@@ -137,8 +137,9 @@ void print_round(const FederationRound& round) {
 }
 
 recipe::FederatedConfig load_served(const ServeArguments& given) {
-  return read_arguments(
-      [&] { return recipe::load_federated_config(given.config, given.settings); });
+  return read_arguments([&] {
+    return recipe::load_federated_config(given.config, given.settings, recipe::FederatedUse::serve);
+  });
 }
 
 int serve(const ServeArguments& given) {

@@ -114,7 +114,9 @@ recipe::FederatedConfig load(const FederateOptions& options,
                              const std::vector<std::string>& more = {}) {
   std::vector<std::string> settings = options.settings;
   settings.insert(settings.end(), more.begin(), more.end());
-  return read_arguments([&] { return recipe::load_federated_config(options.config, settings); });
+  return read_arguments([&] {
+    return recipe::load_federated_config(options.config, settings, recipe::FederatedUse::simulate);
+  });
 }
 
 int run_sweep(const FederateOptions& options) {
