@@ -251,6 +251,7 @@ const Json& object_at(const Json& json, const char* key) {
 
 FederatedConfig parse_federated_config(const Json& whole, FederatedUse use) {
   FederatedConfig config;
+  config.text = whole.dump();
   Json json = whole;
   refuse_keys_of_others(json, use);
   if (json.is_object() && json.contains("model")) read_model_file(json["model"], config);

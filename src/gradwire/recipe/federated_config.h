@@ -63,6 +63,7 @@ struct FederatedConfig {
   std::string model_file;
   std::vector<std::string> model_buffers;  ///< Patterns of its tensors that are buffers.
   bool names_model = true;                 ///< False: model_file is all that is known of the model.
+  std::string text = "{}";                 ///< All of it, as JSON.
   /// Model, data, partition and seed as JSON, without paths of files, for clients; the
   /// model is null if names_model is false.
   std::string for_clients = "{}";

@@ -97,7 +97,8 @@ FederationPlan plan_of(const FederatedConfig& config, int threads) {
           .devices = config.devices,
           .server_rate = config.server_rate,
           .threads = threads,
-          .seed = config.seed};
+          .seed = config.seed,
+          .configuration = config.text};
 }
 
 namespace {

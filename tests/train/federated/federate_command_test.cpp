@@ -175,6 +175,32 @@ TEST_F(FederateCommand, GoesOnAfterTheServerWasStopped) {
   EXPECT_EQ(committed, 4);
 }
 
+TEST_F(FederateCommand, GoesOnWithTheSameConfigurationAlone) {
+  const auto simulate = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> command{"federate", "simulate", folder / "federated.json", "--set",
+                                     "data.path=" + folder.path().string()};
+    command.insert(command.end(), more.begin(), more.end());
+    return run_gradwire(command);
+  };
+  const std::string file = folder / "checkpoint", elsewhere = folder / "elsewhere";
+  ASSERT_EQ(simulate({"--checkpoint", file}).status, 0);
+  const auto error = [&](const std::string& setting) {
+    const Outcome refused = simulate({"--resume", file, "--set", "rounds=4", "--set", setting});
+    EXPECT_NE(refused.status, 0) << setting;
+    return refused.err;
+  };
+  EXPECT_THAT(error("local.epochs=3"), HasSubstr("local.epochs is 2 there, and 3 here"));
+  EXPECT_THAT(error("server.momentum=0.5"),
+              HasSubstr("server.momentum is not given there, and 0.5 here"));
+  EXPECT_THAT(error("model.hidden=8"), HasSubstr("model.hidden is 16 there, and 8 here"));
+  std::filesystem::create_directory(elsewhere);
+  write_image_data(elsewhere, 120, 30);
+  const Outcome same =
+      simulate({"--resume", file, "--set", "rounds=4", "--set", "data.path=" + elsewhere});
+  EXPECT_EQ(same.status, 0) << same.err;
+  EXPECT_THAT(same.err, HasSubstr("round 4"));
+}
+
 TEST_F(FederateCommand, RefusesWhatCannotBeServed) {
   const auto error = [&](const std::vector<std::string>& more) {
     auto command = serve_command(more);

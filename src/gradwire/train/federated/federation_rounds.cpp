@@ -112,12 +112,15 @@ void FederationRounds::save(const std::filesystem::path& path) {
   const Json run = {{"number", rounds_.number()},
                     {"time_ns", rounds_.now().time_since_epoch().count()},
                     {"proximal", to_json(proximal_)},
+                    {"configuration", Json::parse(plan_.configuration)},
                     {"clients", std::move(clients)}};
   model_.save(path, run.dump());
 }
 
 void FederationRounds::load(const std::filesystem::path& path) {
-  const Json run = Json::parse(model_.load(path));
+  const Json run = Json::parse(model_.load(path, [&](const std::string& text) {
+    check_configuration(Json::parse(text), Json::parse(plan_.configuration), path);
+  }));
   std::vector<federated::ClientRecord> clients;
   for (const Json& one : run.at("clients")) clients.push_back(client_record_of(one));
   if (clients.size() != records().size()) {

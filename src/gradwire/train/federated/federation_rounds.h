@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "gradwire/federated/computed_updates.h"
@@ -30,6 +31,8 @@ struct FederationPlan {
   double server_rate = 0;  ///< Bytes per second, each direction; 0: unlimited.
   int threads = 0;  ///< They train; 0: one for each usable core. Results do not depend on it.
   std::uint64_t seed = 1;
+  /// JSON of the configuration that this was made of, for checkpoints.
+  std::string configuration = "{}";
 };
 
 /// Those of the server's model, with the seed of this plan's updates.
@@ -69,7 +72,9 @@ class FederationRounds {
   /// Bits of an element of a sum, at most: with all samples that a cohort may have.
   int largest_sum_bits() const;
 
-  /// A checkpoint, from which a federation of the same plan goes on with the same rounds.
+  /// A checkpoint, from which a federation of the same plan goes on with the same rounds. load()
+  /// throws Exception(invalid_argument) if it is of another configuration; `rounds` and the place
+  /// of the data, `data.path`, may differ.
   void save(const std::filesystem::path& path);
   void load(const std::filesystem::path& path);
 

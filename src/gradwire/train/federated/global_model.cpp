@@ -83,13 +83,15 @@ void GlobalModel::save(const std::filesystem::path& path, const std::string& run
   save_safetensors(path, all, {{kFederatedKey, numbers.dump()}});
 }
 
-std::string GlobalModel::load(const std::filesystem::path& path) {
+std::string GlobalModel::load(const std::filesystem::path& path,
+                              const std::function<void(const std::string&)>& check) {
   const torch::NoGradGuard no_grad;
   const SafetensorsFile file = load_safetensors(path);
   const auto described = file.metadata.find(kFederatedKey);
   if (described == file.metadata.end())
     refuse("{} is a model, not a checkpoint of federated learning", path.string());
   const auto numbers = nlohmann::json::parse(described->second);
+  if (check) check(numbers.at("run"));
   std::vector<NamedTensor> all = tensors_;
   if (numbers.at("version") > 0) make_states(*optimizer_);
   for (NamedTensor& state : states()) all.push_back(std::move(state));

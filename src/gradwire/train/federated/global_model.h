@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -70,8 +71,10 @@ class GlobalModel {
   /// Writes model, optimizer and the numbers that the next round needs; `run` is any JSON text of
   /// the caller, which load() returns. The file appears atomically.
   void save(const std::filesystem::path& path, const std::string& run);
-  /// Goes on from save(). Throws Exception(invalid_argument) if it has another model or optimizer.
-  std::string load(const std::filesystem::path& path);
+  /// Goes on from save(). `check`, if not null, gets `run` first, and may throw. Throws
+  /// Exception(invalid_argument) if the file has another model or optimizer.
+  std::string load(const std::filesystem::path& path,
+                   const std::function<void(const std::string&)>& check = nullptr);
 
  private:
   std::vector<NamedTensor> states();

@@ -1,6 +1,12 @@
 #include "gradwire/train/federated/run_state.h"
 
+#include <algorithm>
+#include <map>
+#include <string>
+
 #include <nlohmann/json.hpp>
+
+#include "gradwire/base/refuse.h"
 
 namespace gradwire {
 
@@ -23,6 +29,39 @@ AdaptiveProximal proximal_of(const nlohmann::json& json) {
   AdaptiveProximal proximal{.mu = json.at("mu"), .falls = json.at("falls")};
   if (const auto& loss = json.at("last_loss"); !loss.is_null()) proximal.last_loss = loss;
   return proximal;
+}
+
+namespace {
+
+/// The values by their places.
+std::map<std::string, nlohmann::json> values_of(const nlohmann::json& configuration) {
+  std::map<std::string, nlohmann::json> values;
+  const nlohmann::json flat = configuration.flatten();
+  for (const auto& [path, value] : flat.items()) {
+    if (value.is_null() || path == "/rounds" || path == "/data/path") continue;
+    std::string name = path.substr(1);
+    std::ranges::replace(name, '/', '.');
+    values[name] = value;
+  }
+  return values;
+}
+
+}  // namespace
+
+void check_configuration(const nlohmann::json& run, const nlohmann::json& configuration,
+                         const std::filesystem::path& checkpoint) {
+  const auto then = values_of(run.at("configuration")), now = values_of(configuration);
+  const auto text_in = [](const auto& values, const std::string& key) {
+    const auto found = values.find(key);
+    return found == values.end() ? std::string("not given") : found->second.dump();
+  };
+  auto all = now;
+  all.insert(then.begin(), then.end());
+  for (const auto& [key, value] : all) {
+    if (text_in(then, key) == text_in(now, key)) continue;
+    refuse("{} is of another configuration: {} is {} there, and {} here", checkpoint.string(), key,
+           text_in(then, key), text_in(now, key));
+  }
 }
 
 }  // namespace gradwire
