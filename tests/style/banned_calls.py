@@ -45,6 +45,18 @@ BANS = [
         "use the sockets of net/", but=r"/(net/|bootstrap/mesh/port_switch\.cpp$)"),
 ]
 
+# The simulator, the server and the tests drive the same rounds of federated learning.
+PHASES = r"\b(selecting|configuring|collecting|uploading)\b"
+ROUNDS = r"^(src|tests|bench|examples|python)/"
+COUNTS = r"\brecord_?\.(checked_in|asked|ready|used|stopped|dropped|is_abandoned)\b"
+BANS += [
+    Ban(rf"\benum\b[^;{{}}]*\{{[^}}]*{PHASES}[^}}]*{PHASES}",
+        "drive the state machine of federated/round.h", where=ROUNDS, but=r"/federated/round\.h$"),
+    Ban(rf"{COUNTS}\s*([-+]?=(?!=)|\+\+|--)|(\+\+|--)\s*(\w+\.)*{COUNTS}",
+        "a Round counts its clients and decides how it ends (federated/round.h)", where=ROUNDS,
+        but=r"/federated/round\.cpp$"),
+]
+
 
 def banned_calls(path, text):
     """Yields (line, message)."""

@@ -104,13 +104,15 @@ class BannedCalls(unittest.TestCase):
     PLANTED = ["auto t = std::chrono::steady_clock::now();", "int r = std::rand();",
                'auto* v = std::getenv("A");', "std::this_thread::sleep_for(1s);",
                'std::printf("a");', 'snprintf(b, 3, "a");', "auto* p = new Thing(1);",
-               "using namespace std;", "::connect(fd, a, n);"]
+               "using namespace std;", "::connect(fd, a, n);",
+               "enum class Part { idle, selecting, collecting, over };", "record_.used = 3;"]
 
     def test_each_is_found(self):
         self.assertEqual(len(self.PLANTED), len(BANS))
         for call in self.PLANTED:
             self.assertEqual(found(banned_calls, f"\n{call}\n"), [2], call)
-        for call in ("delete p;", "delete[] p;", "srand(1);", "std::cout << 1;", "epoll_wait(e);"):
+        for call in ("delete p;", "delete[] p;", "srand(1);", "std::cout << 1;", "epoll_wait(e);",
+                     "++round.record.asked;", "record.is_abandoned = true;"):
             self.assertEqual(found(banned_calls, call), [1], call)
 
     def test_what_only_looks_like_one_is_left_alone(self):
@@ -118,14 +120,17 @@ class BannedCalls(unittest.TestCase):
                      "Communicator::connect(job);", "peer.send(1);", "this->connect();",
                      "renew(1);", "std::unique_ptr<A>(\n  new A(1));", "stream.recv(b);",
                      "using namespace std::chrono_literals;",
-                     "communicator.sleep_forever();", "fmt::format(a);"):
+                     "communicator.sleep_forever();", "fmt::format(a);", "record.used == 3;",
+                     "enum class Outcome { committed, abandoned };"):
             self.assertEqual(found(banned_calls, text), [], text)
 
     def test_each_has_its_place(self):
         for path, call in (("src/gradwire/base/clock.cpp", self.PLANTED[0]),
                            ("src/gradwire/bootstrap/job.cpp", self.PLANTED[2]),
                            ("src/gradwire/cli/run.cpp", self.PLANTED[4]),
-                           ("src/gradwire/net/tcp/socket.cpp", self.PLANTED[8])):
+                           ("src/gradwire/net/tcp/socket.cpp", self.PLANTED[8]),
+                           ("src/gradwire/federated/round.h", self.PLANTED[9]),
+                           ("src/gradwire/federated/round.cpp", self.PLANTED[10])):
             self.assertEqual(found(banned_calls, call, pathlib.PurePath(path)), [], path)
 
 
