@@ -5,6 +5,7 @@
 #include <set>
 
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "gradwire/base/random.h"
@@ -156,6 +157,16 @@ TEST(SecurePolicy, SaysForWhichCohortsThereIsOne) {
   EXPECT_FALSE(find_policy({.clients = 0, .dropping = 0.1}).has_value());
   EXPECT_FALSE(find_policy({.clients = 100, .dropping = 1.1}).has_value());
   EXPECT_FALSE(find_policy({.clients = 100'000, .dropping = 0.1}).has_value());
+}
+
+TEST(SecurePolicy, MaskedUpdatesHaveAtLeastThreeContributors) {
+  const SecurePolicy two{.neighbours = 1, .threshold = 1}, three{.neighbours = 2, .threshold = 2};
+  EXPECT_TRUE(check_contributors(two, 1));
+  EXPECT_TRUE(check_contributors(three, 0.5));
+  const Status refused = check_contributors(two, 0.5);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().kind, ErrorKind::refused);
+  EXPECT_THAT(refused.error().message, testing::HasSubstr("update.mask is 0.5"));
 }
 
 /// The table of docs/security.md.

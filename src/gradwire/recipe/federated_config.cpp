@@ -83,14 +83,14 @@ std::optional<federated::SecureRound> read_secure(JsonFields& root, const Json& 
   }
   JsonFields fields = root.object("secure");
   federated::CohortAssumptions assumed{.clients = cohort};
-  assumed.dropping = fields.number_or("dropping", 0.1, 0, 0.9);
-  assumed.colluding = fields.number_or("colluding", assumed.colluding, 0, 0.9);
   assumed.active = fields.flag_or("active", false);
   federated::SecurePolicy policy{.active = assumed.active};
   if (fields.has("neighbours") || fields.has("threshold")) {
     policy.neighbours = fields.integer("neighbours", 1, 1'000'000);
     policy.threshold = fields.integer("threshold", 1, 1'000'000);
   } else {
+    assumed.dropping = fields.number_or("dropping", 0.1, 0, 0.9);
+    assumed.colluding = fields.number_or("colluding", assumed.colluding, 0, 0.9);
     policy = value_or_throw(federated::find_policy(assumed));
   }
   fields.refuse_others();
@@ -280,6 +280,8 @@ FederatedConfig parse_federated_config(const Json& whole, FederatedUse use) {
   config.local = read_local(root.object_or_empty("local"), object_at(json, "local"));
   config.server = read_server(root.object_or_empty("server"));
   config.update = read_update(root.object_or_empty("update"));
+  if (config.round.secure)
+    value_or_throw(federated::check_contributors(config.round.secure->policy, config.update.keep));
   config.sends_bf16 = root.choice_or("download", "float32", {"float32", "bf16"}) == "bf16";
   config.devices = read_devices(root.object_or_empty("devices"), object_at(json, "devices"));
   const std::string rate = root.text_or("server_rate", "");

@@ -108,20 +108,23 @@ nlohmann::ordered_json served_json(const std::filesystem::path& folder,
 }
 
 std::string served_widths_text(const FederatedConfig& config) {
-  const int bits = config.update.bits;
-  const std::string text = fmt::format("an element of an update has {} bits", bits);
-  if (config.round.selection == federated::Selection::proportional) {
-    return fmt::format("{}, one of a sum {}, which each client uploads", text,
-                       federated::sum_bits(bits, config.round.use)) +
-           secure_text(config);
-  }
   constexpr std::int64_t kExample = 1000;
-  return fmt::format(
-             "{}, one of a sum has as many more as the cohort's samples need: {} if {} clients "
-             "have {} samples each; each client uploads as many",
-             text, federated::sum_bits(bits, config.round.use * kExample), config.round.use,
-             kExample) +
-         secure_text(config);
+  const bool is_plain = config.round.selection == federated::Selection::proportional;
+  const std::int64_t weights = config.round.use * (is_plain ? 1 : kExample);
+  const auto widths = [&](int bits) {
+    return fmt::format("{} bits, one of a sum {}", bits, federated::sum_bits(bits, weights));
+  };
+  const int first = federated::first_round(config.update).bits, later = config.update.bits;
+  std::string text = fmt::format("an element of an update has {}", widths(later));
+  if (first != later)
+    text += fmt::format(", and in the first round, whose range is not known, {}", widths(first));
+  text += "; each client uploads the bits of the sum";
+  if (!is_plain) {
+    text +=
+        fmt::format(", here for {} samples of each of {} clients: they follow from the cohort's",
+                    kExample, config.round.use);
+  }
+  return text + secure_text(config);
 }
 
 // --- clients ---

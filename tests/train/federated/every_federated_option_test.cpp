@@ -20,8 +20,8 @@ using nlohmann::ordered_json;
 using recipe::FederatedConfig, recipe::FederatedUse;
 using Settings = std::vector<std::string>;
 
-/// What shows that a key was changed: a key of outcomes; "refused", or "error" for a value that is
-/// not known.
+/// A change of a key shows in a part of the outcome; it is "refused", or "error" for a value that
+/// is not known.
 struct FederatedKey {
   std::string path;
   std::string changed;  ///< JSON; FOLDER is the folder of the test.
@@ -184,6 +184,7 @@ TEST(EveryFederatedOption, IsInTheTableOfThisTest) {
     for (const std::string name : {"adam", "lars", "ranger_lars"})
       add_federated_keys(section, {section + ".optimizer=" + name}, known);
   add_federated_keys("secure", {"secure.neighbours=3", "secure.threshold=2"}, known);
+  add_federated_keys("secure", {}, known);
   add_federated_keys("data", {}, known);
   add_federated_keys("data", {"data.name=text"}, known);
   add_federated_keys("data", {"data.name=synthetic_clients"}, known);

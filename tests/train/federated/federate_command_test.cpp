@@ -91,6 +91,8 @@ TEST_F(FederateCommand, ServesTheRoundsOfASimulation) {
   for (int i = 1; i <= kProcesses; ++i) clients.push_back(client(i, address_in(server.out())));
   EXPECT_EQ(server.wait(), 0) << server.err();
   EXPECT_THAT(server.out(), HasSubstr("3 rounds are complete"));
+  EXPECT_THAT(server.out(), HasSubstr("has 8 bits, one of a sum 20, and in the first round, whose "
+                                      "range is not known, 16 bits, one of a sum 28;"));
   for (auto& one : clients) {
     EXPECT_EQ(one->wait(), 0) << one->err();
     EXPECT_THAT(one->out(), HasSubstr("this client counted in 3"));
@@ -213,6 +215,9 @@ TEST_F(FederateCommand, RefusesWhatCannotBeServed) {
   EXPECT_THAT(error({"--listen", "127.0.0.1:0", "--resume"}), HasSubstr("leave out --resume"));
   EXPECT_THAT(error({"--listen", "127.0.0.1:0", "--set", "model.file=net.safetensors"}),
               HasSubstr("net.safetensors"));
+  EXPECT_THAT(error({"--listen", "127.0.0.1:0", "--set", "update.mask=0.5", "--set",
+                     R"(secure={"neighbours": 1, "threshold": 1})"}),
+              HasSubstr("update.mask is 0.5, and with a threshold of 1 an element may have 2"));
   std::filesystem::remove(folder / "key");
   EXPECT_THAT(error({"--listen", "127.0.0.1:0"}), HasSubstr("key"));
   const Outcome part = run_gradwire(

@@ -166,6 +166,10 @@ Participant::Outcome Participant::upload(const UploadOrder& order, const LocalRe
                                     .normalizes = plan_.partial == Partial::normalize,
                                     .seed = plan_.rounding_seed});
   if (!contribution) return leave(contribution.error().message);
+  if (order.secure()) {
+    const Status enough = check_contributors(*order.secure(), plan_.update.keep);
+    if (!enough) return leave(enough.error().message);
+  }
   const auto done = session_.upload(*contribution);
   if (!done) return {false, done.error().message};
   come_back_ = done->seconds;

@@ -130,6 +130,18 @@ Status check(const SecurePolicy& policy) {
                   policy.threshold, policy.neighbours, least, policy.neighbours));
 }
 
+Status check_contributors(const SecurePolicy& policy, double keep) {
+  if (keep == 1 || policy.threshold + 1 >= kLeastContributors) return {};
+  return failure(
+      ErrorKind::refused,
+      fmt::format(
+          "update.mask is {}, and with a threshold of {} an element may have {} "
+          "contributors: with secure aggregation it must have {}, or a client's value could "
+          "be read; set secure.threshold to {} or more, or update.mask to 1",
+          keep, policy.threshold, policy.threshold + 1, kLeastContributors,
+          kLeastContributors - 1));
+}
+
 double most_exposed(bool active) {
   return active ? 0x1p-80 : 0x1p-40;
 }

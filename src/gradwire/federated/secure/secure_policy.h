@@ -22,6 +22,15 @@ int least_threshold(int neighbours, bool active);
 /// Fails with invalid_argument if the threshold is below the least, or above `neighbours`.
 Status check(const SecurePolicy& policy);
 
+/// Fewer clients may not add to an element of a masked update: of two, each could read the other's.
+inline constexpr int kLeastContributors = 3;
+
+/// Fails with refused if an element of an update of which a share of `keep` is sent may have fewer
+/// contributors. The mask is common to all clients of a round, so that an element has as many as
+/// the sum: more than the threshold, as each client demands. Clients of a whole update choose
+/// their own bound (SecureDemands).
+Status check_contributors(const SecurePolicy& policy, double keep);
+
 /// Assumptions about a cohort.
 struct CohortAssumptions {
   int clients = 0;

@@ -12,8 +12,8 @@ namespace gradwire {
 
 /// The ranks of a job that are one federated client together. Rank 0 speaks with the server and
 /// tells the others what to train; all of them train each batch, divided by rank, and add up their
-/// gradients. Calls are collective, except where said. They throw what the group throws: a lost rank
-/// ends the client on all of them.
+/// gradients. All calls but leads() and group() are collective. They throw what the group throws: a
+/// lost rank ends the client on all of them.
 class ClientGroup {
  public:
   explicit ClientGroup(ProcessGroup group);
