@@ -18,7 +18,7 @@ COMPILE = cmake --build $(BUILD) --parallel $(JOBS)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup build demo test check test-long test-setup test-bare pytorch-suite clients \
-        bench results calibration learning zero servers install clean format tidy \
+        bench results calibration learning zero servers federated install clean format tidy \
         sanitize fuzz releases wheel test-wheel
 
 help:
@@ -37,6 +37,8 @@ help:
 	@echo 'make zero     compare ZeRO with PyTorch'"'"'s, for docs/zero.md (half an hour, as root)'
 	@echo 'make servers  compare a parameter server with PyTorch'"'"'s RPC and Gloo, for docs/servers.md (10'
 	@echo '              minutes, as root)'
+	@echo 'make federated compare federated learning with FedSGD, Flower and pfl, for docs/federated.md'
+	@echo '              (an hour)'
 	@echo 'make install  install programs, libraries, headers and CMake files under PREFIX ($(PREFIX))'
 	@echo 'make releases compile and test with RELEASES of PyTorch, 2.11 to 2.15 (hours, 6 GB each)'
 	@echo 'make wheel    build dist/gradwire-*.whl for RELEASES of PyTorch, 2.11 to 2.15 (20 minutes; 5 GB)'
@@ -141,6 +143,14 @@ servers: build
 	@scripts/setup.sh test
 	@PYTHONPATH=tests/hosts .venv/bin/python bench/servers.py $(BUILD)/bin/gradwire \
 	  $(BUILD)/servers.json
+
+federated: build
+	@scripts/setup.sh demo test
+	@scripts/federated_peers.sh $(BUILD)/federated-peers
+	@.venv/bin/python bench/federated.py rounds $(BUILD)/bin/gradwire $(BUILD)/federated-rounds.json
+	@PYTHONPATH=$(BUILD)/python .venv/bin/python bench/federated.py simulators \
+	  $(BUILD)/bin/gradwire $(BUILD)/federated-simulators.json \
+	  --python $(BUILD)/federated-peers/bin/python
 
 # Only the steps that need root run as root: build results stay their owner's.
 install:
