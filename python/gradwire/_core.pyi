@@ -400,21 +400,36 @@ class FederatedWork:
     """What a client is to train in a round."""
 
     @property
-    def client(self) -> int: ...
+    def client(self) -> int:
+        """Number of this client, from 0."""
+
     @property
-    def round(self) -> int: ...
+    def round(self) -> int:
+        """Number of the round, from 1."""
+
     @property
-    def epochs(self) -> int: ...
+    def epochs(self) -> int:
+        """Local epochs."""
+
     @property
-    def batch_size(self) -> int: ...
+    def batch_size(self) -> int:
+        """Samples of a batch; 0: all."""
+
     @property
-    def optimizer(self) -> str: ...
+    def optimizer(self) -> str:
+        """JSON of the local optimizer: name, learning_rate, ..."""
+
     @property
-    def proximal(self) -> float: ...
+    def proximal(self) -> float:
+        """mu of FedProx; 0: none."""
+
     @property
-    def seed(self) -> int: ...
+    def seed(self) -> int:
+        """Decides the order of samples."""
+
     @property
-    def model(self) -> Tensor: ...
+    def model(self) -> Tensor:
+        """The global model, flat, in the order of set_tensors()."""
 
 class FederatedParticipant:
     """A client of a server, without its training. Calls release the GIL while they wait."""

@@ -135,7 +135,7 @@ def link(build, layer, changed, folder):
     libraries = [build / "tests/libtest_support.a",
                  *(build / f"libgradwire_{each}.a" for each in simulation.layers)]
     command = ["c++", "-o", program, *changed, *objects, *libraries, "-lgtest", "-lgtest_main",
-               "-lgmock", "-lisal", "-lxxhash", "-lfmt", "-lssl", "-lcrypto",
+               "-lgmock", "-lisal", "-lxxhash", "-lfmt", "-lssl", "-lcrypto", "-lz",
                "-lpthread"]
     subprocess.run([str(word) for word in command], check=True, capture_output=True, text=True)
     return program

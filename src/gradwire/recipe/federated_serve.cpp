@@ -112,18 +112,13 @@ std::string served_widths_text(const FederatedConfig& config) {
   const bool is_plain = config.round.selection == federated::Selection::proportional;
   const std::int64_t weights = config.round.use * (is_plain ? 1 : kExample);
   const auto widths = [&](int bits) {
-    return fmt::format("{} bits, one of a sum {}", bits, federated::sum_bits(bits, weights));
+    return fmt::format("{} bits, summed in {}", bits, federated::sum_bits(bits, weights));
   };
   const int first = federated::first_round(config.update).bits, later = config.update.bits;
-  std::string text = fmt::format("an element of an update has {}", widths(later));
-  if (first != later)
-    text += fmt::format(", and in the first round, whose range is not known, {}", widths(first));
-  text += "; each client uploads the bits of the sum";
-  if (!is_plain) {
-    text +=
-        fmt::format(", here for {} samples of each of {} clients: they follow from the cohort's",
-                    kExample, config.round.use);
-  }
+  std::string text = "elements of updates: " + widths(later);
+  if (first != later) text += fmt::format("; in the first round {}", widths(first));
+  text += "; clients upload the bits of the sum";
+  if (!is_plain) text += fmt::format(" ({} clients of {} samples)", config.round.use, kExample);
   return text + secure_text(config);
 }
 
