@@ -79,7 +79,7 @@ class LocalTraining:
         return ([one[part] for one in dataset.tensors] for part in order.split(size))
 
     def steps(self, client: int, epochs: float) -> int:
-        """Returns the number of steps of so many epochs."""
+        """Returns the number of steps in `epochs` epochs of this client."""
         samples = len(self.datasets[client])  # type: ignore[arg-type]
         return int(epochs * -(-samples // (self.batch_size or samples)) + 1e-9)
 

@@ -80,7 +80,7 @@ class Federated(unittest.TestCase):
         hosts.kill(CLIENTS, TRAINER)
 
     def rounds_of(self, server, clients):
-        """Returns the rounds, when all is over."""
+        """Waits for all processes, and returns the rounds."""
         self.assertEqual(server.wait(40), 0, server.output())
         for client in clients:
             self.assertEqual(client.wait(30), 0, client.output())

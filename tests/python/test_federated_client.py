@@ -222,7 +222,7 @@ class Alone(unittest.TestCase):
             self.assertFalse(done.counted)
             self.assertIn("not finite: lower the learning rate", done.reason)
             rate = 0.05
-            self.assertTrue(client.next().counted)  # It got the model anew.
+            self.assertTrue(client.next().counted)  # The client downloaded the whole model again.
             self.assertIsNone(client.next())
             self.assertEqual([one["abandoned"] for one in server.end()["rounds"]], [True, False])
 

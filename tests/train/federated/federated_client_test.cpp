@@ -100,7 +100,7 @@ class ServedRounds {
   FederationPlan& plan() { return plan_; }
 
   std::function<void(int client, TrainableModule& module)> change_module;
-  int ranks_of_last = 1;  ///< The last client is a job of so many.
+  int ranks_of_last = 1;  ///< Ranks of the last client's job.
   std::vector<FederationRound> rounds;
   std::vector<ClientRound> client_rounds[kServedClients];
   std::int64_t counted[kServedClients] = {};

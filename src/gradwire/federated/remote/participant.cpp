@@ -101,7 +101,7 @@ std::optional<Participant::Work> Participant::work_for(const ClientTask& task) {
   return Work{id_, round_, plan_, order_.to_own(values_)};
 }
 
-/// The task's model, from what was sent. Fails with corrupted.
+/// Decodes the task's model. Fails with corrupted.
 Status Participant::take(const ClientTask& task, const ClientPlan& plan) {
   const ModelType type = plan.is_bf16 ? ModelType::bf16 : ModelType::float32;
   const bool is_whole = task.base_version < 0;

@@ -31,8 +31,8 @@ class Participant {
     ClientSession::Options session;
     Eligibility::Options eligibility;
   };
-  /// Those of an enrolled client, given its file. Beside it, in NAME.state, the client remembers
-  /// what it spent today, and the last round. Throws Exception(invalid_argument, system).
+  /// Returns the options of an enrolled client, given its file. The client stores its cost of today
+  /// and its last round beside the file, in NAME.state. Throws Exception(invalid_argument, system).
   static Options options_of(const std::filesystem::path& identity);
 
   /// `network` must outlive this. Throws as ClientSession.
@@ -53,9 +53,9 @@ class Participant {
     ClientPlan plan;
     std::vector<float> model;  ///< In the order of set_tensors().
   };
-  /// Waits until the server needs this client, which has so many samples and is eligible. nullopt:
-  /// the server has no more rounds, or stop(). Throws Exception: refused if the server does not
-  /// know the identity.
+  /// Waits until this client is eligible and the server offers it a round. `samples`: the number of
+  /// its samples. Returns nullopt if the server has no more rounds, and after stop(). Throws
+  /// Exception: refused if the server does not know the identity.
   std::optional<Work> begin(std::int64_t samples);
 
   /// Returns false when the training has to end, before the next step: the time of the round, the

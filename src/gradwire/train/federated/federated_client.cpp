@@ -126,7 +126,6 @@ std::int64_t FederatedClient::Impl::run(const TrainableModule& module, const Dat
   if (own.train.clients() != 1 || own.train.total() < 1)
     refuse("a federated client needs the samples of one client, at least one (one_client())");
   Training training{.module = module, .data = data, .own = own};
-  if (participant_) participant_->set_tensors(shapes_of(federated_tensors(*module.module)));
   if (!group_) return run(training, on_round);
   training.module = group_->divided(module);
   std::int64_t counted = 0;
@@ -136,6 +135,8 @@ std::int64_t FederatedClient::Impl::run(const TrainableModule& module, const Dat
 
 std::int64_t FederatedClient::Impl::run(Training& training,
                                         const std::function<void(const ClientRound&)>& on_round) {
+  if (participant_)
+    participant_->set_tensors(shapes_of(federated_tensors(*training.module.module)));
   std::int64_t counted = 0;
   while (const auto work = next(training)) {
     const federated::LocalResult result = train(*work, training);
