@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,11 +15,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.utils.data import TensorDataset
 
+import fork_server
 import gradwire
 from gradwire import federated
 
 PROGRAM = os.environ["GRADWIRE_PROGRAM"]
-EXAMPLE = pathlib.Path(__file__).resolve().parents[2] / "examples/python/federated_client.py"
+HERE = pathlib.Path(__file__).resolve().parent
+EXAMPLE = HERE.parents[1] / "examples/python/federated_client.py"
 CLIENTS, FEATURES, CLASSES, SEED = 3, 12, 3, 7
 
 
@@ -80,13 +83,6 @@ class Server:
             self.folder / f"key-{client}.json", module or model(), data_of(client),
             server=self.address, give_up_s=60, **options)
 
-    def start_client(self, client, *words):
-        """Starts this program as a client."""
-        return subprocess.Popen(
-            [sys.executable, __file__, "client", str(self.folder / f"key-{client}.json"),
-             self.address, str(client), *words],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
     def end(self):
         """Waits until the rounds are complete. Returns the result in JSON."""
         out, err = self.process.communicate(timeout=120)
@@ -100,14 +96,14 @@ class Server:
     def __exit__(self, *error):
         self.process.kill()
         self.process.communicate()
+        shutil.rmtree(self.folder)
 
 
-def take_part(identity, server, client, *words):
+def take_part(folder, server, client, *words):
     """A client's process. Prints what run() returns."""
     torch.set_num_threads(1)
-    client = int(client)
     taking_part = gradwire.FederatedClient(
-        identity, model(), data_of(client), server=server, held_out=points(30, seed=9 + client),
+        f"{folder}/key-{client}.json", model(), data_of(client), server=server, held_out=points(30, seed=9 + client),
         give_up_s=60, secure="secure" in words, secure_active="active" in words)
     print(taking_part.run(lambda done: print(done, flush=True)))
 
@@ -116,11 +112,13 @@ class Processes(unittest.TestCase):
     def serve(self, *words, **more):
         """Returns the trained tensors, and the server's result, after three rounds."""
         with Server(**more) as server:
-            clients = [server.start_client(client, *words) for client in range(CLIENTS)]
-            for client in clients:
-                out, err = client.communicate(timeout=120)
-                self.assertEqual(client.returncode, 0, out + err)
-                self.assertEqual(out.splitlines()[-1], "3", out + err)
+            program = (f"import os, sys\nsys.path.insert(0, {str(HERE)!r})\n"
+                       "import test_federated_client\n"
+                       f"test_federated_client.take_part({str(server.folder)!r}, "
+                       f"{server.address!r}, int(os.environ['RANK']), *{words!r})")
+            for status, output in clients.run(CLIENTS, program):
+                self.assertEqual(status, 0, output)
+                self.assertEqual(output.splitlines()[-1], "3", output)
             return server.end(), load_file(server.folder / "run/model.safetensors")
 
     def simulated(self):
@@ -237,9 +235,11 @@ class Alone(unittest.TestCase):
             raise LookupError("no such loss")
 
         with Server(rounds=1, **ALONE) as server:
+            failing = server.client(0, loss=fail)
             with self.assertRaisesRegex(LookupError, "no such loss"):
-                server.client(0, loss=fail).run()
+                failing.run()
             self.assertEqual(server.client(1).run(), 1)
+            self.assertIsNone(failing.next())
             self.assertEqual([one["abandoned"] for one in server.end()["rounds"]], [True, False])
 
     def test_an_interrupt_ends_a_client_that_waits(self):
@@ -310,7 +310,8 @@ class Alone(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["client"]:
-        take_part(*sys.argv[2:])
-    else:
+    clients = fork_server.ForkServer("torch._dynamo")  # For torch.optim.
+    try:
         unittest.main()
+    finally:
+        clients.close()
