@@ -4,6 +4,7 @@
 
 #include "gradwire/base/random.h"
 #include "tests/support/local_job.h"
+#include "tests/support/run_case.h"
 #include "tests/support/sim_collective.h"
 #include "tests/support/start_jobs.h"
 #include "tests/support/topologies.h"
@@ -20,54 +21,13 @@ constexpr std::uint64_t kSeed = 11;
 /// Elements of a message that several rails share, even where it is cut in parts for 7 ranks.
 constexpr std::size_t kManySegments = 40'001;
 
-Memory run_on(const Case& c, const Memory& input, Rank rank, Communicator& communicator) {
-  Memory output(c.output_count() * size_of(c.type));
-  const OperationOptions options{.algorithm = c.algorithm};
-  const LentSpan out{output.data(), c.output_count(), c.type, nullptr};
-  const LentConstSpan in(input.data(), c.input_count(), c.type);
-  switch (c.collective) {
-    case schedule::Collective::all_reduce:
-      output = input;
-      communicator.all_reduce({output.data(), c.count, c.type, nullptr}, c.op, options).wait();
-      break;
-    case schedule::Collective::broadcast:
-      if (rank == c.root) output = input;
-      communicator.broadcast({output.data(), c.count, c.type, nullptr}, c.root, options).wait();
-      break;
-    case schedule::Collective::all_gather:
-      communicator.all_gather(in, out, options).wait();
-      break;
-    case schedule::Collective::reduce_scatter:
-      communicator.reduce_scatter(in, out, c.op, options).wait();
-      break;
-    case schedule::Collective::reduce:
-      output = input;
-      communicator.reduce({output.data(), c.count, c.type, nullptr}, c.root, c.op, options).wait();
-      break;
-    case schedule::Collective::gather:
-      communicator.gather(in, out, c.root, options).wait();
-      break;
-    case schedule::Collective::scatter:
-      communicator.scatter(in, out, c.root, options).wait();
-      break;
-    case schedule::Collective::all_to_all:
-      communicator.all_to_all(in, out, options).wait();
-      break;
-    case schedule::Collective::barrier:
-    case schedule::Collective::point_to_point:
-      communicator.barrier(options).wait();
-      break;
-  }
-  return output;
-}
-
 CaseResult run_on_all(const Case& c, const std::vector<Memory>& inputs, LocalJob& job) {
   const auto ranks = static_cast<std::size_t>(c.ranks);
   CaseResult result{std::vector<Memory>(ranks), std::vector<std::size_t>(ranks)};
   const auto errors = job.run([&](Rank rank, Communicator& communicator) {
     const auto i = static_cast<std::size_t>(rank);
     const std::size_t before = communicator.payload_bytes_sent();
-    result.outputs[i] = run_on(c, inputs[i], rank, communicator);
+    result.outputs[i] = run_case(c, inputs[i], rank, communicator, {.algorithm = c.algorithm});
     result.payload_bytes[i] = communicator.payload_bytes_sent() - before;
   });
   for (const std::string& error : errors) EXPECT_EQ(error, "");

@@ -58,7 +58,7 @@ std::optional<std::string> given_secret(const Environment& environment) {
 
 /// Across hosts there is no file that all ranks could share, so the user must provide a secret.
 std::string shared_secret(const Environment& environment, const Job& job) {
-  if (job.world_size == 1 || job.launcher_store) return {};
+  if (job.world_size == 1 || job.launcher_store || job.engine == "mpi") return {};
   if (is_loopback(job.master_address) && job.local_world_size == job.world_size) {
     return user_key(environment);
   }
@@ -79,7 +79,9 @@ Job describe(const EnvironmentVariables& variables, const LauncherInfo& launched
   job.launcher_store = launched.launcher_store;
   job.launcher = launched.launcher;
   job.job_id = variables.text("GRADWIRE_JOB_ID").value_or(launched.job_id);
-  if (job.world_size > 1) {
+  job.engine = variables.text("GRADWIRE_ENGINE").value_or("own");
+  const bool needs_master = job.engine != "mpi" || variables.has("MASTER_PORT");
+  if (job.world_size > 1 && needs_master) {
     job.master_address = master_address(variables, launched);
     job.master_port = master_port(variables, launched);
   }

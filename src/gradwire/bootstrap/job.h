@@ -43,6 +43,9 @@ struct Job {
   /// Network interfaces to use together: a comma-separated list of names or prefixes. Empty: the
   /// interface on the route to the master.
   std::string interface;
+  /// The engine of its communicators (GRADWIRE_ENGINE): "own", or "mpi", which knows the ranks'
+  /// addresses by itself: then master and secret are not needed.
+  std::string engine = "own";
   /// The secret that every connection must prove it knows. Never empty unless world_size is 1 or
   /// `launcher_store` is set (the store then carries a secret).
   std::string secret;

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "gradwire/base/cpu.h"
 #include "gradwire/base/log.h"
 #include "gradwire/base/refuse.h"
@@ -9,6 +11,7 @@
 #include "gradwire/bootstrap/failure_report.h"
 #include "gradwire/comm/arguments.h"
 #include "gradwire/comm/job_topology.h"
+#include "gradwire/comm/mpi/mpi_engine.h"
 #include "gradwire/comm/scheduled_communicator.h"
 #include "gradwire/comm/tuner.h"
 #include "gradwire/engine/progress.h"
@@ -53,6 +56,31 @@ bool has_cores_to_spare(const topology::Topology& topology) {
   return topology.hosts() == 1 && topology.ranks() <= usable_cores();
 }
 
+/// Throws Exception(unsupported), which names it, for what MPI cannot do.
+void check_options_for_mpi(const Job& job, const CommunicatorOptions& options,
+                           const ForcedAlgorithms& forced) {
+  const auto unsupported = [](const char* what, const char* remedy) {
+    throw Exception(ErrorKind::unsupported, fmt::format("engine mpi has no {}: {}", what, remedy));
+  };
+  if (options.failure_domain == FailureDomain::pair)
+    unsupported("failures of a pair of ranks alone, which parameter servers need",
+                "use gradwire's own engine");
+  if (job.encryption)
+    unsupported("encryption, and authenticates nobody",
+                "use gradwire's own engine, or MPI on a network that you trust");
+  if (!forced.empty()) unsupported("algorithms of gradwire's", "force none");
+}
+
+std::shared_ptr<Communicator> connect_mpi(const Job& job, const CommunicatorOptions& options,
+                                          const ForcedAlgorithms& forced) {
+  check_options_for_mpi(job, options, forced);
+  auto engine = std::make_shared<mpi::MpiEngine>(mpi::Process::of_job(job, options.environment),
+                                                 job.world_size);
+  return std::make_shared<ScheduledCommunicator>(
+      job.rank, options, std::make_shared<Planner>(job.rank, job.world_size, "mpi"),
+      std::make_shared<SharedEngine>(std::move(engine)));
+}
+
 /// Result of connecting to all ranks of a job.
 struct Connected {
   std::shared_ptr<engine::Engine> engine;
@@ -91,6 +119,7 @@ int Communicator::reserve_lanes(int count) {
       refuse("all lanes of this communicator are reserved; create another communicator");
     }
   } while (!next_lane_->compare_exchange_weak(first, first + count));
+  open_lanes(first, count);
   return first;
 }
 
@@ -99,6 +128,10 @@ std::shared_ptr<Communicator> Communicator::connect(const Job& job,
                                                     std::shared_ptr<bootstrap::Store> store) {
   // Report an invalid name before other ranks wait for this one.
   const ForcedAlgorithms forced = forced_algorithms(options);
+  const std::string& engine = options.engine.empty() ? job.engine : options.engine;
+  if (engine != "own" && engine != "mpi")
+    refuse("engine \"{}\" is unknown; valid are own and mpi", engine);
+  if (engine == "mpi" && job.world_size > 1) return connect_mpi(job, options, forced);
   const auto planner = [&](topology::JobTopology by) {
     return std::make_shared<Planner>(job.rank, std::move(by), forced, options.segment_bytes);
   };

@@ -14,6 +14,7 @@
 #include "gradwire/base/types.h"
 #include "gradwire/base/work.h"
 #include "gradwire/bootstrap/job.h"
+#include "gradwire/engine/engine_traits.h"
 #include "gradwire/schedule/schedule.h"
 
 namespace gradwire::bootstrap {
@@ -26,9 +27,14 @@ class HostNetwork;
 namespace gradwire {
 
 using bootstrap::Job;
+using engine::EngineTraits;
 using schedule::Collective;
 
 struct OperationOptions {
+  /// The caller waits at once, and starts nothing before that other ranks may need to get there.
+  /// MPI's blocking functions, which are faster, are used then. Must be the same on all ranks.
+  /// Default: false.
+  bool waits_at_once = false;
   /// Operations of higher priority overtake those of lower priority to the same peer. Default: 0.
   int priority = 0;
   /// Lane of a collective. All ranks must call the collectives of one lane in the same order; lanes
@@ -52,6 +58,9 @@ struct OperationOptions {
 };
 
 struct CommunicatorOptions {
+  /// The engine that executes operations: "own", or "mpi", whose launcher has started the ranks
+  /// (docs/engines.md). Must be the same on all ranks. Empty: the job's.
+  std::string engine;
   /// Operations that take longer fail with ErrorKind::timeout on every rank.
   Duration operation_timeout = std::chrono::minutes(10);
   /// A peer that has sent nothing for this time, although it is pinged, counts as dead.
@@ -120,11 +129,14 @@ class Communicator {
 
   virtual Rank rank() const = 0;
   virtual int size() const = 0;
+  /// What its engine can do. The same on all ranks.
+  virtual EngineTraits traits() const = 0;
 
   /// Returns the first of `count` consecutive lanes reserved for the caller. Operations posted
   /// there in another order than the rest do not interfere with it. Ranks that call this in the
   /// same order get the same lanes. Throws Exception(invalid_argument) when all 2^30 lanes are
   /// reserved.
+  /// Collective over the ranks with engines other than gradwire's own.
   int reserve_lanes(int count);
 
   /// Returns a communicator of some of the ranks, which are its ranks 0, 1, ... in this order. It
@@ -201,14 +213,16 @@ class Communicator {
 
   /// Returns the tuner's estimates for `bytes` bytes, its preferred algorithm first. For
   /// point_to_point: one message from rank 0 to rank 1. The same on all ranks.
+  /// Empty without EngineTraits::has_algorithms.
   virtual std::vector<AlgorithmEstimate> explain(Collective collective, std::size_t bytes) = 0;
   /// Returns the algorithm used by such an operation (root 0) that forces none: the job's
   /// (CommunicatorOptions::algorithm), else the tuner's choice. The same on all ranks.
   virtual std::string algorithm_for(Collective collective, std::size_t bytes) = 0;
 
-  /// Payload and header bytes that this rank has handed to the network.
+  /// Payload and header bytes that this rank has handed to the network. 0 without
+  /// EngineTraits::counts_bytes.
   virtual std::size_t bytes_sent() const = 0;
-  /// Payload bytes alone, as the schedules require.
+  /// Payload bytes alone, as the schedules require. 0 likewise.
   virtual std::size_t payload_bytes_sent() const = 0;
 
   /// Fails all operations with ErrorKind::aborted, here and on the peers, which receive `reason`.
@@ -224,6 +238,8 @@ class Communicator {
   virtual void leave_at_once(const std::string& failure) = 0;
 
  protected:
+  /// Makes lanes usable that reserve_lanes() has reserved.
+  virtual void open_lanes(int /*first*/, int /*count*/) {}
   /// Makes reserve_lanes() of both communicators draw from one sequence, for a communicator that
   /// posts to the engine of another.
   void share_lanes(const Communicator& other) { next_lane_ = other.next_lane_; }

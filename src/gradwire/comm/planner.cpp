@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "gradwire/base/error.h"
+#include "gradwire/base/refuse.h"
 #include "gradwire/schedule/catalogue.h"
 
 namespace gradwire {
@@ -17,9 +18,18 @@ Planner::Planner(Rank rank, topology::JobTopology by, ForcedAlgorithms forced,
       members_(std::move(members)),
       tuner_(topology_, segment_bytes, std::move(by.choices)) {}
 
+Planner::Planner(Rank rank, int ranks, std::string engine, std::vector<Rank> members)
+    : Planner(rank, {.topology = Tuner::assumed(ranks), .choices = {}}, {}, 1, std::move(members)) {
+  engines_ = OperationPlan{.algorithm = std::move(engine), .program = nullptr};
+}
+
 std::shared_ptr<Planner> Planner::for_subgroup(Rank rank, std::span<const Rank> ranks) const {
   std::vector<Rank> members;
   for (const Rank one : ranks) members.push_back(engine_rank(one));
+  if (engines_) {
+    return std::make_shared<Planner>(rank, static_cast<int>(ranks.size()), engines_->algorithm,
+                                     std::move(members));
+  }
   return std::make_shared<Planner>(
       rank, topology::JobTopology{.topology = topology_.restricted_to(ranks), .choices = {}},
       forced_, segment_bytes_, std::move(members));
@@ -32,6 +42,11 @@ Rank Planner::rank_of(Rank engine_rank) const {
 
 const OperationPlan& Planner::plan(const schedule::CollectiveSpec& spec, std::size_t bytes,
                                    const std::string& algorithm) {
+  if (engines_) {
+    if (algorithm.empty()) return *engines_;
+    refuse("algorithm \"{}\": the engine {} has algorithms of its own; force none", algorithm,
+           engines_->algorithm);
+  }
   const std::lock_guard lock(mutex_);
   // Rounds sizes as the tuner does. Lanes call in an order that differs between ranks, so the first
   // size seen must not determine the plan of sizes for which the tuner chooses differently.

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,6 +32,9 @@ class Planner {
   /// `members`: the engine's rank of each rank; empty: the same.
   Planner(Rank rank, topology::JobTopology by, ForcedAlgorithms forced, std::size_t segment_bytes,
           std::vector<Rank> members = {});
+
+  /// For an engine with algorithms of its own: every plan is its name, without a program.
+  Planner(Rank rank, int ranks, std::string engine, std::vector<Rank> members = {});
 
   /// Returns a planner for a group of some of these ranks, of which this is rank `rank`.
   std::shared_ptr<Planner> for_subgroup(Rank rank, std::span<const Rank> ranks) const;
@@ -75,6 +79,7 @@ class Planner {
   ForcedAlgorithms forced_;
   std::size_t segment_bytes_;
   std::vector<Rank> members_;
+  std::optional<OperationPlan> engines_;  ///< Every plan, if the engine has its own algorithms.
   Tuner tuner_;
   std::mutex mutex_;
   std::map<std::pair<Task, Magnitude>, OperationPlan> plans_;

@@ -77,7 +77,8 @@ std::shared_ptr<Communicator> ScheduledCommunicator::subgroup(std::span<const Ra
   check_domain(options_.failure_domain, "a subgroup");
   const Rank self = check_subgroup(ranks, rank_, size());
   std::shared_ptr<Planner> planner = planner_->for_subgroup(self, ranks);
-  const std::uint16_t group = agree_on_group(self, planner);
+  const auto opened = engine().open_group(group_, ranks);
+  const std::uint16_t group = opened ? *opened : agree_on_group(self, planner);
   return std::make_shared<ScheduledCommunicator>(self, options_, std::move(planner), shared_,
                                                  group);
 }
@@ -201,7 +202,7 @@ Work ScheduledCommunicator::all_to_all(LentConstSpan input, LentSpan output,
   OperationOptions fixed = options;
   if (fixed.algorithm.empty()) fixed.algorithm = planner_->forced(Collective::all_to_all);
   // Ranks see different sizes, so their tuners might choose differently.
-  if (fixed.algorithm.empty()) fixed.algorithm = "direct";
+  if (fixed.algorithm.empty() && traits().has_algorithms) fixed.algorithm = "direct";
   engine::OperationRequest request =
       make({.collective = Collective::all_to_all}, 0, input.type, ReduceOp::sum, fixed);
   request.splits = std::make_shared<const schedule::Splits>(input_counts, output_counts);
@@ -218,11 +219,13 @@ Work ScheduledCommunicator::send(LentConstSpan data, Rank to, int tag,
   check_message(to, size(), tag);
   if (to == rank_) {
     engine::OperationRequest request = make_unplanned(data.count, data.type, tag, options);
+    request.peer = rank_;
     request.sends_to_self = true;
     return post_with(std::move(request), data, {});
   }
   engine::OperationRequest request =
       make({Collective::point_to_point, rank_, to}, data.count, data.type, ReduceOp::sum, options);
+  request.peer = to;
   request.tag = tag;
   return post_with(std::move(request), data, {});
 }
@@ -231,10 +234,13 @@ Work ScheduledCommunicator::recv(LentSpan data, Rank from, int tag,
                                  const OperationOptions& options) {
   check_message(from, size(), tag);
   if (from == rank_) {
-    return post_with(make_unplanned(data.count, data.type, tag, options), {}, data);
+    engine::OperationRequest request = make_unplanned(data.count, data.type, tag, options);
+    request.peer = rank_;
+    return post_with(std::move(request), {}, data);
   }
   engine::OperationRequest request = make({Collective::point_to_point, from, rank_}, data.count,
                                           data.type, ReduceOp::sum, options);
+  request.peer = from;
   request.tag = tag;
   return post_with(std::move(request), {}, data);
 }
@@ -271,6 +277,7 @@ Work ScheduledCommunicator::coalesced(const std::function<void(Communicator&)>& 
 std::vector<AlgorithmEstimate> ScheduledCommunicator::explain(Collective collective,
                                                               std::size_t bytes) {
   // Root 0, and messages from rank 0 to rank 1.
+  if (!traits().has_algorithms) return {};
   const Rank target = size() > 1 ? 1 : 0;
   return planner_->tuner().explain({.collective = collective, .target = target}, bytes);
 }
@@ -320,6 +327,7 @@ engine::OperationRequest ScheduledCommunicator::make(const schedule::CollectiveS
   request.fingerprint.set_algorithm(plan.algorithm);
   request.priority = options.priority;
   request.lane = options.lane;
+  request.waits_at_once = options.waits_at_once;
   request.segments = options.segments > 0 ? options.segments : plan.segments;
   request.timeout = options.timeout.value_or(options_.operation_timeout);
   // If each rank has a part, input and output are separate memory.

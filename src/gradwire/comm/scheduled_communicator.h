@@ -45,6 +45,7 @@ class ScheduledCommunicator final : public Communicator {
   void set_planner(std::shared_ptr<Planner> planner) { planner_ = std::move(planner); }
 
   Rank rank() const override { return rank_; }
+  EngineTraits traits() const override { return engine().traits(); }
   int size() const override { return planner_->topology().ranks(); }
 
   std::shared_ptr<Communicator> subgroup(std::span<const Rank> ranks) override;
@@ -76,6 +77,9 @@ class ScheduledCommunicator final : public Communicator {
   void abort(const std::string& reason) override;
   void abort_with(Rank peer, const std::string& reason) override;
   void leave_at_once(const std::string& failure) override;
+
+ protected:
+  void open_lanes(int first, int count) override { engine().open_lanes(group_, first, count); }
 
  private:
   class Batch;

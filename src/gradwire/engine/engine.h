@@ -2,10 +2,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "gradwire/engine/engine_traits.h"
 #include "gradwire/engine/executor.h"
 #include "gradwire/engine/operations/operation.h"
 #include "gradwire/engine/posted_work.h"
@@ -36,7 +39,18 @@ class Engine {
   /// why this rank leaves early, for the peers' errors, such as "after an exception: ..."; "" if it
   /// does not.
   virtual void close(Close how, const std::string& failure) = 0;
+  /// Zeros if it does not count.
   virtual Executor::Traffic traffic() = 0;
+
+  virtual EngineTraits traits() const { return {}; }
+  /// Makes lanes of a group usable, for engines that must prepare them. Collective over its ranks.
+  virtual void open_lanes(std::uint16_t /*group*/, int /*first*/, int /*count*/) {}
+  /// Makes a group of ranks of the group `parent`, collective over them, and returns its number.
+  /// nullopt: the ranks agree on a number by messages.
+  virtual std::optional<std::uint16_t> open_group(std::uint16_t /*parent*/,
+                                                  std::span<const Rank> /*ranks*/) {
+    return std::nullopt;
+  }
 
   /// Records that an operation has ended. Called under the engine's lock.
   void ended(std::shared_ptr<PostedWork> work) { ended_.push_back(std::move(work)); }

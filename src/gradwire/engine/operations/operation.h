@@ -44,7 +44,7 @@ class Completion {
   virtual void failed(const Error& error) = 0;
 };
 
-/// An operation as passed to the executor. Its memory is lent until `completion` is called.
+/// An operation as passed to an engine. Its memory is lent until `completion` is called.
 struct OperationRequest {
   std::shared_ptr<const CompiledProgram> program;
   Fingerprint fingerprint;
@@ -56,11 +56,13 @@ struct OperationRequest {
   bool input_survives = false;  ///< True if the input is intact after a failure.
   std::shared_ptr<Completion> completion;
   std::uint16_t group = 0;  ///< 0: all ranks.
+  Rank peer = -1;           ///< Other rank of a message, in the group; -1: any, or a collective.
   int tag = -1;             ///< Tag of a point-to-point message; -1 for collectives.
   int lane = 0;             ///< Lane of a collective.
   int segments = 0;         ///< Approximate number per message; 0: kSegmentsPerMessage.
   std::shared_ptr<const schedule::Splits>
-      splits;  ///< Parts of an all_to_all with unequal parts; else null.
+      splits;                  ///< Parts of an all_to_all with unequal parts; else null.
+  bool waits_at_once = false;  ///< OperationOptions::waits_at_once.
   /// A message of this rank to itself. Neither its send nor its receive has a `program`.
   bool sends_to_self = false;
   /// For a receive from any rank, whose `program` is null until the sender is known: creates the

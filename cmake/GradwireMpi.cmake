@@ -1,0 +1,21 @@
+# Libraries through which gradwire calls MPI: one for each MPI of Debian whose compiler is installed
+# (libopenmpi-dev, libmpich-dev). They are loaded for `--engine mpi` only.
+set(plugin ${PROJECT_SOURCE_DIR}/src/gradwire/comm/mpi/mpi_plugin)
+foreach(mpi openmpi mpich)
+  find_program(GRADWIRE_MPICC_${mpi} mpicc.${mpi})
+  mark_as_advanced(GRADWIRE_MPICC_${mpi})
+  if(NOT GRADWIRE_MPICC_${mpi})
+    message(STATUS "No mpicc.${mpi}: gradwire is built without a library for it")
+    continue()
+  endif()
+  set(library ${PROJECT_BINARY_DIR}/lib/libgradwire-mpi-${mpi}.so)
+  add_custom_command(OUTPUT ${library}
+    COMMAND ${GRADWIRE_MPICC_${mpi}} -std=c11 -O2 -Wall -Wextra -shared -fPIC -o ${library}
+      ${plugin}.c
+    DEPENDS ${plugin}.c ${plugin}.h VERBATIM)
+  list(APPEND libraries ${library})
+endforeach()
+add_custom_target(gradwire_mpi ALL DEPENDS ${libraries})
+if(libraries)
+  install(FILES ${libraries} DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()

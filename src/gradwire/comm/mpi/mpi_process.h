@@ -1,0 +1,40 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "gradwire/bootstrap/job.h"
+#include "gradwire/comm/mpi/mpi_driver.h"
+#include "gradwire/comm/mpi/mpi_reduction.h"
+
+namespace gradwire::mpi {
+
+/// MPI in this process, for all communicators: it can be initialized only once. At exit it is
+/// finalized; with an exit status other than 0 all processes of the job end instead, since the
+/// others might wait for this one.
+class Process {
+ public:
+  /// Loads the library for the MPI whose launcher started this process (GRADWIRE_MPI: "openmpi" or
+  /// "mpich", if it does not say), from the folder of this code, or GRADWIRE_MPI_PLUGIN, a file or a folder,
+  /// and initializes MPI. Throws Exception: unsupported if there is no such library;
+  /// invalid_argument if MPI does not know the job's ranks.
+  static std::shared_ptr<Process> of_job(const bootstrap::Job& job,
+                                         const bootstrap::Environment& environment);
+  Process(const gradwire_mpi& mpi, Rank rank);
+
+  Driver& driver() { return driver_; }
+  Rank rank() const { return rank_; }
+  const Reductions& reductions() const { return reductions_; }
+  gradwire_mpi_handle world() const { return world_; }
+  /// "Open MPI v4.1.4, ...".
+  const std::string& version() const { return version_; }
+
+ private:
+  Rank rank_;
+  Reductions reductions_;
+  Driver driver_;
+  gradwire_mpi_handle world_ = 0;
+  std::string version_;
+};
+
+}  // namespace gradwire::mpi
