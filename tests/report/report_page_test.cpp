@@ -27,6 +27,12 @@ constexpr const char* kLadder = R"({"rows": [
    "zero_stage": 3, "ranks": 4, "steps": 20, "single_ms": 234, "step_ms": 468, "exposed_ms": 200,
    "eta": 0.5, "bytes_per_step": 1e8, "cpu_ms": 100, "bound": 0.75}]})";
 
+constexpr const char* kFederated = R"({"rounds": [
+  {"round": 1, "accuracy": 0.5, "loss": 1, "training_loss": 1, "asked": 3, "ready": 3, "used": 2,
+   "dropped": 0, "abandoned": false, "up_bytes": 100, "down_bytes": 100, "seconds": 1}],
+  "fairness": {"jain": 0.5, "mean_accuracy": null, "worst_tenth_accuracy": null, "classes": []},
+  "clients": []})";
+
 class ReportFiles : public ::testing::Test {
  protected:
   ReportFiles() { fs::create_directories(folder_); }
@@ -72,17 +78,38 @@ TEST_F(ReportFiles, FoldersFilesAndNames) {
   EXPECT_EQ(inputs.ladders[0].rows[0].bound, 0.75);
 }
 
+TEST_F(ReportFiles, FederatedRuns) {
+  write("a/x/run.json", run_record_json({.summary = {.steps = 1}}));
+  write("b/x/result.json", kFederated);
+  const auto inputs = read_report_inputs({(folder_ / "a/x").string(), (folder_ / "b/x").string(),
+                                          write("fair.json", kFederated),
+                                          "one=" + (folder_ / "b/x/result.json").string()});
+  std::vector<std::string> names;
+  for (const auto& run : inputs.federated) names.push_back(run.name);
+  EXPECT_THAT(names, ElementsAre("x (2)", "fair", "one")) << "unique among all runs";
+  EXPECT_EQ(inputs.federated[1].record.jain, 0.5);
+  EXPECT_EQ(inputs.federated[0].source, (folder_ / "b/x/result.json").string());
+  const auto data = report_data(inputs, "title");
+  EXPECT_EQ(data["federated"][2]["name"], "one");
+  EXPECT_EQ(data["federated"][2]["rounds"]["accuracy"]["last"], 0.5);
+}
+
 TEST_F(ReportFiles, WhatIsNoRunIsRefusedByName) {
   EXPECT_THAT(refusal("/no/such/run"), AllOf(HasSubstr("/no/such/run"), HasSubstr("no such file"),
                                              HasSubstr("output folder of gradwire train")));
   fs::create_directories(folder_ / "empty");
-  EXPECT_THAT(refusal((folder_ / "empty").string()), HasSubstr("has no run.json"));
+  EXPECT_THAT(refusal((folder_ / "empty").string()),
+              HasSubstr("has no run.json and no result.json"));
   EXPECT_THAT(refusal(write("text.json", "hello")), HasSubstr("text.json: it is not JSON"));
   EXPECT_THAT(refusal(write("list.json", "[1]")), HasSubstr("neither a run nor a ladder"));
   EXPECT_THAT(refusal(write("topology.json", R"({"hosts": []})")),
               AllOf(HasSubstr("topology.json"), HasSubstr("neither a run nor a ladder")));
   EXPECT_THAT(refusal(write("rows.json", R"({"rows": [{"system": "gradwire"}]})")),
               AllOf(HasSubstr("rows.json"), HasSubstr("rows[0].codec is missing")));
+  EXPECT_THAT(refusal(write("f.json", R"({"fairness": {}, "rounds": [{"round": 1}]})")),
+              AllOf(HasSubstr("f.json"), HasSubstr("rounds[0].accuracy is missing")));
+  EXPECT_THAT(refusal(write("sweep.json", R"({"sweep": []})")),
+              AllOf(HasSubstr("sweep.json"), HasSubstr("with --set in place of --sweep")));
   EXPECT_THAT(refusal(write("r/run.json", R"({"format": "gradwire run"})")),
               AllOf(HasSubstr("run.json"), HasSubstr("version is missing")));
   EXPECT_THAT(refusal(write("s.json", R"({"images_per_second": 1})")),

@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "gradwire/base/statistics.h"
+#include "gradwire/report/federated_data.h"
+#include "gradwire/report/page_json.h"
 
 namespace gradwire::report {
 namespace {
@@ -17,14 +19,6 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t kCurvePoints = 500;
 constexpr std::size_t kMemoryPoints = 600;
 
-/// Rounds to six significant digits: more than a chart shows, at a third of the bytes.
-Json number(double value) {
-  if (!std::isfinite(value)) return {};
-  if (value == 0 || std::floor(value) == value) return value;
-  const double power = std::pow(10, 5 - std::floor(std::log10(std::abs(value))));
-  return std::round(value * power) / power;
-}
-
 template <class Items, class Get>
 Json list_of(const Items& items, Get get) {
   Json list = Json::array();
@@ -32,40 +26,20 @@ Json list_of(const Items& items, Get get) {
   return list;
 }
 
-Json spread_json(const std::vector<double>& values) {
-  const auto spread = spread_of(values);
-  if (spread.count == 0) return {};
-  return {{"count", spread.count},
-          {"least", number(spread.min)},
-          {"lower_quartile", number(spread.lower_quartile)},
-          {"median", number(spread.median)},
-          {"upper_quartile", number(spread.upper_quartile)},
-          {"most", number(spread.max)}};
-}
-
 Json curve_json(const RunRecord& run) {
   const auto curve = loss_curve(run.steps, kCurvePoints);
   if (curve.step.empty() && curve.not_finite == 0) return {};
   return {{"step", curve.step},
-          {"loss", list_of(curve.loss, number)},
-          {"learning_rate", list_of(curve.learning_rate, number)},
+          {"loss", list_of(curve.loss, rounded)},
+          {"learning_rate", list_of(curve.learning_rate, rounded)},
           {"not_finite", curve.not_finite}};
 }
 
 Json tests_json(const std::vector<RunTest>& tests) {
   if (tests.empty()) return {};
   return {{"step", list_of(tests, [](const RunTest& test) { return test.steps; })},
-          {"loss", list_of(tests, [](const RunTest& test) { return number(test.loss); })},
-          {"accuracy", list_of(tests, [](const RunTest& test) { return number(test.accuracy); })}};
-}
-
-Json histogram_json(const std::vector<double>& seconds, const Bins& bins) {
-  if (seconds.empty()) return {};
-  const auto counted = histogram(seconds, bins);
-  return {{"low", number(bins.low)},
-          {"width", number(bins.width())},
-          {"counts", counted.counts},
-          {"above", counted.above}};
+          {"loss", list_of(tests, [](const RunTest& test) { return rounded(test.loss); })},
+          {"accuracy", list_of(tests, [](const RunTest& test) { return rounded(test.accuracy); })}};
 }
 
 Json samples_json(const std::vector<MemorySample>& samples) {
@@ -75,7 +49,7 @@ Json samples_json(const std::vector<MemorySample>& samples) {
     bytes[std::string(kMemoryCategoryNames[i])] =
         list_of(samples, [i](const MemorySample& sample) { return sample.bytes[i]; });
   }
-  return {{"time_s", list_of(samples, [](const auto& s) { return number(s.seconds); })},
+  return {{"time_s", list_of(samples, [](const auto& s) { return rounded(s.seconds); })},
           {"step", list_of(samples, [](const MemorySample& s) { return s.step; })},
           {"bytes", std::move(bytes)}};
 }
@@ -103,12 +77,12 @@ std::int64_t peak_bytes_of(const RunRecord& run) {
 Json staleness_json(const StalenessSummary& s) {
   const auto parts = [](const std::vector<StalenessPart>& all) {
     return list_of(all, [](const StalenessPart& part) {
-      return Json{{"mean", number(part.mean)}, {"max", part.max}};
+      return Json{{"mean", rounded(part.mean)}, {"max", part.max}};
     });
   };
-  const Json predicted = s.predicted ? Json{{"mean", number(s.predicted->mean)},
+  const Json predicted = s.predicted ? Json{{"mean", rounded(s.predicted->mean)},
                                             {"p99", s.predicted->p99},
-                                            {"late", number(s.predicted->late)}}
+                                            {"late", rounded(s.predicted->late)}}
                                      : Json();
   return {{"mean", s.mean},
           {"p99", s.p99},
@@ -126,20 +100,20 @@ Json staleness_json(const StalenessSummary& s) {
 
 Json summary_figures(const TrainingSummary& s) {
   // A run that was interrupted has not been tested.
-  const auto tested = [&](double value) { return s.test_images > 0 ? number(value) : Json(); };
+  const auto tested = [&](double value) { return s.test_images > 0 ? rounded(value) : Json(); };
   return {{"ranks", s.ranks},
           {"steps", s.steps},
           {"test_accuracy", tested(s.test_accuracy)},
           {"test_loss", tested(s.test_loss)},
-          {"images_per_second", number(s.images_per_second)},
-          {"training_s", number(std::chrono::duration<double>(s.training).count())},
-          {"compute_s", number(s.compute_seconds)},
-          {"exposed_s", number(s.exposed_seconds)},
-          {"data_s", number(s.data_seconds)},
-          {"efficiency", number(scaling_efficiency(s.compute_seconds, s.exposed_seconds))},
-          {"gradient_bytes", number(s.gradient_bytes)},
-          {"sent_bytes", s.sent_bytes < 0 ? Json() : number(s.sent_bytes)},
-          {"textbook_bytes", number(textbook_all_reduce_bytes(s.ranks, s.gradient_bytes))},
+          {"images_per_second", rounded(s.images_per_second)},
+          {"training_s", rounded(std::chrono::duration<double>(s.training).count())},
+          {"compute_s", rounded(s.compute_seconds)},
+          {"exposed_s", rounded(s.exposed_seconds)},
+          {"data_s", rounded(s.data_seconds)},
+          {"efficiency", rounded(scaling_efficiency(s.compute_seconds, s.exposed_seconds))},
+          {"gradient_bytes", rounded(s.gradient_bytes)},
+          {"sent_bytes", s.sent_bytes < 0 ? Json() : rounded(s.sent_bytes)},
+          {"textbook_bytes", rounded(textbook_all_reduce_bytes(s.ranks, s.gradient_bytes))},
           {"staleness", s.staleness ? staleness_json(*s.staleness) : Json()}};
 }
 
@@ -176,7 +150,7 @@ void add_differences(const std::vector<ReportRun>& runs, Json& entries) {
     const double difference =
         reference == runs.end() ? -1
                                 : largest_difference(reference->record.steps, runs[i].record.steps);
-    entries[i]["loss_difference"] = difference < 0 ? Json() : number(difference);
+    entries[i]["loss_difference"] = difference < 0 ? Json() : rounded(difference);
   }
 }
 
@@ -184,12 +158,12 @@ Json row_json(const LadderRow& row) {
   return {{"label", label_of(row)},
           {"system", row.system},
           {"ranks", row.ranks},
-          {"single_ms", number(row.single_ms)},
-          {"step_ms", number(row.step_ms)},
-          {"exposed_ms", number(row.exposed_ms)},
-          {"eta", number(row.eta)},
-          {"bound", row.bound > 0 ? number(row.bound) : Json()},
-          {"bytes_per_step", number(row.bytes_per_step)}};
+          {"single_ms", rounded(row.single_ms)},
+          {"step_ms", rounded(row.step_ms)},
+          {"exposed_ms", rounded(row.exposed_ms)},
+          {"eta", rounded(row.eta)},
+          {"bound", row.bound > 0 ? rounded(row.bound) : Json()},
+          {"bytes_per_step", rounded(row.bytes_per_step)}};
 }
 
 }  // namespace
@@ -206,11 +180,13 @@ Json report_data(const ReportInputs& inputs, const std::string& title) {
           {"categories", kMemoryCategoryNames},
           {"same_bins", shared},
           {"runs", std::move(runs)},
-          {"ladders", list_of(inputs.ladders, [](const ReportLadder& ladder) {
-             return Json{{"name", ladder.name},
-                         {"source", ladder.source},
-                         {"rows", list_of(ladder.rows, row_json)}};
-           })}};
+          {"ladders", list_of(inputs.ladders,
+                              [](const ReportLadder& ladder) {
+                                return Json{{"name", ladder.name},
+                                            {"source", ladder.source},
+                                            {"rows", list_of(ladder.rows, row_json)}};
+                              })},
+          {"federated", list_of(inputs.federated, federated_json)}};
 }
 
 namespace {

@@ -1,10 +1,12 @@
 #include "gradwire/report/report_inputs.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "gradwire/base/file.h"
@@ -15,9 +17,12 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kRemedy =
-    "give an output folder of gradwire train, its run.json, or the JSON of gradwire train --json "
-    "or "
-    "gradwire bench step --json";
+    "give an output folder of gradwire train or gradwire federate serve, its run.json or "
+    "result.json, or the JSON of gradwire train --json, gradwire bench step --json or gradwire "
+    "federate simulate --json";
+
+/// Files that commands write into their output folders.
+constexpr std::array kFilesOfFolders{RunRecord::kFileName, FederatedRecord::kFileName};
 
 [[noreturn]] void refuse(const fs::path& path, const std::string& message) {
   throw Exception(ErrorKind::invalid_argument, fmt::format("{}: {}", path.string(), message));
@@ -39,10 +44,11 @@ std::pair<std::string, fs::path> split(const std::string& argument) {
 fs::path file_of(const fs::path& path) {
   if (!fs::exists(path)) refuse(path, fmt::format("there is no such file or folder; {}", kRemedy));
   if (!fs::is_directory(path)) return path;
-  const auto file = path / RunRecord::kFileName;
-  if (fs::exists(file)) return file;
-  refuse(path, fmt::format("the folder has no {}, which gradwire train writes at its end; {}",
-                           RunRecord::kFileName, kRemedy));
+  for (const char* name : kFilesOfFolders)
+    if (fs::exists(path / name)) return path / name;
+  refuse(path, fmt::format("the folder has no {}, which gradwire train and gradwire federate serve "
+                           "write at their end; {}",
+                           fmt::join(kFilesOfFolders, " and no "), kRemedy));
 }
 
 std::string content_of(const fs::path& file) {
@@ -51,7 +57,8 @@ std::string content_of(const fs::path& file) {
 
 /// Default name: ddp-x4 for "out/ddp-x4/run.json", ladder for "ladder.json".
 std::string usual_name(const fs::path& file) {
-  if (file.filename() != RunRecord::kFileName) return file.stem().string();
+  if (std::ranges::find(kFilesOfFolders, file.filename()) == kFilesOfFolders.end())
+    return file.stem().string();
   return fs::absolute(file).lexically_normal().parent_path().filename().string();
 }
 
@@ -62,10 +69,11 @@ RunRecord record_of(const nlohmann::json& json, const std::string& text, const f
   return record;
 }
 
-std::string unique(const std::string& name, const std::vector<ReportRun>& runs) {
-  const auto taken = [&runs](const std::string& candidate) {
-    return std::ranges::any_of(
-        runs, [&candidate](const ReportRun& run) { return run.record.name == candidate; });
+std::string unique(const std::string& name, const ReportInputs& inputs) {
+  const auto taken = [&inputs](const std::string& candidate) {
+    return std::ranges::count(inputs.runs, candidate,
+                              [](const ReportRun& run) { return run.record.name; }) > 0 ||
+           std::ranges::count(inputs.federated, candidate, &ReportFederated::name) > 0;
   };
   std::string candidate = name;
   for (int i = 2; taken(candidate); ++i) candidate = fmt::format("{} ({})", name, i);
@@ -84,15 +92,26 @@ void add(const std::string& argument, ReportInputs& inputs) {
                               .rows = value_of(parse_ladder(text), file)});
     return;
   }
+  if (json.contains("fairness")) {
+    inputs.federated.push_back({.name = unique(name.empty() ? usual_name(file) : name, inputs),
+                                .source = file.string(),
+                                .record = value_of(parse_federated(text), file)});
+    return;
+  }
+  if (json.contains("sweep")) {
+    refuse(file,
+           "it is a sweep of gradwire federate simulate, without the rounds: simulate settings to "
+           "be shown one by one, with --set in place of --sweep");
+  }
   if (!json.contains("format") && !json.contains("images_per_second")) {
     refuse(file, fmt::format("it is neither a run nor a ladder: it has none of the keys format, "
-                             "rows and images_per_second; {}",
+                             "rows, fairness and images_per_second; {}",
                              kRemedy));
   }
   ReportRun run{.record = record_of(json, text, file), .source = file.string()};
   if (!name.empty()) run.record.name = name;
   if (run.record.name.empty()) run.record.name = usual_name(file);
-  run.record.name = unique(run.record.name, inputs.runs);
+  run.record.name = unique(run.record.name, inputs);
   inputs.runs.push_back(std::move(run));
 }
 
