@@ -281,7 +281,10 @@ Json clients_json(const FederationResult& result) {
                     {"eligible", one.eligible},
                     {"asked", one.asked},
                     {"counted", one.counted},
-                    {"accuracy", is_tested ? Json(result.by_client[i].accuracy()) : Json()}});
+                    {"accuracy", is_tested ? Json(result.by_client[i].accuracy()) : Json()},
+                    {"compute_seconds", one.compute_seconds},
+                    {"up_bytes", one.up_bytes},
+                    {"down_bytes", one.down_bytes}});
   }
   return list;
 }

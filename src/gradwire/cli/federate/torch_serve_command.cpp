@@ -20,6 +20,7 @@
 #include "gradwire/federated/update_quantizer.h"
 #include "gradwire/recipe/federated_run.h"
 #include "gradwire/recipe/federated_serve.h"
+#include "gradwire/report/federated_record.h"
 
 namespace gradwire::cli {
 namespace {
@@ -76,7 +77,8 @@ void declare_serve(CLI::App& app, ServeArguments& given) {
                  "HOST:PORT or :PORT, which is this host's address towards other networks; port "
                  "0: any free one")
       ->required();
-  app.add_option("--output", given.output, "folder for the model, its checkpoint and the rounds")
+  app.add_option("--output", given.output,
+                 "folder for the model, its checkpoint, the rounds and the result")
       ->capture_default_str();
   app.add_flag("--resume", given.resumes, "goes on from the checkpoint in the output folder");
   app.add_option("--checkpoint-every", given.checkpoint_every, "rounds between two checkpoints")
@@ -166,10 +168,11 @@ int serve(const ServeArguments& given) {
                                     server_options_of(config, *model));
   value_or_throw(server.run(signals.stop()));
   model->write_model();
-  if (!given.json.empty()) {
-    write_file(given.json, recipe::served_json(given.output, server.ledger()).dump(1) + "\n");
-  }
-  const std::filesystem::path file = std::filesystem::path(given.output) / ServedModel::kModel;
+  const std::filesystem::path folder = given.output;
+  const std::string result = recipe::served_json(folder, server.ledger()).dump(1) + "\n";
+  write_file(folder / report::FederatedRecord::kFileName, result);
+  if (!given.json.empty()) write_file(given.json, result);
+  const std::filesystem::path file = folder / ServedModel::kModel;
   if (model->is_complete())
     fmt::print("{} rounds are complete; the model is {}\n", config.rounds, file.string());
   else
