@@ -74,6 +74,40 @@ def ladder():
                      row("gradwire", "int8", "full", 0.998, 1.0)]}
 
 
+def federated(rounds=40, clients=30, seed=1, tested=True, classes=True):
+    """Returns a result of gradwire federate simulate; without `tested` and `classes`, as one of
+    gradwire federate serve whose clients hold out nothing."""
+    noise = random.Random(seed)
+
+    def round_(number):
+        is_abandoned = number % 9 == 0
+        measured = tested and not is_abandoned
+        return {"round": number, "accuracy": 0.9 - 0.8 / number if measured else None,
+                "loss": 0.3 + 2 / number if measured else None, "asked": 12, "ready": 10,
+                "used": 0 if is_abandoned else 10, "stopped": 0, "dropped": number % 3,
+                "abandoned": is_abandoned, "up_bytes": 1.5 * MIB, "down_bytes": 3.0 * MIB,
+                "seconds": 25.0, "training_loss": None if is_abandoned else 1 / number}
+
+    def client(i):
+        counted = noise.randrange(rounds // 2 + 1)
+        return {"samples": 20 * (i + 1), "eligible": rounds, "asked": counted + 2,
+                "counted": counted, "accuracy": noise.random() if tested else None,
+                "compute_seconds": 5.0 * counted, "up_bytes": 1e5 * counted,
+                "down_bytes": 2e5 * (counted + 2)}
+
+    def class_(i, name):
+        return {"devices": name, "clients": clients // 3, "sample_share": [0.5, 0.3, 0.2][i],
+                "counted_share": [0.25, 0.35, 0.4][i], "accuracy": [0.5, 0.6, 0.7][i],
+                "compute_seconds": [150.0, 60.0, 20.0][i], "up_bytes": 1e6 * (i + 1),
+                "down_bytes": 2e6 * (i + 1)}
+    names = ["slow", "middle", "fast"] if classes else []
+    return {"rounds": [round_(i + 1) for i in range(rounds)],
+            "fairness": {"jain": 0.85, "mean_accuracy": 0.61 if tested else None,
+                         "worst_tenth_accuracy": 0.125 if tested else None,
+                         "classes": [class_(i, name) for i, name in enumerate(names)]},
+            "clients": [client(i) for i in range(clients)]}
+
+
 EXPERIMENT = [
     dict(name="control", strategy="1 rank", compute=0.52),
     dict(name="ddp-x2", strategy="DDP x2", ranks=2, compute=0.27, exposed=0.03),
@@ -100,3 +134,12 @@ def write_ladder(folder, name="2.5 Gb/s"):
     path = pathlib.Path(folder) / "ladder.json"
     path.write_text(json.dumps(ladder()))
     return f"{name}={path}"
+
+
+def write_federated(folder, runs):
+    """Writes FOLDER/NAME.json of each: options by name. Returns the paths."""
+    made = []
+    for name, options in runs.items():
+        made.append(pathlib.Path(folder) / f"{name}.json")
+        made[-1].write_text(json.dumps(federated(**options)))
+    return made

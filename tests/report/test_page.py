@@ -154,7 +154,9 @@ class Page(unittest.TestCase):
 
     def test_text_of_users_is_text(self):
         path = sample_runs.write_ladder(self.folder, NASTY.replace("=", "-"))
-        dom = self.shown(*sample_runs.write(self.folder, [dict(name=NASTY, strategy=NASTY)]), path)
+        result, = sample_runs.write_federated(self.folder, {"federated": {}})
+        dom = self.shown(*sample_runs.write(self.folder, [dict(name=NASTY, strategy=NASTY)]), path,
+                         f"{NASTY.replace('=', '-')}={result}")
         self.assertEqual(next(dom.all("title")).text(), "A <title>")
         self.assertEqual(list(dom.all("img")), [])
         self.assertEqual(by_run(tables(self.section(dom, "overview"))[0])[1][:2],
@@ -184,6 +186,49 @@ class Page(unittest.TestCase):
                          [["worker 0", "2.90", "8"], ["worker 1", "3.10", "9"],
                           ["unit 0", "3.00", "9"]])
 
+    def test_federated_runs(self):
+        paths = sample_runs.write_federated(self.folder, {
+            "simulated": {}, "served": dict(seed=2, tested=False, classes=False)})
+        dom = self.shown(*sample_runs.write(self.folder, sample_runs.EXPERIMENT[:1]), *paths,
+                         sample_runs.write_ladder(self.folder))
+        of = {name: list(self.section(dom, name).all("figure"))
+              for name in ("rounds", "participation", "client-accuracy", "client-cost")}
+        self.assertEqual([len(figures) for figures in of.values()], [5, 3, 3, 7])
+        self.assertTrue(all(list(figure.all("table")) for part in of.values() for figure in part))
+        overview = by_run(tables(self.section(dom, "federated"))[0])
+        self.assertEqual(overview[1], ["simulated", "30", "36", "4", "1,000 s", "88.0 %", "0.35",
+                                       "60 MiB", "120 MiB", "0.85", "61.0 %", "12.5 %"])
+        self.assertEqual(overview[2][5:7] + overview[2][10:], ["–"] * 4)
+        accuracy = tables(of["rounds"][0])[0]
+        self.assertEqual(accuracy[1:], [["simulated", "36", "10.0 %", "88.0 %", "88.0 %", "40"]])
+        self.assertGreater(max(drawn(of["rounds"][0], RUNS[1])), 30)  # After the other run's color.
+        self.assertFalse(drawn(of["rounds"][0], RUNS[2]))
+        groups = tables(of["participation"][1])[0]
+        self.assertEqual([row[0] for row in groups[1:]],
+                         ["20–160", "180–300", "320–440", "460–600"])
+        self.assertEqual([row[1] for row in groups[1:]], ["8", "7", "7", "8"])
+        bars = tables(of["client-accuracy"][1])[0]
+        self.assertEqual(sum(int(row[2]) for row in bars[1:]), 30)
+        self.assertEqual(tables(of["client-accuracy"][2])[0],
+                         [["run", "slow", "middle", "fast"],
+                          ["simulated", "50.0 %", "60.0 %", "70.0 %"]])
+        self.assertEqual(tables(of["client-cost"][0])[0][1], ["simulated", "150 s", "60 s", "20 s"])
+        self.assertEqual(tables(of["client-cost"][3])[0][1], ["slow", "10", "50.0 %", "25.0 %"])
+        self.assertIn(f"served – {paths[1]}", self.section(dom, "runs").text())
+
+    def test_federated_runs_without_accuracies(self):
+        dom = self.shown(*sample_runs.write_federated(self.folder, {
+            "long": dict(rounds=1200, clients=4, tested=False), "short": dict(
+                rounds=1, clients=1, tested=False, classes=False)}))
+        self.assertEqual(dom.by_id("client-accuracy"), [])
+        self.assertEqual(dom.by_id("overview"), [])
+        rounds = list(self.section(dom, "rounds").all("figure"))
+        self.assertEqual(len(rounds), 3)  # No accuracy, no loss.
+        figures = tables(self.section(dom, "federated"))[0]
+        self.assertEqual([row[0] for row in figures[1:]], [
+            "clients", "rounds committed", "rounds abandoned", "time of the rounds",
+            "up, all clients", "down, all clients", "Jain's index"])
+
     def test_losses_that_are_not_finite(self):
         record = sample_runs.run("diverged", "DDP x2", ranks=2)
         record["steps"]["loss"][100:] = [None] * 200
@@ -197,7 +242,8 @@ class Page(unittest.TestCase):
         self.assertEqual(tests[1][1:], ["6", "–", "1.3", "50", "40.0 %"])
 
     def test_dark_and_printed(self):
-        page = self.report(*sample_runs.write(self.folder, sample_runs.EXPERIMENT[:2]))
+        page = self.report(*sample_runs.write(self.folder, sample_runs.EXPERIMENT[:2]),
+                           *sample_runs.write_federated(self.folder, {"federated": {}}))
         colors = set()
         for more in ([], ["--blink-settings=preferredColorScheme=0"]):
             dom, said = browser.open_page(page, *more)

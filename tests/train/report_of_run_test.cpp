@@ -5,19 +5,12 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/idx_files.h"
+#include "tests/support/page_data.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/train/subprocess.h"
 
 namespace gradwire::test {
 namespace {
-
-/// Returns the data that `gradwire report` has embedded into this page for its scripts.
-nlohmann::json data_of_page(const std::filesystem::path& path) {
-  const std::string page = content_of(path);
-  const std::string element = "id=\"data\">";
-  const auto begin = page.find(element) + element.size();
-  return nlohmann::json::parse(page.substr(begin, page.find("</script>", begin) - begin));
-}
 
 TEST(ReportOfARun, ShowsTheLossesThatTheRunHad) {
   const TemporaryFolder folder;

@@ -12,6 +12,7 @@ std::string_view charts_css();
 std::string_view charts_js();
 std::string_view echarts_js();
 std::string_view echarts_notices();
+std::string_view federated_js();
 std::string_view report_charts_js();
 std::string_view report_js();
 }  // namespace gradwire::embedded
@@ -80,7 +81,7 @@ Result<std::string> report_page(const ReportInputs& inputs, const std::string& t
   return html_page(
       {.title = title,
        .data = data.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace),
-       .scripts = {embedded::report_charts_js(), embedded::report_js()}});
+       .scripts = {embedded::report_charts_js(), embedded::federated_js(), embedded::report_js()}});
 }
 
 }  // namespace gradwire::report

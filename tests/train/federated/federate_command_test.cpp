@@ -9,6 +9,7 @@
 #include "gradwire/train/federated/federated_client.h"
 #include "tests/cli/launched.h"
 #include "tests/support/idx_files.h"
+#include "tests/support/page_data.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/train/federated/small_federation.h"
 
@@ -61,6 +62,15 @@ struct FederateCommand : testing::Test {
     return json::parse(stream);
   }
 
+  /// The data of a page of `gradwire report` with these runs.
+  json reported(std::vector<std::string> runs) {
+    runs.insert(runs.begin(), "report");
+    runs.insert(runs.end(), {"-o", folder / "page.html"});
+    const Outcome report = run_gradwire(runs);
+    EXPECT_EQ(report.status, 0) << report.err;
+    return data_of_page(folder / "page.html");
+  }
+
   void expect_rounds_of_a_simulation(const std::string& file) {
     const Outcome simulated =
         run_gradwire({"federate", "simulate", folder / "federated.json", "--set",
@@ -103,6 +113,62 @@ TEST_F(FederateCommand, ServesTheRoundsOfASimulation) {
   EXPECT_LT(rounds[1]["down_bytes"], rounds[0]["down_bytes"]) << "differences are shorter";
   EXPECT_EQ(content("served.json")["fairness"]["jain"], 1);
   EXPECT_GT(std::filesystem::file_size(folder / "run/model.safetensors"), 4u * 16 * 784);
+  EXPECT_EQ(content("run/result.json"), content("served.json"));
+  const json runs = reported({folder / "run", "again=" + (folder / "served.json").string(),
+                              folder / "simulated.json"})["federated"];
+  ASSERT_EQ(runs.size(), 3u);
+  EXPECT_EQ(runs[0]["name"], "run");
+  EXPECT_EQ(runs[1]["rounds"], runs[0]["rounds"]);
+  for (const json& run : runs) {
+    EXPECT_EQ(run["rounds"]["committed"], 3) << run["name"];
+    EXPECT_EQ(run["clients"], 3);
+    EXPECT_EQ(run["jain"], 1);
+    EXPECT_EQ(run["participation"]["counted"]["least"], 3) << run["name"];
+    EXPECT_GT(run["cost"]["up_bytes"]["least"], 0) << run["name"];
+  }
+  EXPECT_TRUE(runs[0]["accuracy"].is_null()) << "clients do not tell";
+  EXPECT_TRUE(runs[0]["classes"].empty());
+  EXPECT_EQ(runs[2]["accuracy"]["count"], 3);
+}
+
+TEST_F(FederateCommand, ASimulationIsReported) {
+  const auto simulate = [&](std::vector<std::string> more) {
+    more.insert(more.begin(),
+                {"federate", "simulate", folder / "federated.json", "--set",
+                 "data.path=" + folder.path().string(), "--set", "partition.clients=9", "--set",
+                 "devices.drop=0.3", "--set", "round.least=2", "--set", "round.ask=4"});
+    const Outcome simulated = run_gradwire(more);
+    ASSERT_EQ(simulated.status, 0) << simulated.err;
+  };
+  simulate({"--json", folder / "uniform.json", "--set", "rounds=6"});
+  simulate({"--json", folder / "fair.json", "--set", "rounds=6", "--set", "round.select=fair"});
+  simulate({"--json", folder / "sweep.json", "--sweep", "local.epochs=1,2", "--target", "0.5"});
+  const json runs = reported({folder / "uniform.json", folder / "fair.json"})["federated"];
+  ASSERT_EQ(runs.size(), 2u);
+  const json result = content("uniform.json"), shown = runs[0];
+  EXPECT_EQ(shown["name"], "uniform");
+  double up = 0;
+  for (const json& round : result["rounds"]) up += round["up_bytes"].get<double>();
+  EXPECT_EQ(shown["rounds"]["committed"], 6);
+  EXPECT_NEAR(shown["rounds"]["up_bytes"], up, 1e-5 * up);
+  EXPECT_NEAR(shown["rounds"]["accuracy"]["last"], result["rounds"].back()["accuracy"], 1e-5);
+  EXPECT_NEAR(shown["jain"], result["fairness"]["jain"], 1e-5);
+  EXPECT_NEAR(shown["worst_tenth_accuracy"], result["fairness"]["worst_tenth_accuracy"], 1e-5);
+  double samples = 0, counted = 0, clients = 0;
+  for (const json& group : shown["participation"]["groups"]) {
+    samples += group["sample_share"].get<double>();
+    counted += group["counted_share"].get<double>();
+    clients += group["clients"].get<double>();
+  }
+  EXPECT_NEAR(samples, 1, 1e-5);
+  EXPECT_NEAR(counted, 1, 1e-5);
+  EXPECT_EQ(clients, 9);
+  ASSERT_EQ(shown["classes"].size(), 3u);
+  EXPECT_EQ(shown["classes"][2]["devices"], "fast");
+  EXPECT_GT(shown["cost"]["compute_seconds"]["most"], 0);
+  const Outcome sweep = run_gradwire({"report", folder / "sweep.json"});
+  EXPECT_EQ(sweep.status, 2);
+  EXPECT_THAT(sweep.err, HasSubstr("is a sweep of gradwire federate simulate"));
 }
 
 TEST_F(FederateCommand, HasTheSameRoundsWithSecureAggregation) {

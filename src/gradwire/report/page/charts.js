@@ -25,6 +25,8 @@ const gradwire = (() => {
   const UNITS = {
     bytes: [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10], ["B", 1]],
     seconds: [["s", 1], ["ms", 1e-3], ["µs", 1e-6]],
+    percent: [["%", 1e-2]],
+    number: [["", 1]],
   };
 
   // Returns the largest unit that is not above `value`: {name, size}.
@@ -33,6 +35,9 @@ const gradwire = (() => {
     const [name, size] = units.find(([, s]) => Math.abs(value) >= s) ?? units[units.length - 1];
     return { name, size };
   }
+
+  // The name of an axis: "memory, MiB"; "rounds" of numbers without a unit.
+  const inUnit = (name, unit) => (unit.name ? `${name}, ${unit.name}` : name);
 
   const missing = (value) => value === null || value === undefined;
 
@@ -182,7 +187,7 @@ const gradwire = (() => {
   const barsHeight = (count) => 74 + 30 * count;
 
   return {
-    data, color, dash, partColor, digits, unitFor, text, missing, element, table, section, swatch,
-    figure, drawAll, redraw, base, axis, upright, names, barsHeight,
+    data, color, dash, partColor, digits, unitFor, inUnit, text, missing, element, table, section,
+    swatch, figure, drawAll, redraw, base, axis, upright, names, barsHeight,
   };
 })();

@@ -14,6 +14,16 @@
 
   const named = (run) => element("span", {}, swatch(color(run.index)), run.name);
 
+  // `columns`: names and functions of a run.
+  function comparison(some, columns) {
+    return some.length > 6
+      ? table(["run", ...columns.map(([name]) => name)],
+        some.map((run) => [named(run), ...columns.map(([, get]) => get(run))]))
+      // A line for each figure: as wide as the runs need, not as the figures.
+      : table(["", ...some.map(named)],
+        columns.map(([name, get]) => [name, ...some.map(get)]));
+  }
+
   function overview() {
     const of = (run) => run.summary;
     const known = (kind, value) => (value ? text(kind, value) : "–");
@@ -51,13 +61,7 @@
     }
     section("overview", "Overview", "Step times are medians; T_s, T_c and " +
       "bytes sent are means over ranks. Memory is the maximum over ranks: of tensors, and " +
-      "resident memory of the whole process.").append(
-      runs.length > 6
-        ? table(["run", ...columns.map(([name]) => name)],
-          runs.map((run) => [named(run), ...columns.map(([, get]) => get(run))]))
-        // A line for each figure: as wide as the runs need, not as the figures.
-        : table(["", ...runs.map(named)],
-          columns.map(([name, get]) => [name, ...runs.map(get)])));
+      "resident memory of the whole process.").append(comparison(runs, columns));
   }
 
   function losses() {
@@ -90,7 +94,8 @@
     charts(section("epochs", "Time per epoch", "Complete epochs of training, without evaluation. " +
       "Bars are medians over epochs; the thick line spans the quartiles, the thin one the " +
       "minimum and maximum."),
-      [reportCharts.times(some, "epoch_s", "Time per epoch", "time of an epoch")], "wide");
+      [reportCharts.spreads(some, (run) => run.epoch_s, "Time per epoch", "time of an epoch")],
+      "wide");
   }
 
   function steps() {
@@ -99,7 +104,8 @@
     const into = section("steps", "Step times", data.same_bins
       ? "All runs have the same bins and axes."
       : "Medians differ by more than a factor of 4, so each run has its own axes.");
-    charts(into, [reportCharts.times(some, "step_s", "Time per step", "time of a step")], "wide");
+    charts(into, [reportCharts.spreads(some, (run) => run.step_s, "Time per step",
+      "time of a step")], "wide");
     const highest = (run) => Math.max(...run.histogram.counts) /
       (run.histogram.counts.reduce((sum, count) => sum + count, 0) + run.histogram.above);
     const range = data.same_bins
@@ -147,7 +153,7 @@
   }
 
   function configurations() {
-    if (!runs.length) return;
+    if (!runs.length && !federated.runs.length) return;
     const into = section("runs", "Runs", "Source, hosts and configuration of each run.");
     for (const run of runs) {
       into.append(element("details", {}, element("summary", {}, `${run.name} – ${run.source}`),
@@ -155,6 +161,7 @@
         element("pre", {}, missing(run.config) ? "no configuration was recorded"
           : JSON.stringify(run.config, null, 2))));
     }
+    into.append(...federated.runs.map((run) => element("p", {}, `${run.name} – ${run.source}`)));
   }
 
   // "a (ranks 0, 1), b (ranks 2, 3)"
@@ -173,6 +180,7 @@
 
   page.append(element("h1", {}, data.title));
   if (runs.length) overview();
+  federated.overview(comparison);
   losses();
   staleness();
   epochs();
@@ -180,6 +188,7 @@
   shares();
   memory();
   ladders();
+  federated.sections(charts);
   configurations();
   navigation();
   gradwire.drawAll();

@@ -2,7 +2,7 @@
 
 // Charts of a report: each function takes runs and returns arguments of gradwire.figure().
 const reportCharts = (() => {
-  const { color, dash, partColor, digits, unitFor, text, missing } = gradwire;
+  const { color, dash, partColor, digits, unitFor, inUnit, text, missing } = gradwire;
   const { base, axis, upright, names, barsHeight } = gradwire;
   const { categories } = gradwire.data;
 
@@ -47,8 +47,8 @@ const reportCharts = (() => {
   }
 
   // A chart of one curve for each run. `points(run)`: pairs of a step and a value; `more`:
-  // properties of each curve.
-  function curves(runs, title, height, yAxis, points, more = {}) {
+  // properties of each curve; `x`: what the first of each pair counts.
+  function curves(runs, title, height, yAxis, points, more = {}, x = "step") {
     return {
       title,
       height: height + legendLines(runs) * 18,
@@ -56,7 +56,7 @@ const reportCharts = (() => {
         ...base(look),
         grid: { ...base(look).grid, top: 30 + legendLines(runs) * 18 },
         xAxis: axis(look, {
-          type: "value", name: "step", min: "dataMin", max: "dataMax",
+          type: "value", name: x, min: "dataMin", max: "dataMax",
           axisLabel: { color: look.faint, hideOverlap: true,
             formatter: (step) => Math.round(step).toLocaleString("en") },
         }),
@@ -123,12 +123,13 @@ const reportCharts = (() => {
 
   const SPREAD = ["least", "lower_quartile", "median", "upper_quartile", "most"];
   const SPREAD_HEAD = ["run", "count", ...SPREAD.map((part) => part.replace("_", " "))];
-  const spreadRow = (name, spread) =>
-    [name, String(spread.count), ...SPREAD.map((part) => text("seconds", spread[part]))];
+  const spreadRow = (name, spread, kind) =>
+    [name, String(spread.count), ...SPREAD.map((part) => text(kind, spread[part]))];
 
-  // Bars of medians with their spread; `key`: epoch_s or step_s.
-  function times(runs, key, title, name) {
-    const unit = unitFor("seconds", most(runs.map((run) => run[key].median)));
+  // Bars of medians with their spread, which `get(run)` returns; `more`: further columns of the
+  // table, each a name and a function of a run.
+  function spreads(runs, get, title, name, kind = "seconds", more = []) {
+    const unit = unitFor(kind, most(runs.map((run) => get(run).median)));
     return {
       title,
       height: barsHeight(runs.length),
@@ -137,39 +138,43 @@ const reportCharts = (() => {
         grid: lying(look),
         tooltip: { ...base(look).tooltip, axisPointer: { type: "shadow" },
           valueFormatter: (value) => `${digits(value)} ${unit.name}` },
-        xAxis: axis(look, { type: "value", name: `${name}, ${unit.name}`, min: 0 }),
+        xAxis: axis(look, { type: "value", name: inUnit(name, unit), min: 0 }),
         yAxis: names(look, runs.map((run) => run.name)),
         series: [
           {
             name: "median", type: "bar", barMaxWidth: 18, itemStyle: { color: look.faint },
             label: { show: false },
             data: runs.map((run) => ({
-              value: run[key].median / unit.size, itemStyle: { color: color(run.index) },
+              value: get(run).median / unit.size, itemStyle: { color: color(run.index) },
             })),
           },
-          whiskers(look, runs.map((run) => run[key]), unit.size),
+          whiskers(look, runs.map(get), unit.size),
         ],
       }),
-      head: SPREAD_HEAD,
-      rows: runs.map((run) => spreadRow(run.name, run[key])),
+      head: [...SPREAD_HEAD, ...more.map(([column]) => column)],
+      rows: runs.map((run) => [...spreadRow(run.name, get(run), kind),
+        ...more.map(([, cell]) => cell(run))]),
       open: true,
     };
   }
 
-  // Step times of one run. `range`: axis limits shared by all runs, or null.
-  function histogram(run, range) {
-    const { low, width, counts, above } = run.histogram;
+  // One run's step times, or other values. `range`: axis limits shared by all runs, or null.
+  const STEP_TIMES = { histogram: "histogram", spread: "step_s", kind: "seconds",
+    name: "step time", items: "steps" };
+  function histogram(run, range, of = STEP_TIMES) {
+    const { low, width, counts, above } = run[of.histogram];
+    const spread = run[of.spread];
     const total = counts.reduce((sum, count) => sum + count, 0) + above;
-    const unit = unitFor("seconds", low + width * counts.length);
+    const unit = unitFor(of.kind, low + width * counts.length);
     const edge = (i) => (low + width * i) / unit.size;
     const shown = counts.map((count, i) => [edge(i), edge(i + 1), (100 * count) / total])
       .filter(([, , share]) => share > 0);
     const beyond = above ? `, ${above} beyond the last bar` : "";
     return {
       title: run.name,
-      note: `median ${text("seconds", run.step_s.median)}, quartiles ` +
-        `${text("seconds", run.step_s.lower_quartile)} and ` +
-        `${text("seconds", run.step_s.upper_quartile)}; ${total} steps${beyond}`,
+      note: `median ${text(of.kind, spread.median)}, quartiles ` +
+        `${text(of.kind, spread.lower_quartile)} and ` +
+        `${text(of.kind, spread.upper_quartile)}; ${total} ${of.items}${beyond}`,
       height: 220,
       option: (look) => ({
         ...base(look),
@@ -178,11 +183,11 @@ const reportCharts = (() => {
         tooltip: {
           ...base(look).tooltip, trigger: "item",
           formatter: ({ value }) => `${digits(value[0])} to ${digits(value[1])} ${unit.name}: ` +
-            `${digits(value[2])} % of the steps`,
+            `${digits(value[2])} % of the ${of.items}`,
         },
-        xAxis: axis(look, { type: "value", name: `step time, ${unit.name}`, min: edge(0),
+        xAxis: axis(look, { type: "value", name: inUnit(of.name, unit), min: edge(0),
           max: edge(counts.length) }),
-        yAxis: upright(look, { name: "% of the steps", max: range?.most }),
+        yAxis: upright(look, { name: `% of the ${of.items}`, max: range?.most }),
         series: [{
           name: run.name, type: "custom", itemStyle: { color: color(run.index) }, data: shown,
           encode: { x: [0, 1], y: 2 },
@@ -195,7 +200,7 @@ const reportCharts = (() => {
           },
         }],
       }),
-      head: ["from", "to", "steps"],
+      head: ["from", "to", of.items],
       rows: counts.map((count, i) => [`${digits(edge(i))} ${unit.name}`,
         `${digits(edge(i + 1))} ${unit.name}`, String(count)]).filter((row) => row[2] !== "0"),
     };
@@ -337,6 +342,7 @@ const reportCharts = (() => {
   }
 
   return {
-    losses, testLosses, learningRates, times, histogram, shares, memoryAtPeak, memory, ladder,
+    curves, pairs, fine, legendLines, losses, testLosses, learningRates, spreads, histogram, shares,
+    memoryAtPeak, memory, ladder,
   };
 })();
