@@ -58,6 +58,7 @@ void declare_options(CLI::App& app, TrainOptions& options) {
   app.add_option("config", options.config,
                  "JSON file, on every host; docs/training.md describes its format");
   declare_launch_arguments(app, options.launch);
+  declare_engine(app, options.launch);
   app.add_option("--set", options.settings, "key.sub=value: overrides the file; may be repeated")
       ->allow_extra_args(false);
   app.add_option("--output", options.output,

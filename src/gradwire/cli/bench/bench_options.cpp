@@ -75,9 +75,6 @@ void declare_output(CLI::App& app, BenchOptions& options) {
                  "Python interpreter with PyTorch, for Gloo; default: GRADWIRE_PYTHON, else .venv "
                  "beside the build folder, else python3")
       ->capture_default_str();
-  app.add_option("--mpirun", options.mpirun,
-                 "Open MPI's mpirun command, optionally with further options")
-      ->capture_default_str();
 }
 
 template <class T, class Named>
@@ -131,6 +128,7 @@ void declare(CLI::App& app, BenchOptions& options, const bootstrap::Environment&
   options.python = default_python(environment);
   declare_measurement(app, options);
   declare_launch_arguments(app, options.launch);
+  declare_engine(app, options.launch);
   declare_output(app, options);
 }
 

@@ -32,7 +32,7 @@ struct BenchOptions {
   bool explain = false;
   std::vector<std::string> compare;
   int rounds = 3;
-  std::string python = "python3", mpirun = "mpirun";
+  std::string python = "python3";
 };
 
 /// Adds the options to a command line parser; `options` must outlive it. The default of --python is

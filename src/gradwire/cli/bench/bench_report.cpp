@@ -101,20 +101,21 @@ std::string to_json(std::span<const SystemRow> rows) {
   json["rows"] = nlohmann::ordered_json::array();
   for (const SystemRow& cell : rows) {
     const BenchRow& row = cell.row;
-    nlohmann::ordered_json entry = {{"system", cell.system},
-                                    {"collective", name_of(row.measured.collective)},
-                                    {"bytes", row.measured.bytes},
-                                    {"type", name_of(row.measured.type)},
-                                    {"ranks", row.ranks},
-                                    {"algorithm", row.algorithm},
-                                    {"iterations", row.iterations},
-                                    {"median_us", row.median_us},
-                                    {"p99_us", row.p99_us},
-                                    {"algbw_gbps", row.algbw_gbps()},
-                                    {"busbw_gbps", row.busbw_gbps()},
-                                    {"cpu_seconds", row.cpu_seconds},
-                                    {"cpu_seconds_per_gb", row.cpu_seconds_per_gb()},
-                                    {"wrong", row.wrong}};
+    nlohmann::ordered_json entry = {{"system", cell.system}};
+    if (!row.engine.empty()) entry["engine"] = row.engine;
+    entry.update({{"collective", name_of(row.measured.collective)},
+                  {"bytes", row.measured.bytes},
+                  {"type", name_of(row.measured.type)},
+                  {"ranks", row.ranks},
+                  {"algorithm", row.algorithm},
+                  {"iterations", row.iterations},
+                  {"median_us", row.median_us},
+                  {"p99_us", row.p99_us},
+                  {"algbw_gbps", row.algbw_gbps()},
+                  {"busbw_gbps", row.busbw_gbps()},
+                  {"cpu_seconds", row.cpu_seconds},
+                  {"cpu_seconds_per_gb", row.cpu_seconds_per_gb()},
+                  {"wrong", row.wrong}});
     if (cell.highest_us > 0) {
       entry["rounds"] = cell.rounds;
       entry["lowest_us"] = cell.lowest_us;
@@ -138,6 +139,7 @@ Result<std::vector<BenchRow>> parse_rows(const std::string& output,
   for (std::size_t i = 0; i < cases.size(); ++i) {
     const auto& entry = json["rows"][i];
     BenchRow row{.measured = cases[i]};
+    row.engine = entry.value("engine", "");
     row.algorithm = entry.value("algorithm", "");
     row.ranks = entry.value("ranks", 1);
     row.iterations = entry.value("iterations", 0);

@@ -115,6 +115,7 @@ BenchRow measure(Communicator& communicator, const BenchCase& what) {
   const SteadyClock clock;
   BenchOperation operation(communicator, what);
   BenchRow row{.measured = what, .ranks = communicator.size()};
+  row.engine = communicator.traits().name;
   row.algorithm = algorithm_of(communicator, what);
   row.wrong = operation.count_wrong();
   operation.clear();
@@ -287,7 +288,8 @@ void BenchOperation::prepare() {
 }
 
 void BenchOperation::run() {
-  const OperationOptions options{.algorithm = what_.algorithm, .segments = what_.segments};
+  const OperationOptions options{
+      .waits_at_once = true, .algorithm = what_.algorithm, .segments = what_.segments};
   const LentSpan out{output_.data(), pattern_.output_count(), what_.type, nullptr};
   const LentConstSpan in(input_.data(), pattern_.input_count(), what_.type);
   switch (what_.collective) {

@@ -27,6 +27,7 @@ struct BenchCase {
 struct BenchRow {
   BenchCase measured;
   int ranks = 1;
+  std::string engine;     ///< EngineTraits::name; empty for a peer.
   std::string algorithm;  ///< Algorithm used; empty where there is no choice.
   int iterations = 0;
   double median_us = 0;

@@ -66,7 +66,7 @@ std::vector<System> systems_of(const BenchOptions& options,
       }
       continue;
     }
-    const auto program = build_mpi_program(options.mpirun, environment);
+    const auto program = build_mpi_program(options.launch.mpirun, environment);
     if (!program) {
       leave_out(peer, program.error().message);
       continue;

@@ -25,65 +25,10 @@
 #include "gradwire/cli/command_line.h"
 #include "gradwire/cli/launch/hosts.h"
 #include "gradwire/cli/launch/launch.h"
+#include "gradwire/cli/launch/mpirun.h"
 #include "gradwire/cli/launch/process.h"
 
 namespace gradwire::cli {
-namespace {
-
-/// Appends the available bytes to `text`; closes `fd` at end of file or on error.
-void take(UniqueFd& fd, std::string& text) {
-  std::array<char, 4096> buffer{};
-  for (;;) {
-    const ssize_t got = ::read(fd.get(), buffer.data(), buffer.size());
-    if (got > 0) {
-      text.append(buffer.data(), static_cast<std::size_t>(got));
-      continue;
-    }
-    if (got < 0 && errno == EINTR) continue;
-    if (got == 0 || errno != EAGAIN) fd.close();
-    return;
-  }
-}
-
-/// Waits at most `wait` for output on stdout or stderr, and reads it.
-void take_some(Process& process, Captured& captured, Duration wait) {
-  std::array<pollfd, 2> ends{pollfd{process.out.valid() ? process.out.get() : -1, POLLIN, 0},
-                             pollfd{process.err.valid() ? process.err.get() : -1, POLLIN, 0}};
-  const auto ms = std::chrono::ceil<std::chrono::milliseconds>(wait).count();
-  ::poll(ends.data(), ends.size(), static_cast<int>(ms));
-  if (ends[0].revents != 0) take(process.out, captured.out);
-  if (ends[1].revents != 0) take(process.err, captured.err);
-}
-
-int status_of(pid_t pid) {
-  int status = 0;
-  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
-  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-}
-
-}  // namespace
-
-Result<Captured> run_captured(const std::vector<std::string>& command, Duration limit) {
-  const SteadyClock clock;
-  const Time deadline = clock.now() + limit;
-  auto process = spawn({.arguments = command, .environment = entries_of(own_variables())});
-  if (!process) return tl::unexpected(process.error());
-  Captured captured;
-  while (process->out.valid() || process->err.valid()) {
-    const Time now = clock.now();
-    if (now >= deadline) {
-      ::kill(-process->pid, SIGKILL);
-      status_of(process->pid);
-      return failure(ErrorKind::timeout, fmt::format("{} did not end within {}", command.front(),
-                                                     format_duration(limit)));
-    }
-    take_some(*process, captured, deadline - now);
-  }
-  captured.status = status_of(process->pid);
-  return captured;
-}
-
 namespace {
 
 void add(Words& words, const char* option, const std::string& value) {
@@ -103,11 +48,6 @@ void add_measurement(Words& words, const Cases& cases) {
                {std::string(name_of(first.collective)), fmt::to_string(first.iterations),
                 fmt::to_string(first.seconds), fmt::to_string(first.warmup)});
   for (const BenchCase& what : cases) words.push_back(fmt::to_string(what.bytes));
-}
-
-Words words_in(const std::string& text) {
-  std::istringstream stream(text);
-  return {std::istream_iterator<std::string>(stream), {}};
 }
 
 /// Open MPI's name of a collective in MCA parameters, and the names of its algorithms.
@@ -147,35 +87,6 @@ const Tuned* tuned(schedule::Collective collective) {
 
 void add_setting(Words& words, const std::string& name, const std::string& value) {
   words.insert(words.end(), {"--mca", name, value});
-}
-
-/// Returns "a:2,b:2", so that ranks are placed on the same hosts as gradwire's.
-std::string mpi_hosts(const LaunchOptions& launch) {
-  std::map<std::size_t, int> counts;
-  for (const Placement& place : place_ranks(launch.hosts, launch.ranks)) ++counts[place.host];
-  Words entries;
-  for (const auto& [host, count] : counts)
-    entries.push_back(fmt::format("{}:{}", launch.hosts[host].name, count));
-  return fmt::format("{}", fmt::join(entries, ","));
-}
-
-/// Appends mpirun's options for hosts and network.
-void add_mpi_places(Words& words, const BenchOptions& options) {
-  const LaunchOptions launch = launch_options_of(options.launch);
-  add(words, "-n", ranks_to_start(options.launch));
-  if (launch.hosts.empty()) {
-    words.emplace_back("--oversubscribe");
-    // With more ranks than cores, a spinning rank takes the core of the rank that it waits for.
-    if (ranks_to_start(options.launch) > usable_cores())
-      add_setting(words, "mpi_yield_when_idle", "1");
-    return;
-  }
-  add(words, "--host", mpi_hosts(launch));
-  add_setting(words, "plm_rsh_agent", fmt::format("{}", fmt::join(launch.rsh, " ")));
-  words.insert(words.end(), {"--bind-to", "none"});
-  if (launch.interface.empty()) return;
-  for (const char* what : {"btl_tcp_if_include", "oob_tcp_if_include"})
-    add_setting(words, what, launch.interface);
 }
 
 }  // namespace
@@ -253,7 +164,7 @@ std::string output_of(const std::string& system, const Words& command) {
 
 Words python_command(const LaunchArguments& launch, const std::string& python,
                      const std::string& program) {
-  Words words{program, "run", "--no-prefix"};
+  Words words{program, "run", "--engine", "own", "--no-prefix"};
   add_launch(words, launch);
   const std::string interface = gloo_interface(launch);
   if (!interface.empty()) words.insert(words.end(), {"--env", "GLOO_SOCKET_IFNAME=" + interface});
@@ -289,11 +200,11 @@ Words gloo_command(const BenchOptions& options, const Cases& cases, const std::s
 
 Words mpi_command(const BenchOptions& options, const Cases& cases, const std::string& program,
                   const std::string& benchmark, const std::string& algorithm) {
-  Words words{program, "run", "--ranks", "1", "--no-prefix", "--"};
-  const Words mpirun = words_in(options.mpirun);
-  words.insert(words.end(), mpirun.begin(), mpirun.end());
-  if (::geteuid() == 0) words.emplace_back("--allow-run-as-root");
-  add_mpi_places(words, options);
+  Words words{program, "run", "--engine", "own", "--ranks", "1", "--no-prefix", "--"};
+  const LaunchOptions launch = launch_options_of(options.launch);
+  words.insert(words.end(), launch.mpirun.begin(), launch.mpirun.end());
+  const Words places = mpirun_places(MpirunKind::open_mpi, launch);
+  words.insert(words.end(), places.begin(), places.end());
   const Tuned* settings = tuned(cases.front().collective);
   if (settings != nullptr && algorithm != "default") {
     add_setting(words, "coll_tuned_use_dynamic_rules", "1");
@@ -352,13 +263,10 @@ Status compile(const std::string& source, const fs::path& program) {
 }
 
 Status check_mpirun(const std::string& mpirun) {
-  const std::string command = mpirun.substr(0, mpirun.find(' '));
-  const auto version = run_captured({command, "--version"}, kLimit);
-  if (!version) return tl::unexpected(version.error());
-  if (version->out.find("Open MPI") != std::string::npos ||
-      version->out.find("OpenRTE") != std::string::npos)
-    return {};
-  return failure(ErrorKind::unsupported, fmt::format("{} is not Open MPI's mpirun", command));
+  GRADWIRE_ASSIGN_OR_RETURN(const MpirunKind kind,
+                            kind_of_mpirun(mpirun.substr(0, mpirun.find(' '))));
+  if (kind == MpirunKind::open_mpi) return {};
+  return failure(ErrorKind::unsupported, fmt::format("{} is not Open MPI's mpirun", mpirun));
 }
 
 }  // namespace

@@ -251,6 +251,7 @@ void declare(CLI::App& app, StepOptions& options, const bootstrap::Environment& 
   declare_servers(app, options);
   declare_measurement(app, options);
   declare_launch_arguments(app, options.launch);
+  declare_engine(app, options.launch);
   declare_output(app, options);
 }
 

@@ -19,6 +19,7 @@
 #include "gradwire/bootstrap/mesh/local_rails.h"
 #include "gradwire/bootstrap/servers_job.h"
 #include "gradwire/cli/command_line.h"
+#include "gradwire/cli/launch/mpirun.h"
 #include "gradwire/cli/launch/process.h"
 #include "gradwire/cli/launch/supervisor.h"
 #include "gradwire/net/address.h"
@@ -105,6 +106,8 @@ std::vector<std::string> with_interpreter(std::vector<std::string> program, std:
 }
 
 int launch(const LaunchOptions& options) {
+  if (options.engine == "mpi")
+    return launch(read_arguments([&] { return through_mpirun(options); }));
   const Subreaper subreaper;
   const SteadyClock clock;
   JobPlan plan = read_arguments([&] { return plan_job(options); });

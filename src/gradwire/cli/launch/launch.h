@@ -59,6 +59,9 @@ struct LaunchOptions {
   /// that the error names the host whose shell hangs.
   Duration start_timeout = std::chrono::seconds(30);
   std::string name = "gradwire run";  ///< Prefix of the launcher's own messages.
+  std::string process;         ///< Name of the only process in messages; empty: its rank and host.
+  std::string engine = "own";  ///< GRADWIRE_ENGINE; "mpi": through_mpirun().
+  std::vector<std::string> mpirun = {"mpirun"};  ///< MPI's launcher, with options.
 };
 
 /// Returns the program as it runs on every host: a .py file in Python, and `python`, `python3` and

@@ -137,6 +137,15 @@ void declare_servers(CLI::App& app, LaunchArguments& given) {
       ->capture_default_str();
 }
 
+void declare_engine(CLI::App& app, LaunchArguments& given) {
+  app.add_option("--engine", given.engine,
+                 "What communicates: own, or mpi, whose mpirun starts the ranks (docs/engines.md)")
+      ->check(CLI::IsMember({"own", "mpi"}))
+      ->each([](const std::string& engine) { ::setenv("GRADWIRE_ENGINE", engine.c_str(), 1); });
+  app.add_option("--mpirun", given.mpirun, "MPI's mpirun command, optionally with further options")
+      ->capture_default_str();
+}
+
 bool LaunchArguments::starts_ranks(const bootstrap::Job& job) const {
   if (ranks == 0 && hosts.empty() && hostfile.empty()) return false;
   if (bootstrap::servers_job(job)) return false;  // Its role may have one rank.
@@ -188,6 +197,9 @@ LaunchOptions launch_options_of(const LaunchArguments& given) {
   options.master_port = port_of(given.master_port);
   options.port = port_of(given.port);
   options.interface = given.interface;
+  options.engine = own_variables()["GRADWIRE_ENGINE"];
+  options.mpirun = words_of(given.mpirun);
+  if (options.mpirun.empty()) refuse("--mpirun: expected a command such as mpirun");
   if (!given.secret_file.empty()) options.secret = read_secret_file(given.secret_file);
   if (given.encrypt) options.variables.emplace_back("GRADWIRE_ENCRYPTION", "on");
   for (const std::string& text : given.variables) {

@@ -14,6 +14,7 @@ namespace gradwire::cli {
 struct LaunchArguments {
   int ranks = 0;
   std::string hosts, hostfile, rsh = "ssh", master_address, interface, secret_file;
+  std::string engine, mpirun = "mpirun";
   int master_port = 0;
   int port = 0;
   int servers = 0;
@@ -29,6 +30,10 @@ struct LaunchArguments {
 
 /// Adds the options to a command's. `given` must outlive `app`.
 void declare_launch_arguments(CLI::App& app, LaunchArguments& given);
+
+/// Adds --engine and --mpirun, of commands whose ranks may communicate by another engine. --engine
+/// sets GRADWIRE_ENGINE of this process, for its own communicators and for the ranks it starts.
+void declare_engine(CLI::App& app, LaunchArguments& given);
 
 /// Throws Exception(invalid_argument) if this process is already a rank of `job` and the options
 /// ask for another number of ranks than the job has. A rank does not start ranks.

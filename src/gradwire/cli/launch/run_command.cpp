@@ -38,6 +38,7 @@ struct Given {
 void declare(CLI::App& app, Given& given) {
   app.name("gradwire run");
   declare_launch_arguments(app, given.launch);
+  declare_engine(app, given.launch);
   declare_servers(app, given.launch);
   declare_start_timeout(app, given.launch);
   app.add_flag("--no-prefix", given.no_prefix, "Pass on the ranks' output unchanged");

@@ -368,6 +368,7 @@ void Supervisor::print_message(const std::string& sentence) {
 }
 
 std::string Supervisor::where(const RankProcess& rank) const {
+  if (!options_.process.empty()) return options_.process;
   return fmt::format("rank {} on host {}", rank.plan().place.rank, rank.plan().host.name);
 }
 
