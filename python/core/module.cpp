@@ -216,6 +216,9 @@ void bind_options(py::module_& module) {
       .def_readwrite("encryption", &GroupOptions::encryption)
       .def_readwrite("codec", &GroupOptions::codec)
       .def_property(
+          "engine", [](const GroupOptions& o) { return o.communicator.engine; },
+          [](GroupOptions& o, const std::string& value) { o.communicator.engine = value; })
+      .def_property(
           "algorithm", [](const GroupOptions& o) { return o.communicator.algorithm; },
           [](GroupOptions& o, const std::string& value) { o.communicator.algorithm = value; })
       .def_property(

@@ -24,6 +24,7 @@ __version__: str
 def Options(
     *,
     algorithm: str = ...,
+    engine: str = ...,
     codec: str = ...,
     dead_peer_timeout: timedelta = ...,
     encryption: bool = ...,

@@ -16,6 +16,7 @@ class Options:
     encryption: bool | None
     codec: str
     algorithm: str
+    engine: str
     topology: str
     dead_peer_timeout: timedelta
     def __init__(self) -> None: ...

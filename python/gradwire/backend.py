@@ -12,8 +12,8 @@ from torch.distributed import distributed_c10d
 
 from gradwire import _core, rendezvous
 
-_NAMES = ("algorithm", "codec", "dead_peer_timeout", "encryption", "interface", "port", "secret",
-          "shared_memory", "topology")
+_NAMES = ("algorithm", "codec", "dead_peer_timeout", "encryption", "engine", "interface", "port",
+          "secret", "shared_memory", "topology")
 
 
 def Options(**given: Any) -> _core.Options:  # noqa: N802: named as the class of its result.
@@ -23,6 +23,7 @@ def Options(**given: Any) -> _core.Options:  # noqa: N802: named as the class of
     codec: default codec of gradwire.hooks.register, such as "int8".
     dead_peer_timeout: timedelta after which a silent peer counts as dead (5 s).
     encryption: True encrypts streams between ranks of different hosts; requires a secret.
+    engine: "own", or "mpi", under MPI's launcher (docs/engines.md); the same on all ranks.
     interface: network interfaces to use together: comma-separated names or prefixes.
     port: TCP port that every rank listens on (1..65535); 0: any free port.
     secret: text that authenticates every connection; the same on all ranks.

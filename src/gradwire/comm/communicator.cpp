@@ -12,6 +12,7 @@
 #include "gradwire/comm/arguments.h"
 #include "gradwire/comm/job_topology.h"
 #include "gradwire/comm/mpi/mpi_engine.h"
+#include "gradwire/comm/mpi/mpi_members.h"
 #include "gradwire/comm/scheduled_communicator.h"
 #include "gradwire/comm/tuner.h"
 #include "gradwire/engine/progress.h"
@@ -72,10 +73,17 @@ void check_options_for_mpi(const Job& job, const CommunicatorOptions& options,
 }
 
 std::shared_ptr<Communicator> connect_mpi(const Job& job, const CommunicatorOptions& options,
-                                          const ForcedAlgorithms& forced) {
+                                          const ForcedAlgorithms& forced, bootstrap::Store* store) {
   check_options_for_mpi(job, options, forced);
-  auto engine = std::make_shared<mpi::MpiEngine>(mpi::Process::of_job(job, options.environment),
-                                                 job.world_size);
+  const auto process = mpi::Process::start(options.environment);
+  std::vector<Rank> members;
+  if (store != nullptr) {
+    members = mpi::agree_on_members(*store, options.scope, job, process->rank(),
+                                    options.rendezvous_timeout);
+  } else {
+    process->check_job(job);
+  }
+  auto engine = std::make_shared<mpi::MpiEngine>(process, members);
   return std::make_shared<ScheduledCommunicator>(
       job.rank, options, std::make_shared<Planner>(job.rank, job.world_size, "mpi"),
       std::make_shared<SharedEngine>(std::move(engine)));
@@ -131,7 +139,8 @@ std::shared_ptr<Communicator> Communicator::connect(const Job& job,
   const std::string& engine = options.engine.empty() ? job.engine : options.engine;
   if (engine != "own" && engine != "mpi")
     refuse("engine \"{}\" is unknown; valid are own and mpi", engine);
-  if (engine == "mpi" && job.world_size > 1) return connect_mpi(job, options, forced);
+  if (engine == "mpi" && job.world_size > 1) return connect_mpi(job, options, forced, store.get());
+  if (store && job.world_size > 1) mpi::tell_engine(*store, options.scope, job.rank, engine);
   const auto planner = [&](topology::JobTopology by) {
     return std::make_shared<Planner>(job.rank, std::move(by), forced, options.segment_bytes);
   };

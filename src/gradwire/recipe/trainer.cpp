@@ -127,7 +127,7 @@ class Trainer {
  private:
   Time now() const { return context_.clock->now(); }
   double sent() const {
-    if (!communicator_) return -1;
+    if (!communicator_ || !communicator_->traits().counts_bytes) return -1;
     const std::size_t to_servers = served()          ? served()->payload_bytes_sent()
                                    : model_->table() ? model_->table()->payload_bytes_sent()
                                                      : 0;

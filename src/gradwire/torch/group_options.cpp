@@ -59,6 +59,7 @@ bootstrap::Job job_of_group(c10d::Store& store, Rank rank, int size, const Group
     refuse("option 'port' is {}; it must be 1 to 65535, or 0 for any", port);
   }
   job.port = static_cast<std::uint16_t>(port);
+  job.engine = variables.text("GRADWIRE_ENGINE").value_or("own");
   job.shared_memory = options.shared_memory.value_or(
       variables.number("GRADWIRE_SHARED_MEMORY", 0, 1).value_or(1) == 1);
   job.encryption =

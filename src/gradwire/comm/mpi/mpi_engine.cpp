@@ -30,10 +30,17 @@ std::size_t reduced_elements(const engine::Fingerprint& what, Rank rank, int ran
 
 }  // namespace
 
-MpiEngine::MpiEngine(std::shared_ptr<Process> process, int ranks) : process_(std::move(process)) {
+MpiEngine::MpiEngine(std::shared_ptr<Process> process, const std::vector<Rank>& members)
+    : process_(std::move(process)) {
   driver().exclusively([&] {
-    Group all{.size = ranks, .lanes = {duplicate(process_->world())}};
-    all.rank = process_->rank();
+    Group all{.size = process_->size(), .rank = process_->rank()};
+    if (members.empty()) {
+      all.lanes = {duplicate(process_->world())};
+    } else {
+      all.lanes = {communicator_of(process_->world(), members)};
+      all.size = static_cast<int>(members.size());
+      all.rank = static_cast<Rank>(std::ranges::find(members, all.rank) - members.begin());
+    }
     all.largest_tag = driver().mpi().largest_tag(all.lanes.front());
     groups_.emplace(std::uint16_t{0}, std::move(all));
   });
@@ -56,6 +63,14 @@ gradwire_mpi_handle MpiEngine::duplicate(gradwire_mpi_handle comm) const {
   return made;
 }
 
+gradwire_mpi_handle MpiEngine::communicator_of(gradwire_mpi_handle comm,
+                                               std::span<const Rank> ranks) const {
+  gradwire_mpi_handle made = 0;
+  driver().check(driver().mpi().subgroup(comm, ranks.data(), static_cast<int>(ranks.size()), &made),
+                 "MPI_Comm_create_group");
+  return made;
+}
+
 void MpiEngine::open_lanes(std::uint16_t group, int first, int count) {
   driver().exclusively([&] {
     const gradwire_mpi_handle base = group_of(group).lanes.front();
@@ -75,10 +90,7 @@ std::optional<std::uint16_t> MpiEngine::open_group(std::uint16_t parent,
     const Group from = group_of(parent);
     Group made{.size = static_cast<int>(ranks.size()), .largest_tag = from.largest_tag};
     made.rank = static_cast<Rank>(std::ranges::find(ranks, from.rank) - ranks.begin());
-    made.lanes.resize(1);
-    driver().check(
-        driver().mpi().subgroup(from.lanes.front(), ranks.data(), made.size, made.lanes.data()),
-        "MPI_Comm_create_group");
+    made.lanes = {communicator_of(from.lanes.front(), ranks)};
     const std::lock_guard lock(mutex_);
     if (groups_.size() > UINT16_MAX) refuse("a job has at most {} subgroups", UINT16_MAX);
     number = static_cast<std::uint16_t>(groups_.size());

@@ -21,8 +21,9 @@ namespace gradwire::mpi {
 /// the job here, for MPI cannot give back their memory: abort(), a timeout, and a close at once.
 class MpiEngine final : public engine::Engine, public std::enable_shared_from_this<MpiEngine> {
  public:
-  /// Collective over all ranks. Throws Exception(system).
-  MpiEngine(std::shared_ptr<Process> process, int ranks);
+  /// `members`: the ranks in MPI_COMM_WORLD of the communicator's, in order; empty: all, as they
+  /// are there. Collective over them. Throws Exception(system).
+  MpiEngine(std::shared_ptr<Process> process, const std::vector<Rank>& members);
   ~MpiEngine() override;
 
   engine::EngineTraits traits() const override;
@@ -52,6 +53,7 @@ class MpiEngine final : public engine::Engine, public std::enable_shared_from_th
 
   Driver& driver() const { return process_->driver(); }
   gradwire_mpi_handle duplicate(gradwire_mpi_handle comm) const;
+  gradwire_mpi_handle communicator_of(gradwire_mpi_handle comm, std::span<const Rank> ranks) const;
   std::unique_ptr<Task> task_for(engine::OperationRequest request);
   Group group_of(std::uint16_t number) const;
   void ended(const engine::OperationRequest& request, Rank rank, int ranks,

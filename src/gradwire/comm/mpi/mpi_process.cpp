@@ -103,62 +103,58 @@ const gradwire_mpi& load(const bootstrap::Environment& environment) {
                               tried));
 }
 
-struct Started {
-  std::shared_ptr<Process> process;
+std::shared_ptr<Process> initialize(const gradwire_mpi& mpi) {
   Rank rank = 0;
   int size = 1;
-};
-
-Started start(const bootstrap::Environment& environment) {
-  const gradwire_mpi& mpi = load(environment);
-  Started made;
-  const int error = mpi.init(&made.rank, &made.size);
-  if (error != 0) {
-    std::array<char, 256> text{};
-    mpi.error_text(error, text.data(), static_cast<int>(text.size()));
-    throw Exception(error < 0 ? ErrorKind::invalid_argument : ErrorKind::system,
-                    fmt::format("{}: MPI_Init_thread: {}; it must allow MPI_THREAD_SERIALIZED",
-                                mpi.name, text.data()));
-  }
-  made.process = std::make_shared<Process>(mpi, made.rank);
-  return made;
+  const int error = mpi.init(&rank, &size);
+  if (error == 0) return std::make_shared<Process>(mpi, rank, size);
+  std::array<char, 256> text{};
+  mpi.error_text(error, text.data(), static_cast<int>(text.size()));
+  throw Exception(error < 0 ? ErrorKind::invalid_argument : ErrorKind::system,
+                  fmt::format("{}: MPI_Init_thread: {}; it must allow MPI_THREAD_SERIALIZED",
+                              mpi.name, text.data()));
 }
 
 /// What on_exit() ends. Never destroyed: threads of the process may use it until it is gone.
-Started* started = nullptr;
+std::shared_ptr<Process>* started = nullptr;
 std::mutex started_mutex;
 
 void end_process(int status, void* pid) {
   if (static_cast<pid_t>(reinterpret_cast<std::intptr_t>(pid)) != ::getpid()) return;
-  const gradwire_mpi& mpi = started->process->driver().mpi();
-  if (status != 0) return mpi.abort(status);
-  started->process->driver().stop();
-  mpi.finalize();
+  Driver& driver = (*started)->driver();
+  if (status != 0) return driver.mpi().abort(status);
+  driver.stop();
+  driver.mpi().finalize();
 }
 
 }  // namespace
 
-std::shared_ptr<Process> Process::of_job(const bootstrap::Job& job,
-                                         const bootstrap::Environment& environment) {
+std::shared_ptr<Process> Process::start(const bootstrap::Environment& environment) {
   const std::lock_guard lock(started_mutex);
   if (started == nullptr) {
-    started = new Started(start(environment));  // NOLINT: see above.
+    started = new std::shared_ptr<Process>(initialize(load(environment)));  // NOLINT: see above.
     ::on_exit(&end_process, reinterpret_cast<void*>(static_cast<std::intptr_t>(::getpid())));
   }
-  const Started& now = *started;
-  if (now.rank == job.rank && now.size == job.world_size) return now.process;
-  refuse(
-      "engine mpi: this process is rank {} of {}, but {} of {} to {}: start the ranks with that "
-      "MPI's own launcher, or with gradwire run --engine mpi",
-      job.rank, job.world_size, now.rank, now.size, now.process->version());
+  return *started;
 }
 
-Process::Process(const gradwire_mpi& mpi, Rank rank)
-    : rank_(rank), reductions_(mpi), driver_(mpi, rank, std::make_shared<SteadyClock>()) {
+Process::Process(const gradwire_mpi& mpi, Rank rank, int size)
+    : rank_(rank),
+      size_(size),
+      reductions_(mpi),
+      driver_(mpi, rank, std::make_shared<SteadyClock>()) {
   driver_.check(mpi.world(&world_), "MPI_COMM_WORLD");
   std::array<char, 256> text{};
   mpi.version_text(text.data(), static_cast<int>(text.size()));
   version_ = text.data();
+}
+
+void Process::check_job(const bootstrap::Job& job) const {
+  if (job.rank == rank_ && job.world_size == size_) return;
+  refuse(
+      "engine mpi: this process is rank {} of {}, but {} of {} to {}: start the ranks with that "
+      "MPI's own launcher, or with gradwire run --engine mpi",
+      job.rank, job.world_size, rank_, size_, version_);
 }
 
 }  // namespace gradwire::mpi

@@ -15,15 +15,17 @@ namespace gradwire::mpi {
 class Process {
  public:
   /// Loads the library for the MPI whose launcher started this process (GRADWIRE_MPI: "openmpi" or
-  /// "mpich", if it does not say), from the folder of this code, or GRADWIRE_MPI_PLUGIN, a file or a folder,
-  /// and initializes MPI. Throws Exception: unsupported if there is no such library;
-  /// invalid_argument if MPI does not know the job's ranks.
-  static std::shared_ptr<Process> of_job(const bootstrap::Job& job,
-                                         const bootstrap::Environment& environment);
-  Process(const gradwire_mpi& mpi, Rank rank);
+  /// "mpich", if it does not say), from the folder of this code, or GRADWIRE_MPI_PLUGIN, a file or a
+  /// folder, and initializes MPI. Throws Exception: unsupported if there is no such library; system.
+  static std::shared_ptr<Process> start(const bootstrap::Environment& environment);
+  Process(const gradwire_mpi& mpi, Rank rank, int size);
+
+  /// Throws Exception(invalid_argument) unless the job has the ranks that MPI knows.
+  void check_job(const bootstrap::Job& job) const;
 
   Driver& driver() { return driver_; }
   Rank rank() const { return rank_; }
+  int size() const { return size_; }
   const Reductions& reductions() const { return reductions_; }
   gradwire_mpi_handle world() const { return world_; }
   /// "Open MPI v4.1.4, ...".
@@ -31,6 +33,7 @@ class Process {
 
  private:
   Rank rank_;
+  int size_;
   Reductions reductions_;
   Driver driver_;
   gradwire_mpi_handle world_ = 0;
