@@ -54,7 +54,8 @@ declare -A packages=(
            libexpected-dev libssl-dev libisal-dev libxxhash-dev zlib1g-dev python3
            python3-venv"
   [demo]="dataset-fashion-mnist"
-  [test]="libgtest-dev libgmock-dev librapidcheck-dev iproute2 netbase openmpi-bin libopenmpi-dev"
+  [test]="libgtest-dev libgmock-dev librapidcheck-dev iproute2 netbase openmpi-bin libopenmpi-dev
+    mpich libmpich-dev"
   [bench]="libbenchmark-dev iproute2 openmpi-bin libopenmpi-dev"
   [tidy]="clang-tidy"
   [bare]="mmdebstrap"

@@ -170,7 +170,7 @@ TEST(Peers, GloosRanksAreStartedByGradwire) {
 TEST(Peers, MpiPutsItsRanksWhereOursAre) {
   const std::string command = joined(cli::mpi_command(on_hosts(), kCases, "/gw", "/mpi", "ring"));
   EXPECT_THAT(command,
-              AllOf(HasSubstr("/gw|run|--ranks|1|--no-prefix|--|mpirun|"),
+              AllOf(HasSubstr("/gw|run|--engine|own|--ranks|1|--no-prefix|--|mpirun|"),
                     HasSubstr("-n|4|--host|a:2,b:2|"), HasSubstr("plm_rsh_agent|ssh -p 22|"),
                     HasSubstr("btl_tcp_if_include|gw0|"),
                     HasSubstr("coll_tuned_allreduce_algorithm|ring|/mpi|all_reduce|7|")));

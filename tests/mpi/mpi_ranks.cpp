@@ -246,6 +246,21 @@ TEST(MpiRanks, WhatMpiLacksIsRefused) {
               testing::HasSubstr("valid are own and mpi"));
 }
 
+/// Rank 0 waits for an operation that the others never start: its timeout must end the job. They
+/// wait longer, for a message. Returns only if it does not.
+int wait_in_vain(bool waits_at_once) {
+  std::vector<float> data(1000);
+  if (world->rank() == 0) {
+    world
+        ->all_reduce(lend_all(data), ReduceOp::sum,
+                     {.waits_at_once = waits_at_once, .timeout = std::chrono::milliseconds(200)})
+        .wait();
+  } else {
+    world->recv(lend_all(data), 0).wait();
+  }
+  return EXIT_SUCCESS;
+}
+
 }  // namespace
 }  // namespace gradwire::test
 
@@ -253,6 +268,8 @@ int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   using namespace gradwire;
   test::world = Communicator::connect(Job::from_environment(), {.engine = "mpi"});
+  const std::string mode = argc > 1 ? argv[1] : "";
+  if (mode == "late" || mode == "late-blocking") return test::wait_in_vain(mode != "late");
   const int failed = RUN_ALL_TESTS();
   test::world.reset();
   return failed;

@@ -33,7 +33,12 @@ if [ -n "${GRADWIRE_DIVIDE_CORES-}" ]; then
   cores=$(nproc)
   export OMP_NUM_THREADS=$((cores > LOCAL_WORLD_SIZE ? cores / LOCAL_WORLD_SIZE : 1))
 fi
-"$@"
+# MPI may kill this shell alone.
+if setpriv --pdeathsig KILL true 2>/dev/null; then
+  setpriv --pdeathsig KILL "$@"
+else
+  "$@"
+fi
 status=$?
 [ $status -eq 0 ] || echo "gradwire: rank $RANK on $(uname -n) failed: exit status $status" >&2
 exit $status
@@ -59,7 +64,7 @@ std::size_t ranks_of(const LaunchOptions& launch) {
 }
 
 Words open_mpi_places(const LaunchOptions& launch) {
-  Words words{"-n", fmt::to_string(ranks_of(launch)), "--bind-to", "none"};
+  Words words{"-n", fmt::to_string(ranks_of(launch))};
   if (::geteuid() == 0) words.emplace_back("--allow-run-as-root");
   if (launch.hosts.empty()) {
     words.emplace_back("--oversubscribe");
@@ -67,7 +72,7 @@ Words open_mpi_places(const LaunchOptions& launch) {
     if (ranks_of(launch) > static_cast<std::size_t>(usable_cores()))
       add_setting(words, "mpi_yield_when_idle", "1");
   } else {
-    words.insert(words.end(), {"--host", mpi_hosts(launch)});
+    words.insert(words.end(), {"--host", mpi_hosts(launch), "--bind-to", "none"});
     add_setting(words, "plm_rsh_agent", fmt::format("{}", fmt::join(launch.rsh, " ")));
   }
   if (launch.interface.empty()) return words;
@@ -164,7 +169,7 @@ LaunchOptions through_mpirun(const LaunchOptions& options) {
                      .name = options.name,
                      .process = "mpirun"};
   const JobPlan plan = plan_job(options);
-  std::set<std::string> exported{"GRADWIRE_ENGINE"};
+  std::set<std::string> exported{"GRADWIRE_ENGINE", kProcessMark};
   for (const auto& [name, value] : plan.ranks.front().variables) {
     if (is_of_a_rank(name)) continue;
     made.variables.emplace_back(name, value);
@@ -181,6 +186,8 @@ LaunchOptions through_mpirun(const LaunchOptions& options) {
     made.program.insert(made.program.end(), words.begin(), words.end());
   };
   append(mpirun_places(kind, options));
+  // A rank has more threads than one: the progress thread, and those of libtorch.
+  if (kind == MpirunKind::open_mpi && options.hosts.empty()) append({"--bind-to", "none"});
   add_exports(made.program, kind, exported);
   add_output(made.program, kind, options.output);
   append({"sh", "-c", kRankScript, "sh"});
