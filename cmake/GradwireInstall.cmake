@@ -27,12 +27,26 @@ set(GRADWIRE_CORE_HEADERS
   schedule/verify/verifier.h
   trace/trace_session.h)
 set(GRADWIRE_TORCH_HEADERS
+  base/log_normal.h
+  data/data_set.h
   data/fashion_mnist.h
   data/partition.h
   data/idx.h
   data/prefetch.h
   data/sampler.h
+  federated/client_id.h
+  federated/device_model.h
+  federated/fairness.h
+  federated/metrics.h
+  federated/partial.h
+  federated/quantizer_options.h
+  federated/round_policy.h
+  federated/round_record.h
+  federated/secure/public_key.h
+  federated/secure/secure_policy.h
+  federated/selection.h
   host/group.h
+  host/named_tensor.h
   host/servers/served_embedding.h
   memory/mapped_tensor.h
   memory/memory_tracker.h
@@ -46,6 +60,7 @@ set(GRADWIRE_TORCH_HEADERS
   train/hogwild/hogwild.h
   train/local_sgd/local_sgd.h
   train/optim/layerwise.h
+  train/optim/optimizer_factory.h
   train/optim/ranger_lars.h
   train/optim/rectified_adam.h
   train/optim/yogi.h
@@ -62,6 +77,9 @@ set(GRADWIRE_TORCH_HEADERS
   train/parallel/spatial_layers.h
   train/pipeline/pipeline.h
   train/federated/federated_client.h
+  train/federated/federation.h
+  train/federated/federation_plan.h
+  train/federated/federation_result.h
   train/federated/trainable_module.h
   train/servers/served.h
   train/servers/served_local_steps.h

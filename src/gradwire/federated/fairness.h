@@ -4,8 +4,6 @@
 #include <span>
 #include <vector>
 
-#include "gradwire/federated/selection.h"
-
 namespace gradwire::federated {
 
 /// One client's part in federated learning, and what it cost.

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "gradwire/base/check.h"
+#include "gradwire/federated/modular_vector.h"
 
 namespace gradwire::federated {
 namespace {

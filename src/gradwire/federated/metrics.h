@@ -3,9 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "gradwire/federated/modular_vector.h"
-
 namespace gradwire::federated {
+
+class ModularVector;
 
 /// Counts and sums that a client uploads beside its update. They are added as updates are, so that
 /// the server learns those of all clients together, also under secure aggregation.

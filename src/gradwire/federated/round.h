@@ -13,33 +13,12 @@
 #include "gradwire/base/error.h"
 #include "gradwire/base/types.h"
 #include "gradwire/federated/modular_vector.h"
+#include "gradwire/federated/round_policy.h"
+#include "gradwire/federated/round_record.h"
 #include "gradwire/federated/secure/unmasking_server.h"
 #include "gradwire/federated/selection.h"
 
 namespace gradwire::federated {
-
-/// Secure aggregation of the cohort's updates (MaskingClient).
-struct SecureRound {
-  SecurePolicy policy;
-  SigningKeys signing_keys;  ///< With SecurePolicy::active.
-  int threads = 1;           ///< They take off masks.
-};
-
-/// The numbers of a round (Bonawitz et al., "Towards Federated Learning at Scale", MLSys 2019,
-/// sections 2.2 and 2.3).
-struct RoundPolicy {
-  int ask = 300;    ///< Clients that are asked to train; more than `use` (over-selection).
-  int use = 256;    ///< The first that are ready are the cohort.
-  int least = 200;  ///< With fewer updates a round is abandoned.
-  /// Clients are drawn when as many have checked in (0: `ask`), or this time after the first.
-  int pool = 0;
-  Duration gather = std::chrono::seconds(10);
-  Duration window = std::chrono::seconds(60);    ///< For training, from the draw.
-  Duration exchange = std::chrono::seconds(60);  ///< For each later phase.
-  Selection selection = Selection::uniform;
-  int update_bits = 32;               ///< An update's element has so many, before it is weighted.
-  std::optional<SecureRound> secure;  ///< None: the server sees each update.
-};
 
 /// Throws Exception(invalid_argument) for numbers that contradict each other.
 void check(const RoundPolicy& policy);
@@ -100,20 +79,6 @@ enum class Phase : std::uint8_t {
   abandoned,  ///< There is none, and nobody has learnt anything.
 };
 std::string_view name_of(Phase phase);
-
-/// A round in numbers.
-struct RoundRecord {
-  std::int64_t number = 0;
-  int checked_in = 0;
-  int asked = 0;
-  int ready = 0;
-  int used = 0;     ///< Whose updates are in the sum.
-  int stopped = 0;  ///< Told to stop, for enough others were ready.
-  int dropped = 0;  ///< Asked, neither used nor stopped: lost, too late or refused.
-  bool is_abandoned = false;
-  std::string reason;  ///< Why it was abandoned.
-  Time began{}, ended{};
-};
 
 /// One round of federated learning, as the server sees it: a state machine without clock, threads
 /// and network. The simulator, the server and the tests drive the same class: they report what

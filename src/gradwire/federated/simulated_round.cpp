@@ -1,7 +1,6 @@
 #include "gradwire/federated/simulated_round.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -15,14 +14,10 @@
 #include "gradwire/base/check.h"
 #include "gradwire/base/clock.h"
 #include "gradwire/base/random.h"
-#include "gradwire/base/refuse.h"
-#include "gradwire/base/suggest.h"
 #include "gradwire/federated/secure/masking_client.h"
 
 namespace gradwire::federated {
 namespace {
-
-constexpr std::array<std::string_view, 3> kPartials{"count", "drop", "normalize"};
 
 /// Messages of a client in secure aggregation.
 constexpr int kMessages = 4;
@@ -312,16 +307,6 @@ class RoundSimulation {
 std::optional<PublicKey> simulated_enrolled_key(ClientId client) {
   const auto key = ed25519_public(simulated_signing_key(client));
   return key ? std::optional(*key) : std::nullopt;
-}
-
-std::string_view name_of(Partial partial) {
-  return kPartials[static_cast<std::size_t>(partial)];
-}
-
-Partial partial_named(std::string_view name) {
-  const auto found = std::ranges::find(kPartials, name);
-  if (found == kPartials.end()) refuse(unknown_name("rule of partial work", name, kPartials));
-  return static_cast<Partial>(found - kPartials.begin());
 }
 
 void NoUpdates::begin(std::span<const AwaitedUpdate> awaited) {

@@ -9,13 +9,14 @@ namespace gradwire::federated {
 
 SimulatedRounds::SimulatedRounds(RoundPolicy policy, SimulatedClients clients, SimulatedWork work,
                                  std::uint64_t seed)
-    : policy_(policy),
+    : policy_(std::move(policy)),
       clients_(std::move(clients)),
       work_(std::move(work)),
       seed_(seed),
       records_(static_cast<std::size_t>(clients_.size())) {
   policy_.pool = std::numeric_limits<int>::max();
   policy_.gather = Duration{};
+  if (policy_.secure) policy_.secure->signing_keys = simulated_enrolled_key;
   check(policy_);
   for (ClientId client = 0; client < clients_.size(); ++client)
     records_[static_cast<std::size_t>(client)].samples = clients_.samples(client);

@@ -12,8 +12,8 @@ namespace gradwire::federated {
 /// Rounds in virtual time, one after the other. Not thread-safe.
 class SimulatedRounds {
  public:
-  /// Clients check in at the begin of a round and are drawn at once, whatever `policy` says of
-  /// that. Throws as check().
+  /// Clients check in at the begin of a round and are drawn at once, and their keys are enrolled,
+  /// whatever `policy` says of that. Throws as check().
   SimulatedRounds(RoundPolicy policy, SimulatedClients clients, SimulatedWork work,
                   std::uint64_t seed);
 

@@ -12,6 +12,9 @@
 #include "gradwire/base/json_fields.h"
 #include "gradwire/base/refuse.h"
 #include "gradwire/base/units.h"
+#include "gradwire/federated/round.h"
+#include "gradwire/federated/simulated_clients.h"
+#include "gradwire/federated/update_quantizer.h"
 
 namespace gradwire::recipe {
 namespace {
@@ -94,9 +97,7 @@ std::optional<federated::SecureRound> read_secure(JsonFields& root, const Json& 
     policy = value_or_throw(federated::find_policy(assumed));
   }
   fields.refuse_others();
-  federated::SecureRound secure{.policy = policy};
-  if (policy.active) secure.signing_keys = federated::simulated_enrolled_key;
-  return secure;
+  return federated::SecureRound{.policy = policy};
 }
 
 LocalConfig read_local(JsonFields json, const Json& whole) {

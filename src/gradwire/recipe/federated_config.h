@@ -7,10 +7,10 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "gradwire/federated/round.h"
-#include "gradwire/federated/simulated_clients.h"
-#include "gradwire/federated/simulated_round.h"
-#include "gradwire/federated/update_quantizer.h"
+#include "gradwire/federated/device_model.h"
+#include "gradwire/federated/partial.h"
+#include "gradwire/federated/quantizer_options.h"
+#include "gradwire/federated/round_policy.h"
 #include "gradwire/recipe/train_config.h"
 
 namespace gradwire::recipe {

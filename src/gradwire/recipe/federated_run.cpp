@@ -16,11 +16,14 @@
 #include "gradwire/base/refuse.h"
 #include "gradwire/base/units.h"
 #include "gradwire/data/synthetic_clients.h"
+#include "gradwire/federated/simulated_rounds.h"
+#include "gradwire/federated/update_quantizer.h"
 #include "gradwire/recipe/federated_data.h"
 #include "gradwire/recipe/models.h"
 #include "gradwire/recipe/optimizers.h"
 #include "gradwire/train/checkpoint/safetensors.h"
 #include "gradwire/train/federated/dense_classifier.h"
+#include "gradwire/train/federated/global_model.h"
 
 namespace gradwire::recipe {
 namespace {

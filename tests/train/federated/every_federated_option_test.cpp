@@ -10,6 +10,7 @@
 #include "gradwire/train/checkpoint/safetensors.h"
 #include "tests/support/idx_files.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/train/federated/small_federation.h"
 
 /// Every key of a configuration of `gradwire federate`, in `simulate` and in `serve`: another value
 /// changes what the key is for, or is refused with an error that names the key.
@@ -287,7 +288,7 @@ class FederatedOptionRuns {
     const auto federation = recipe::make_federation(config, 1);
     const FederationResult result = federation->run();
     ordered_json json = recipe::result_json(result);
-    json["model"] = bytes_of(federation->model().values());
+    json["model"] = bytes_of(values_of(*federation));
     const ordered_json rounds = json["rounds"];
     for (const ordered_json& round : rounds)
       for (const auto& [key, value] : round.items()) json[key].push_back(value);

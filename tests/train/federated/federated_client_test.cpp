@@ -157,7 +157,7 @@ class ServedRounds {
 std::vector<float> simulated(const FederationPlan& plan) {
   Federation federation(plan, points(330), unequal(kServedClients, true), linear);
   federation.run();
-  return {federation.model().values().begin(), federation.model().values().end()};
+  return test::values_of(federation);
 }
 
 std::vector<float> served(const ServedModel& model) {

@@ -19,6 +19,7 @@ using test::linear;
 using test::points;
 using test::sgd;
 using test::unequal;
+using test::values_of;
 
 FederationPlan ten_clients() {
   FederationPlan plan{.rounds = 3};
@@ -30,7 +31,7 @@ FederationPlan ten_clients() {
 std::vector<float> values_after(const FederationPlan& plan, int clients = 10) {
   Federation federation(plan, points(330), unequal(clients), linear);
   federation.run();
-  return {federation.model().values().begin(), federation.model().values().end()};
+  return values_of(federation);
 }
 
 double distance(const std::vector<float>& a, const std::vector<float>& b) {
@@ -65,6 +66,15 @@ TEST(Federation, IsOneStepOnAllDataIfAllClientsDoOneEpochOfTheWholeBatch) {
   plan.local.batch_size = 0;
   // The rounding of the first round's range is 5e-10, of float32 6e-8.
   EXPECT_LT(distance(values_after(plan), one_step_on_all(0.1)), 1e-6);
+}
+
+TEST(Federation, AveragesTheModelsOfClientsUnlessAnotherOptimizerIsGiven) {
+  FederationPlan plan = ten_clients();
+  const auto averaged = values_after(plan);
+  plan.server.optimizer = nullptr;
+  EXPECT_EQ(values_after(plan), averaged);
+  plan.server.optimizer = sgd(0.5);
+  EXPECT_NE(values_after(plan), averaged);
 }
 
 TEST(Federation, LearnsWithAnyOuterOptimizer) {
@@ -120,7 +130,7 @@ TEST(Federation, GoesOnFromACheckpointWithTheSameRounds) {
   resumed.load(file);
   const FederationResult again = resumed.run();
   ASSERT_EQ(again.rounds.size(), 3);
-  EXPECT_TRUE(std::ranges::equal(whole.model().values(), resumed.model().values()));
+  EXPECT_EQ(values_of(whole), values_of(resumed));
   for (std::size_t i = 0; i < 3; ++i) {
     EXPECT_EQ(again.rounds[i].record.number, rest.rounds[i].record.number);
     EXPECT_EQ(again.rounds[i].record.ended, rest.rounds[i].record.ended);
@@ -179,7 +189,7 @@ TEST(Federation, AveragesRunningStatistics) {
   FederationPlan plan = ten_clients();
   Federation federation(plan, points(330), unequal(10), normalized);
   federation.run();
-  const auto& tensors = federation.model().tensors();
+  const auto& tensors = federation.tensors();
   const auto variance = std::ranges::find(tensors, "1.running_var", &NamedTensor::name);
   ASSERT_NE(variance, tensors.end());
   EXPECT_FALSE(torch::allclose(variance->tensor, torch::ones({8})));

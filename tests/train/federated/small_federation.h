@@ -39,6 +39,17 @@ inline OptimizerFactory sgd(double rate, double momentum = 0) {
   };
 }
 
+/// The elements of a federation's model.
+inline std::vector<float> values_of(const Federation& federation) {
+  std::vector<float> values;
+  for (const auto& [name, tensor] : federation.tensors()) {
+    const torch::Tensor flat = tensor.contiguous();
+    const float* const first = flat.const_data_ptr<float>();
+    values.insert(values.end(), first, first + flat.numel());
+  }
+  return values;
+}
+
 /// Client k has 6 (k + 1) samples, all different.
 inline HeldOut unequal(int count, bool holds_out = false) {
   HeldOut clients;

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "gradwire/base/error.h"
-#include "gradwire/federated/simulated_round.h"
-#include "gradwire/federated/update_quantizer.h"
+#include "gradwire/federated/partial.h"
+#include "gradwire/federated/quantizer_options.h"
 
 namespace gradwire::federated {
 

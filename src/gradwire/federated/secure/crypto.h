@@ -9,6 +9,7 @@
 
 #include "gradwire/base/bytes.h"
 #include "gradwire/base/error.h"
+#include "gradwire/federated/secure/public_key.h"
 
 /// The cryptography of secure aggregation, all of it OpenSSL's. Functions fail with
 /// ErrorKind::system if OpenSSL fails, and with `refused` if a peer's bytes are at fault.
@@ -37,7 +38,6 @@ class Secret {
   std::array<std::byte, 32> bytes_{};
 };
 
-using PublicKey = std::array<std::byte, 32>;
 using Signature = std::array<std::byte, 64>;
 using Digest = std::array<std::byte, 32>;
 

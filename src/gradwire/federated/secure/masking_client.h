@@ -16,9 +16,6 @@
 
 namespace gradwire::federated {
 
-/// Returns the enrolled key, of Ed25519, with which a client signs; nothing for strangers.
-using SigningKeys = std::function<std::optional<PublicKey>(ClientId)>;
-
 /// A client keeps this from round to round, on disk if it may restart.
 struct SecureHistory {
   std::int64_t last_round = -1;

@@ -17,6 +17,12 @@ namespace {
 
 constexpr const char* kFederatedKey = "federated";
 
+/// FedAvg.
+std::unique_ptr<torch::optim::Optimizer> mean_of_models(
+    const std::vector<torch::Tensor>& parameters) {
+  return std::make_unique<torch::optim::SGD>(parameters, torch::optim::SGDOptions(1));
+}
+
 }  // namespace
 
 GlobalModel::GlobalModel(const std::vector<NamedTensor>& parameters,
@@ -45,7 +51,8 @@ GlobalModel::GlobalModel(const std::vector<NamedTensor>& parameters,
     tensor.mutable_grad() = gradient_.narrow(0, begin, tensor.numel()).view(tensor.sizes());
     begin += tensor.numel();
   }
-  optimizer_ = options_.optimizer(
+  const OptimizerFactory optimizer = options_.optimizer ? options_.optimizer : mean_of_models;
+  optimizer_ = optimizer(
       {tensors_.begin(), tensors_.begin() + static_cast<std::ptrdiff_t>(parameter_count_)});
 }
 

@@ -18,21 +18,9 @@
 #include "gradwire/federated/round.h"
 #include "gradwire/federated/update_quantizer.h"
 #include "gradwire/host/named_tensor.h"
-#include "gradwire/train/optim/optimizer_factory.h"
+#include "gradwire/train/federated/federation_plan.h"
 
 namespace gradwire {
-
-struct GlobalModelOptions {
-  /// The outer optimizer: it steps on the gradient -(mean update) (Reddi et al., "Adaptive
-  /// Federated Optimization", ICLR 2021, algorithm 1). With SGD of rate 1 the model becomes the
-  /// mean of the clients' models (FedAvg).
-  OptimizerFactory optimizer;
-  federated::QuantizerOptions update;
-  /// Updates are divided by their steps, and the mean multiplied by the mean number of steps
-  /// (FedNova: Wang et al., NeurIPS 2020).
-  bool normalizes = false;
-  std::uint64_t seed = 0;
-};
 
 /// The model of a federated server: parameters, the outer optimizer, and what the next round needs
 /// to know of the last. It runs no code of the model. Not thread-safe.

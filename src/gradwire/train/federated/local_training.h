@@ -8,20 +8,10 @@
 
 #include <torch/torch.h>
 
-#include "gradwire/train/optim/optimizer_factory.h"
+#include "gradwire/train/federated/federation_plan.h"
 #include "gradwire/train/zero/flat_unit.h"
 
 namespace gradwire {
-
-/// The work of a round, the same for all clients. The number of steps follows from each client's
-/// samples.
-struct LocalPlan {
-  std::int64_t epochs = 1;
-  std::int64_t batch_size = 0;  ///< The last batch of an epoch may be smaller. 0: all samples.
-  double proximal = 0;          ///< mu of add_proximal_gradient(); 0: none.
-  OptimizerFactory optimizer;   ///< Made anew for each client and round. Required.
-  std::uint64_t seed = 0;       ///< Draws the order of samples.
-};
 
 /// One client's part in a round.
 struct LocalWork {
