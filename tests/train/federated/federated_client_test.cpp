@@ -1,6 +1,8 @@
 #include "gradwire/train/federated/federated_client.h"
 
 #include <algorithm>
+#include <array>
+#include <latch>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -25,6 +27,7 @@ using test::linear;
 using test::points;
 using test::sgd;
 using test::unequal;
+using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -69,6 +72,13 @@ class ServedRounds {
   /// Until the model has all rounds. `adapt` changes the options of a client.
   void run(const std::function<void(int, FederatedClientOptions&)>& adapt = nullptr,
            bool resumes = false) {
+    serve(resumes);
+    run_clients(adapt);
+    serving_.join();
+  }
+
+  /// Serves on a thread, until the model has all rounds, or stop_serving().
+  void serve(bool resumes = false) {
     const TrainableModule first = linear();
     model_ = std::make_unique<ServedModel>(
         plan_, federated_tensors(*first.module),
@@ -79,20 +89,24 @@ class ServedRounds {
     auto listener = net::listen_on(test::any_loopback_port());
     ASSERT_TRUE(listener);
     address_ = net::local_address(*listener).to_string();
-    const auto stop = *kNetwork.make_pair();
-    federated::FederatedServer server(kNetwork, std::move(*listener), enrolment_, *model_,
-                                      {.rounds = {.policy = policy(),
-                                                  .first_round = model_->first_round(),
-                                                  .seed = plan_.seed,
-                                                  .ledger = model_->ledger(),
-                                                  .least_pause = 1ms,
-                                                  .expected_within = 5s}});
-    std::thread serving([&] {
-      const Status done = server.run(stop.first);
+    stop_ = *kNetwork.make_pair();
+    server_ = std::make_unique<federated::FederatedServer>(
+        kNetwork, std::move(*listener), enrolment_, *model_,
+        federated::FederatedServer::Options{.rounds = {.policy = policy(),
+                                                       .first_round = model_->first_round(),
+                                                       .seed = plan_.seed,
+                                                       .ledger = model_->ledger(),
+                                                       .least_pause = 1ms,
+                                                       .expected_within = 5s}});
+    serving_ = std::thread([&] {
+      const Status done = server_->run(stop_.first);
       EXPECT_TRUE(done) << done.error().message;
     });
-    run_clients(adapt);
-    serving.join();
+  }
+  void stop_serving() {
+    stop_.second.close();
+    serving_.join();
+    server_.reset();  // With the listener.
   }
 
   const ServedModel& model() const { return *model_; }
@@ -151,7 +165,10 @@ class ServedRounds {
   FederationPlan plan_;
   federated::Enrolment enrolment_{folder_ / "key", federated::Enrolment::Missing::created};
   std::unique_ptr<ServedModel> model_;
+  std::unique_ptr<federated::FederatedServer> server_;
   std::string address_;
+  std::pair<net::Socket, net::Socket> stop_;
+  std::thread serving_;
 };
 
 std::vector<float> simulated(const FederationPlan& plan) {
@@ -211,6 +228,92 @@ TEST(FederatedClient, AJobOfSeveralRanksEndsItsTrainingTogether) {
   EXPECT_THAT(federation.counted, ElementsAre(4, 4, 0));
   ASSERT_FALSE(federation.client_rounds[2].empty());
   EXPECT_THAT(federation.client_rounds[2].front().reason, HasSubstr("limit of compute"));
+}
+
+/// The error of each rank of a client's job. No rank leaves the group before all have failed.
+std::vector<std::string> errors_of_job(const FederatedClientOptions& options, int ranks,
+                                       const std::function<TrainableModule()>& make = linear) {
+  std::vector<TrainableModule> modules;
+  for (int rank = 0; rank < ranks; ++rank) modules.push_back(make());
+  std::vector<std::string> errors(static_cast<std::size_t>(ranks));
+  const DataSet data = points(330);
+  std::latch all_failed(ranks);
+  const auto run_rank = [&](const ProcessGroup& group) {
+    const auto rank = static_cast<std::size_t>(group->getRank());
+    errors[rank] = test::error_of([&] {
+      FederatedClientOptions own = options;
+      own.group = group;
+      FederatedClient(own).run(modules[rank], data, only(unequal(1, true), 0));
+    });
+    all_failed.arrive_and_wait();
+  };
+  test::run_on_loopback(ranks, run_rank, {.operation_timeout = 20s});
+  return errors;
+}
+
+TEST(FederatedClient, AJobOfSeveralRanksEndsWithTheErrorOfRank0) {
+  ServedRounds federation(served_plan());
+  federation.serve();
+  const auto wider = [] {
+    torch::nn::Sequential net(torch::nn::Linear(test::kFeatures, 9), torch::nn::Tanh(),
+                              torch::nn::Linear(9, test::kClasses));
+    TrainableModule made = linear();
+    made.module = net.ptr();
+    return made;
+  };
+  EXPECT_THAT(errors_of_job(federation.client_options(0), 3, wider),
+              Each(HasSubstr("tensor 0.weight has shape (8, 12) at the server, and (9, 12)")));
+
+  const test::TemporaryFolder folder;
+  federated::Enrolment other(folder / "key", federated::Enrolment::Missing::created);
+  FederatedClientOptions stranger = federation.client_options(0);
+  stranger.identity = folder / "stranger.json";
+  EXPECT_THAT(errors_of_job(stranger, 2), Each(HasSubstr("stranger.json")));
+  folder.write("stranger.json", federated::to_json(other.enrol("stranger", "")), 0600);
+  EXPECT_THAT(errors_of_job(stranger, 2), Each(HasSubstr("does not know the identity stranger")));
+
+  federation.stop_serving();
+  FederatedClientOptions late = federation.client_options(0);
+  late.give_up_seconds = 0.1;
+  EXPECT_THAT(errors_of_job(late, 2), Each(HasSubstr("cannot connect to " + late.server)));
+}
+
+TEST(FederatedClient, LeavesARoundWhoseMaskedSumHasTooFewContributors) {
+  FederationPlan plan = served_plan();
+  plan.round = {.ask = 2, .use = 2, .least = 2, .gather = 20s};
+  plan.round.secure = federated::SecureRound{.policy = {.neighbours = 1, .threshold = 1}};
+  plan.server.update.keep = 0.5;
+  ServedRounds federation(plan);
+  federation.serve();
+  const DataSet data = points(330);
+  std::vector<std::thread> threads;
+  std::array<std::optional<ClientRound>, 2> left;
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    threads.emplace_back([&, i, module = linear()] {
+      FederatedClientOptions options = federation.client_options(static_cast<int>(i));
+      options.secure.least_threshold = 1;  // Not what makes it leave.
+      FederatedClient client(options);
+      client.run(module, data, only(unequal(2, true), static_cast<int>(i)),
+                 [&](const ClientRound& round) {
+                   left[i] = round;
+                   client.stop();
+                 });
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  federation.stop_serving();
+  for (const auto& round : left) {
+    ASSERT_TRUE(round);
+    EXPECT_FALSE(round->counted);
+    EXPECT_EQ(round->steps, round->all_steps);
+    EXPECT_THAT(round->reason, HasSubstr("update.mask is 0.5, and with a threshold of 1 an element "
+                                         "may have 2 contributors"));
+  }
+  ASSERT_FALSE(federation.rounds.empty());
+  for (const FederationRound& round : federation.rounds) {
+    EXPECT_TRUE(round.record.is_abandoned);
+    EXPECT_EQ(round.record.used, 0);
+  }
 }
 
 TEST(FederatedClient, GoesOnFromACheckpointWithTheSameRounds) {

@@ -5,8 +5,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
+#include "gradwire/base/log.h"
 #include "gradwire/base/random.h"
+#include "gradwire/train/checkpoint/safetensors.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/train/federated/small_federation.h"
 
@@ -136,6 +139,39 @@ TEST(Federation, GoesOnFromACheckpointWithTheSameRounds) {
     EXPECT_EQ(again.rounds[i].record.ended, rest.rounds[i].record.ended);
   }
   EXPECT_EQ(again.clients[3].counted, rest.clients[3].counted);
+}
+
+/// Checkpoints had no configuration at first.
+void remove_configuration(const std::filesystem::path& checkpoint) {
+  const SafetensorsFile content = load_safetensors(checkpoint);
+  std::vector<NamedTensor> tensors;
+  for (const auto& [name, tensor] : content.tensors) tensors.push_back({name, tensor});
+  auto numbers = nlohmann::json::parse(content.metadata.at("federated"));
+  auto run = nlohmann::json::parse(numbers.at("run").get<std::string>());
+  ASSERT_EQ(run.erase("configuration"), 1u);
+  numbers["run"] = run.dump();
+  save_safetensors(checkpoint, tensors, {{"federated", numbers.dump()}});
+}
+
+TEST(Federation, GoesOnFromACheckpointWithoutAConfigurationAndSaysSo) {
+  FederationPlan plan = ten_clients();
+  plan.configuration = R"({"local": {"learning_rate": 0.1}})";
+  const test::TemporaryFolder folder;
+  const auto file = folder / "federated.safetensors";
+  Federation whole(plan, points(330), unequal(10), linear);
+  whole.next();
+  whole.save(file);
+  whole.run();
+  remove_configuration(file);
+  std::string said;
+  set_log_sink([&](std::string_view line) { said += line; });
+  Federation resumed(plan, points(330), unequal(10), linear);
+  resumed.load(file);
+  set_log_sink({});
+  EXPECT_THAT(said, testing::HasSubstr(file.string()));
+  EXPECT_THAT(said, testing::HasSubstr("wrote no configuration"));
+  EXPECT_EQ(resumed.run().rounds.size(), 2u);
+  EXPECT_EQ(values_of(resumed), values_of(whole));
 }
 
 TEST(Federation, ProximalTermKeepsClientsNearTheGlobalModel) {

@@ -81,8 +81,13 @@ class FederatedClient::Impl {
   explicit Impl(FederatedClientOptions options)
       : optimizer_(options.optimizer ? std::move(options.optimizer) : plain_sgd),
         group_(options.group ? std::optional<ClientGroup>(options.group) : std::nullopt) {
-    if (!group_ || group_->leads())
+    const auto make = [&] {
       participant_.emplace(network_, participant_options(options), &time_of_day);
+    };
+    if (!group_)
+      make();
+    else if (group_->leads())
+      run_or_abort(group_->group(), make);  // The others are in run() already, or soon.
   }
 
   /// Throws Exception(invalid_argument) on ranks that do not speak with the server.
@@ -123,8 +128,6 @@ class FederatedClient::Impl {
 std::int64_t FederatedClient::Impl::run(const TrainableModule& module, const DataSet& data,
                                         const HeldOut& own,
                                         const std::function<void(const ClientRound&)>& on_round) {
-  if (own.train.clients() != 1 || own.train.total() < 1)
-    refuse("a federated client needs the samples of one client, at least one (one_client())");
   Training training{.module = module, .data = data, .own = own};
   if (!group_) return run(training, on_round);
   training.module = group_->divided(module);
@@ -135,6 +138,8 @@ std::int64_t FederatedClient::Impl::run(const TrainableModule& module, const Dat
 
 std::int64_t FederatedClient::Impl::run(Training& training,
                                         const std::function<void(const ClientRound&)>& on_round) {
+  if (training.own.train.clients() != 1 || training.own.train.total() < 1)
+    refuse("a federated client needs the samples of one client, at least one (one_client())");
   if (participant_)
     participant_->set_tensors(shapes_of(federated_tensors(*training.module.module)));
   std::int64_t counted = 0;

@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "gradwire/base/log.h"
 #include "gradwire/base/refuse.h"
 
 namespace gradwire {
@@ -50,7 +51,15 @@ std::map<std::string, nlohmann::json> values_of(const nlohmann::json& configurat
 
 void check_configuration(const nlohmann::json& run, const nlohmann::json& configuration,
                          const std::filesystem::path& checkpoint) {
-  const auto then = values_of(run.at("configuration")), now = values_of(configuration);
+  if (!run.contains("configuration")) {
+    log_warning(
+        "{} is of an earlier version, which wrote no configuration: whether this one is the same "
+        "is "
+        "not checked",
+        checkpoint.string());
+    return;
+  }
+  const auto then = values_of(run["configuration"]), now = values_of(configuration);
   const auto text_in = [](const auto& values, const std::string& key) {
     const auto found = values.find(key);
     return found == values.end() ? std::string("not given") : found->second.dump();

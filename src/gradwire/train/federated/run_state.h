@@ -16,7 +16,8 @@ nlohmann::json to_json(const AdaptiveProximal& proximal);
 AdaptiveProximal proximal_of(const nlohmann::json& json);
 
 /// Throws Exception(invalid_argument), with the first key that differs, if the checkpoint's `run`
-/// has another configuration, but for rounds and data.path.
+/// has another configuration, but for rounds and data.path. A checkpoint without a configuration is
+/// accepted, and logged.
 void check_configuration(const nlohmann::json& run, const nlohmann::json& configuration,
                          const std::filesystem::path& checkpoint);
 
