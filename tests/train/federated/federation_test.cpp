@@ -10,6 +10,7 @@
 #include "gradwire/base/log.h"
 #include "gradwire/base/random.h"
 #include "gradwire/train/checkpoint/safetensors.h"
+#include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/train/federated/small_federation.h"
 
@@ -139,6 +140,26 @@ TEST(Federation, GoesOnFromACheckpointWithTheSameRounds) {
     EXPECT_EQ(again.rounds[i].record.ended, rest.rounds[i].record.ended);
   }
   EXPECT_EQ(again.clients[3].counted, rest.clients[3].counted);
+}
+
+TEST(Federation, HasTheSameBitsUnderMasks) {
+  FederationPlan plan = ten_clients();
+  plan.round = {.ask = 10, .use = 10, .least = 5};
+  const auto plain = values_after(plan);
+  plan.round.secure = federated::SecureRound{.policy = {.neighbours = 9, .threshold = 5}};
+  EXPECT_EQ(values_after(plan), plain);
+  plan.round.secure->policy = {.neighbours = 9, .threshold = 7, .active = true};
+  EXPECT_EQ(values_after(plan), plain);
+}
+
+TEST(Federation, RefusesMaskedSumsThatClientsWouldRefuse) {
+  FederationPlan plan = ten_clients();
+  plan.round = {.ask = 2, .use = 2, .least = 2};
+  plan.round.secure = federated::SecureRound{.policy = {.neighbours = 1, .threshold = 1}};
+  EXPECT_EQ(test::error_of([&] { values_after(plan); }), "no error");
+  plan.server.update.keep = 0.5;
+  EXPECT_THAT(test::error_of([&] { values_after(plan); }),
+              testing::HasSubstr("may have 2 contributors"));
 }
 
 /// Checkpoints had no configuration at first.

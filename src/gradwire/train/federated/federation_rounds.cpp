@@ -52,6 +52,8 @@ FederationRounds::FederationRounds(const FederationPlan& plan, const FederatedTe
       proximal_{.mu = plan.proximal} {}
 
 federated::SimulatedRounds FederationRounds::make_rounds(std::vector<std::int64_t> samples) const {
+  if (const auto& secure = plan_.round.secure)
+    value_or_throw(federated::check_contributors(secure->policy, plan_.server.update.keep));
   federated::SimulatedWork work{.epochs = static_cast<int>(plan_.local.epochs),
                                 .partial = plan_.partial,
                                 .server_rate = plan_.server_rate};
