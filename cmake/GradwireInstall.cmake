@@ -5,7 +5,7 @@
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
-set(GRADWIRE_CORE_LAYERS base topology schedule codec net engine bootstrap comm trace report
+set(GRADWIRE_CORE_LAYERS base topology schedule codec net engine bootstrap mpi comm trace report
     pipeline checkpoint workload exchange servers step federated)
 set(GRADWIRE_TORCH_LAYERS torch data memory host train)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/gradwire)
@@ -15,6 +15,7 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/gradwire)
 set(GRADWIRE_CORE_HEADERS
   base/box.h
   comm/communicator.h
+  engine/engine_traits.h
   engine/simulation.h
   exchange/make_exchange.h
   pipeline/catalogue.h

@@ -1,6 +1,6 @@
 # Libraries through which gradwire calls MPI: one for each MPI of Debian whose compiler is installed
 # (libopenmpi-dev, libmpich-dev). They are loaded for `--engine mpi` only.
-set(plugin ${PROJECT_SOURCE_DIR}/src/gradwire/comm/mpi/mpi_plugin)
+set(plugin ${PROJECT_SOURCE_DIR}/src/gradwire/mpi/plugin)
 foreach(mpi openmpi mpich)
   find_program(GRADWIRE_MPICC_${mpi} mpicc.${mpi})
   mark_as_advanced(GRADWIRE_MPICC_${mpi})
@@ -15,7 +15,7 @@ foreach(mpi openmpi mpich)
     DEPENDS ${plugin}.c ${plugin}.h VERBATIM)
   list(APPEND libraries ${library})
 endforeach()
-add_custom_target(gradwire_mpi ALL DEPENDS ${libraries})
+add_custom_target(gradwire_mpi_plugins ALL DEPENDS ${libraries})
 if(libraries)
   install(FILES ${libraries} DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()

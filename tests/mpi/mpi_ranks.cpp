@@ -266,8 +266,9 @@ int wait_in_vain(bool waits_at_once) {
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
-  using namespace gradwire;
-  test::world = Communicator::connect(Job::from_environment(), {.engine = "mpi"});
+  namespace test = gradwire::test;
+  test::world =
+      gradwire::Communicator::connect(gradwire::Job::from_environment(), {.engine = "mpi"});
   const std::string mode = argc > 1 ? argv[1] : "";
   if (mode == "late" || mode == "late-blocking") return test::wait_in_vain(mode != "late");
   const int failed = RUN_ALL_TESTS();

@@ -122,16 +122,16 @@ class Libraries(Case):
     @each_mpi
     def test_one_of_another_version(self, mpi):
         with tempfile.TemporaryDirectory() as folder:
-            for file in ("mpi_plugin.c", "mpi_plugin.h"):
-                shutil.copy(ROOT / "src/gradwire/comm/mpi" / file, folder)
+            for file in ("plugin.c", "plugin.h"):
+                shutil.copy(ROOT / "src/gradwire/mpi" / file, folder)
             library = pathlib.Path(folder, "plugin.so")
-            header = pathlib.Path(folder, "mpi_plugin.h")
+            header = pathlib.Path(folder, "plugin.h")
             header.write_text(re.sub("(_PLUGIN_VERSION) 1", r"\1 0", header.read_text()))
             self.assert_ok(run(f"mpicc.{mpi}", "-shared", "-fPIC", "-o", library,
-                               pathlib.Path(folder, "mpi_plugin.c")))
+                               pathlib.Path(folder, "plugin.c")))
             done = over(mpi, 2, "--", RANKS, GRADWIRE_MPI_PLUGIN=str(library))
             self.assertNotEqual(done.returncode, 0)
-            self.assertIn("compile its mpi_plugin.c again", done.stdout + done.stderr)
+            self.assertIn("compile its plugin.c again", done.stdout + done.stderr)
 
 
 class Bench(Case):

@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT / "tests/support"))
 import build_tree  # noqa: E402
 
 BUILD = pathlib.Path(sys.argv.pop(1)).resolve()
-CORE_LAYERS = ["base", "topology", "schedule", "net", "engine", "bootstrap", "comm", "trace",
+CORE_LAYERS = ["base", "topology", "schedule", "net", "engine", "bootstrap", "mpi", "comm", "trace",
                "report"]
 TORCH_SYMBOL = re.compile(r"\b(at|c10|c10d|torch)::")
 

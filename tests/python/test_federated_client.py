@@ -103,7 +103,8 @@ def take_part(folder, server, client, *words):
     """A client's process. Prints what run() returns."""
     torch.set_num_threads(1)
     taking_part = gradwire.FederatedClient(
-        f"{folder}/key-{client}.json", model(), data_of(client), server=server, held_out=points(30, seed=9 + client),
+        f"{folder}/key-{client}.json", model(), data_of(client), server=server,
+        held_out=points(30, seed=9 + client),
         give_up_s=60, secure="secure" in words, secure_active="active" in words)
     print(taking_part.run(lambda done: print(done, flush=True)))
 

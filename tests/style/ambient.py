@@ -17,7 +17,7 @@ CALLS = [
     (r"std::chrono::_V2::\w+_clock::now\(\)|clock_gettime|gettimeofday|time|clock",
      "take a Clock as an argument (base/clock.h)",
      # Headers read it: libstdc++'s to wait on a condition variable until a time, and c10d's.
-     r"/(base/(clock|cpu_time)|engine/(progress|solo_engine)|torch/\w+)\.cpp$"),
+     r"/(base/(clock|cpu_time)|engine/(progress|solo_engine)|mpi/driver|torch/\w+)\.cpp$"),
     (r"s?rand|s?random|[dlm]rand48|std::random_device::.*",
      "take a Random as an argument (base/random.h); for secrets OpenSSL's RAND_bytes", r"^$"),
     (r"(secure_)?getenv|environ|__environ", "take an Environment as an argument (bootstrap/job.h)",
@@ -35,6 +35,7 @@ MUTABLE = {
     r"\(anonymous namespace\)::current(_meter)?$": "of one thread, as the modes of autograd",
     r"\(anonymous namespace\)::(received_signal|stop_pipe)$":
         "a handler of signals takes no argument",
+    r"mpi::\(anonymous namespace\)::started(_mutex)?$": "a process can initialize MPI only once",
     r"seeded_model\(.*::generator$": "libtorch has one generator of random numbers per process",
     r"\(anonymous namespace\)::(installed|last_scope)$": "libtorch has one allocator per process",
 }
@@ -45,7 +46,7 @@ HOST_TYPES = re.compile(r"\b(SteadyClock|KernelNetwork)\b")
 ENTRY_POINTS = re.compile(
     r"^src/gradwire/(base/clock\.|net/host_network\.|comm/communicator\.cpp$"
     # Commands, and processes that one starts.
-    r"|cli/.*_command\.cpp$|cli/launch/(launch|watcher)\.cpp$|cli/bench/peers\.cpp$"
+    r"|cli/.*_command\.cpp$|cli/launch/(launch|watcher)\.cpp$|cli/launch/captured\.cpp$"
     r"|cli/bench/collective_bench\.cpp$"
     # Calls by PyTorch and Python; options of the classes that users construct.
     r"|torch/|recipe/|emulation/emulated_device\.h$|exchange/auto_exchange\.cpp$"

@@ -11,12 +11,12 @@
 #include "gradwire/bootstrap/failure_report.h"
 #include "gradwire/comm/arguments.h"
 #include "gradwire/comm/job_topology.h"
-#include "gradwire/comm/mpi/mpi_engine.h"
-#include "gradwire/comm/mpi/mpi_members.h"
 #include "gradwire/comm/scheduled_communicator.h"
 #include "gradwire/comm/tuner.h"
 #include "gradwire/engine/progress.h"
 #include "gradwire/engine/solo_engine.h"
+#include "gradwire/mpi/members.h"
+#include "gradwire/mpi/mpi_engine.h"
 #include "gradwire/net/host_network.h"
 
 namespace gradwire {
@@ -57,6 +57,10 @@ bool has_cores_to_spare(const topology::Topology& topology) {
   return topology.hosts() == 1 && topology.ranks() <= usable_cores();
 }
 
+std::shared_ptr<const net::HostNetwork> network_of(const CommunicatorOptions& options) {
+  return options.network ? options.network : std::make_shared<net::KernelNetwork>();
+}
+
 /// Throws Exception(unsupported), which names it, for what MPI cannot do.
 void check_options_for_mpi(const Job& job, const CommunicatorOptions& options,
                            const ForcedAlgorithms& forced) {
@@ -75,7 +79,9 @@ void check_options_for_mpi(const Job& job, const CommunicatorOptions& options,
 std::shared_ptr<Communicator> connect_mpi(const Job& job, const CommunicatorOptions& options,
                                           const ForcedAlgorithms& forced, bootstrap::Store* store) {
   check_options_for_mpi(job, options, forced);
-  const auto process = mpi::Process::start(options.environment);
+  const std::shared_ptr<const net::HostNetwork> network = network_of(options);
+  const auto process = mpi::Process::start(
+      options.environment, std::shared_ptr<const Clock>(network, &network->clock()));
   std::vector<Rank> members;
   if (store != nullptr) {
     members = mpi::agree_on_members(*store, options.scope, job, process->rank(),
@@ -97,8 +103,7 @@ struct Connected {
 };
 
 Connected open_engine(const Job& job, const CommunicatorOptions& options, bootstrap::Store* store) {
-  const std::shared_ptr<const net::HostNetwork> network =
-      options.network ? options.network : std::make_shared<net::KernelNetwork>();
+  const std::shared_ptr<const net::HostNetwork> network = network_of(options);
   const std::shared_ptr<const Clock> clock(network, &network->clock());
   if (job.world_size == 1) {
     return {std::make_shared<engine::SoloEngine>(executor_options(options), clock),

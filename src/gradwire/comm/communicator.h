@@ -129,7 +129,7 @@ class Communicator {
 
   virtual Rank rank() const = 0;
   virtual int size() const = 0;
-  /// What its engine can do. The same on all ranks.
+  /// The capabilities of its engine. The same on all ranks.
   virtual EngineTraits traits() const = 0;
 
   /// Returns the first of `count` consecutive lanes reserved for the caller. Operations posted

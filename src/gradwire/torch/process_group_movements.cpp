@@ -222,8 +222,7 @@ WorkPointer ProcessGroupGradwire::allgather_coalesced(std::vector<TensorList>& o
     check_pairs(of_rank.size(), inputs.size(), argument);
     for (std::size_t i = 0; i < of_rank.size(); ++i) by_input[i].push_back(of_rank[i]);
   }
-  return gather_lists(by_input, inputs, c10d::OpType::ALLGATHER_COALESCED,
-                      options_of(opts));
+  return gather_lists(by_input, inputs, c10d::OpType::ALLGATHER_COALESCED, options_of(opts));
 }
 
 WorkPointer ProcessGroupGradwire::_allgather_base(at::Tensor& output, at::Tensor& input,
@@ -380,10 +379,9 @@ WorkPointer ProcessGroupGradwire::scatter(TensorList& outputs, std::vector<Tenso
   } else if (!inputs.empty()) {
     refuse(argument, "must be empty on a rank that is not the root");
   }
-  return track(
-      {.type = c10d::OpType::SCATTER,
-       .parts = {communicator()->scatter(source, target, root, options_of(opts))},
-       .outputs = outputs});
+  return track({.type = c10d::OpType::SCATTER,
+                .parts = {communicator()->scatter(source, target, root, options_of(opts))},
+                .outputs = outputs});
 }
 
 WorkPointer ProcessGroupGradwire::alltoall(TensorList& outputs, TensorList& inputs,

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "gradwire/comm/mpi/mpi_engine.h"
+#include "gradwire/mpi/mpi_engine.h"
 
 namespace gradwire::mpi {
 namespace {

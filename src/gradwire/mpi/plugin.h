@@ -1,8 +1,7 @@
-#ifndef GRADWIRE_COMM_MPI_MPI_PLUGIN_H
-#define GRADWIRE_COMM_MPI_MPI_PLUGIN_H
+#pragma once
 
 /* What gradwire needs of an MPI, as a table of functions. MPI fixes the names of its functions, and
- * not the size of its handles and the values of its constants; so mpi_plugin.c is compiled once for
+ * not the size of its handles and the values of its constants; so plugin.c is compiled once for
  * each MPI, into a library of its own, which gradwire loads when MPI is asked for.
  *
  * Functions that return int return an error code of MPI, and 0 for success. All but `abort` must be
@@ -117,6 +116,4 @@ const struct gradwire_mpi* gradwire_mpi_plugin(void);
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "gradwire/bootstrap/job.h"
-#include "gradwire/comm/mpi/mpi_driver.h"
-#include "gradwire/comm/mpi/mpi_reduction.h"
+#include "gradwire/mpi/driver.h"
+#include "gradwire/mpi/reductions.h"
 
 namespace gradwire::mpi {
 
@@ -15,10 +15,12 @@ namespace gradwire::mpi {
 class Process {
  public:
   /// Loads the library for the MPI whose launcher started this process (GRADWIRE_MPI: "openmpi" or
-  /// "mpich", if it does not say), from the folder of this code, or GRADWIRE_MPI_PLUGIN, a file or a
-  /// folder, and initializes MPI. Throws Exception: unsupported if there is no such library; system.
-  static std::shared_ptr<Process> start(const bootstrap::Environment& environment);
-  Process(const gradwire_mpi& mpi, Rank rank, int size);
+  /// "mpich", if it does not say), from the folder of this code, or GRADWIRE_MPI_PLUGIN, a file or
+  /// a folder, and initializes MPI. Throws Exception: unsupported if there is no such library;
+  /// system.
+  static std::shared_ptr<Process> start(const bootstrap::Environment& environment,
+                                        std::shared_ptr<const Clock> clock);
+  Process(const gradwire_mpi& mpi, Rank rank, int size, std::shared_ptr<const Clock> clock);
 
   /// Throws Exception(invalid_argument) unless the job has the ranks that MPI knows.
   void check_job(const bootstrap::Job& job) const;

@@ -14,7 +14,7 @@
 #include "gradwire/base/clock.h"
 #include "gradwire/base/error.h"
 #include "gradwire/base/types.h"
-#include "gradwire/comm/mpi/mpi_plugin.h"
+#include "gradwire/mpi/plugin.h"
 
 namespace gradwire::mpi {
 
@@ -46,7 +46,8 @@ class Driver {
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
 
-  /// Ends the progress thread. Not while operations are in flight; nothing may be posted afterwards.
+  /// Ends the progress thread. Not while operations are in flight. Nothing may be posted
+  /// afterwards.
   void stop();
 
   void post(std::vector<std::unique_ptr<Task>> tasks);

@@ -1,4 +1,4 @@
-#include "gradwire/comm/mpi/mpi_process.h"
+#include "gradwire/mpi/process.h"
 
 #include <array>
 #include <cstdlib>
@@ -78,7 +78,7 @@ const gradwire_mpi& load_file(const fs::path& file) {
   const gradwire_mpi* const table = table_in(library);
   if (table != nullptr && table->version == GRADWIRE_MPI_PLUGIN_VERSION) return *table;
   throw Exception(ErrorKind::unsupported,
-                  fmt::format("{} is not of this version of gradwire: compile its mpi_plugin.c "
+                  fmt::format("{} is not of this version of gradwire: compile its plugin.c "
                               "again (docs/engines.md)",
                               file.string()));
 }
@@ -99,15 +99,15 @@ const gradwire_mpi& load(const bootstrap::Environment& environment) {
   throw Exception(ErrorKind::unsupported,
                   fmt::format("engine mpi: no MPI can be used. Install libopenmpi-dev or "
                               "libmpich-dev and build gradwire again, or compile its "
-                              "mpi_plugin.c (docs/engines.md){}",
+                              "plugin.c (docs/engines.md){}",
                               tried));
 }
 
-std::shared_ptr<Process> initialize(const gradwire_mpi& mpi) {
+std::shared_ptr<Process> initialize(const gradwire_mpi& mpi, std::shared_ptr<const Clock> clock) {
   Rank rank = 0;
   int size = 1;
   const int error = mpi.init(&rank, &size);
-  if (error == 0) return std::make_shared<Process>(mpi, rank, size);
+  if (error == 0) return std::make_shared<Process>(mpi, rank, size, std::move(clock));
   std::array<char, 256> text{};
   mpi.error_text(error, text.data(), static_cast<int>(text.size()));
   throw Exception(error < 0 ? ErrorKind::invalid_argument : ErrorKind::system,
@@ -115,7 +115,7 @@ std::shared_ptr<Process> initialize(const gradwire_mpi& mpi) {
                               mpi.name, text.data()));
 }
 
-/// What on_exit() ends. Never destroyed: threads of the process may use it until it is gone.
+/// Ended by on_exit(). Never destroyed: threads of the process may use it until it is gone.
 std::shared_ptr<Process>* started = nullptr;
 std::mutex started_mutex;
 
@@ -129,20 +129,19 @@ void end_process(int status, void* pid) {
 
 }  // namespace
 
-std::shared_ptr<Process> Process::start(const bootstrap::Environment& environment) {
+std::shared_ptr<Process> Process::start(const bootstrap::Environment& environment,
+                                        std::shared_ptr<const Clock> clock) {
   const std::lock_guard lock(started_mutex);
   if (started == nullptr) {
-    started = new std::shared_ptr<Process>(initialize(load(environment)));  // NOLINT: see above.
+    auto process = initialize(load(environment), std::move(clock));
+    started = std::make_unique<std::shared_ptr<Process>>(std::move(process)).release();
     ::on_exit(&end_process, reinterpret_cast<void*>(static_cast<std::intptr_t>(::getpid())));
   }
   return *started;
 }
 
-Process::Process(const gradwire_mpi& mpi, Rank rank, int size)
-    : rank_(rank),
-      size_(size),
-      reductions_(mpi),
-      driver_(mpi, rank, std::make_shared<SteadyClock>()) {
+Process::Process(const gradwire_mpi& mpi, Rank rank, int size, std::shared_ptr<const Clock> clock)
+    : rank_(rank), size_(size), reductions_(mpi), driver_(mpi, rank, std::move(clock)) {
   driver_.check(mpi.world(&world_), "MPI_COMM_WORLD");
   std::array<char, 256> text{};
   mpi.version_text(text.data(), static_cast<int>(text.size()));

@@ -1,7 +1,7 @@
-/* gradwire's view of an MPI (mpi_plugin.h). Compile with that MPI's compiler:
- *   mpicc -O2 -shared -fPIC -o libgradwire-mpi.so mpi_plugin.c
+/* gradwire's view of an MPI (plugin.h). Compile with that MPI's compiler:
+ *   mpicc -O2 -shared -fPIC -o libgradwire-mpi.so plugin.c
  */
-#include "mpi_plugin.h"
+#include "plugin.h"
 
 #include <mpi.h>
 #include <stdio.h>

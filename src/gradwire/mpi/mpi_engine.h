@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "gradwire/base/fork.h"
-#include "gradwire/comm/mpi/mpi_process.h"
 #include "gradwire/engine/engine.h"
+#include "gradwire/mpi/process.h"
 
 namespace gradwire::mpi {
 

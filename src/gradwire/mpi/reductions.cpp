@@ -1,4 +1,4 @@
-#include "gradwire/comm/mpi/mpi_reduction.h"
+#include "gradwire/mpi/reductions.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "gradwire/comm/mpi/mpi_members.h"
+#include "gradwire/mpi/members.h"
 
 #include <iterator>
 #include <sstream>
@@ -19,7 +19,6 @@ std::string key_of(const std::string& scope, const std::string& what) {
   return fmt::format("engine/{}/{}", scope, what);
 }
 
-/// What a rank has told, or rank 0's verdict for it: the members, or an error.
 std::string mismatch_of(Rank rank, const std::string& told) {
   return fmt::format(
       "{}rank {} uses the engine {}, others use mpi: all ranks of a job need the same (--engine, "

@@ -14,9 +14,9 @@ namespace gradwire::mpi {
 void tell_engine(bootstrap::Store& store, const std::string& scope, Rank rank,
                  const std::string& engine);
 
-/// Returns the ranks in MPI_COMM_WORLD of all members of a group over MPI; `own`: this one's. Throws
-/// Exception: mismatch, on every rank over MPI, if one uses another engine; timeout, which names
-/// the missing ranks; disconnected.
+/// Returns the ranks in MPI_COMM_WORLD of all members of a group over MPI; `own`: this one's.
+/// Throws Exception: mismatch, on every rank over MPI, if one uses another engine; timeout, which
+/// names the missing ranks; disconnected.
 std::vector<Rank> agree_on_members(bootstrap::Store& store, const std::string& scope,
                                    const bootstrap::Job& job, Rank own, Duration timeout);
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "gradwire/base/element.h"
-#include "gradwire/comm/mpi/mpi_plugin.h"
+#include "gradwire/mpi/plugin.h"
 
 namespace gradwire::mpi {
 

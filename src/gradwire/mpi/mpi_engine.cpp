@@ -1,4 +1,4 @@
-#include "gradwire/comm/mpi/mpi_engine.h"
+#include "gradwire/mpi/mpi_engine.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "gradwire/comm/mpi/mpi_driver.h"
+#include "gradwire/mpi/driver.h"
 
 #include <algorithm>
 #include <array>
