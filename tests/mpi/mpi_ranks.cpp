@@ -1,6 +1,7 @@
 /// A rank of a job over MPI: every rank runs the same tests, started by MPI's own launcher
 /// (tests/mpi/test_mpi.py).
 #include <algorithm>
+#include <csignal>
 #include <memory>
 #include <numeric>
 #include <thread>
@@ -10,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/base/random.h"
+#include "gradwire/base/tags.h"
 #include "gradwire/comm/communicator.h"
 #include "tests/support/error_of.h"
 #include "tests/support/run_case.h"
@@ -123,17 +125,18 @@ TEST(MpiRanks, AnUnreservedLaneIsRefused) {
 }
 
 TEST(MpiRanks, MessagesAlsoToItself) {
+  constexpr int kLargeTag = kMaxTag;
   std::vector<std::vector<float>> sent, received;
   std::vector<Work> works;
   for (Rank other = 0; other < world->size(); ++other) {
     sent.emplace_back(40'001, static_cast<float>(10 * world->rank() + other));
     received.emplace_back(40'001);
-    works.push_back(world->send(lend_all(sent.back()), other, 7));
+    works.push_back(world->send(lend_all(sent.back()), other, kLargeTag));
     if (other == world->rank()) {
       EXPECT_TRUE(works.back().done());
       sent.back().assign(sent.back().size(), -1);  // The memory is the sender's again.
     }
-    works.push_back(world->recv(lend_all(received.back()), other, 7));
+    works.push_back(world->recv(lend_all(received.back()), other, kLargeTag));
   }
   for (const Work& work : works) work.wait();
   for (Rank other = 0; other < world->size(); ++other)
@@ -261,6 +264,14 @@ int wait_in_vain(bool waits_at_once) {
   return EXIT_SUCCESS;
 }
 
+/// The last rank dies while the others wait for it.
+int die() {
+  std::vector<float> data(1000);
+  if (world->rank() == world->size() - 1) std::raise(SIGKILL);
+  world->recv(lend_all(data), world->size() - 1).wait();
+  return EXIT_SUCCESS;
+}
+
 }  // namespace
 }  // namespace gradwire::test
 
@@ -271,6 +282,7 @@ int main(int argc, char** argv) {
       gradwire::Communicator::connect(gradwire::Job::from_environment(), {.engine = "mpi"});
   const std::string mode = argc > 1 ? argv[1] : "";
   if (mode == "late" || mode == "late-blocking") return test::wait_in_vain(mode != "late");
+  if (mode == "die") return test::die();
   const int failed = RUN_ALL_TESTS();
   test::world.reset();
   return failed;

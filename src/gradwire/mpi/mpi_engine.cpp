@@ -9,10 +9,14 @@
 
 #include "gradwire/base/log.h"
 #include "gradwire/base/refuse.h"
+#include "gradwire/base/tags.h"
 #include "gradwire/engine/operations/reduction.h"
 
 namespace gradwire::mpi {
 namespace {
+
+/// MPICH allows 2^28 tags, a quarter of gradwire's.
+constexpr int kMessageComms = 4;
 
 /// The elements of a reduction's result on this rank; 0 if it has none.
 std::size_t reduced_elements(const engine::Fingerprint& what, Rank rank, int ranks) {
@@ -41,7 +45,7 @@ MpiEngine::MpiEngine(std::shared_ptr<Process> process, const std::vector<Rank>& 
       all.size = static_cast<int>(members.size());
       all.rank = static_cast<Rank>(std::ranges::find(members, all.rank) - members.begin());
     }
-    all.largest_tag = driver().mpi().largest_tag(all.lanes.front());
+    open_messages(all);
     groups_.emplace(std::uint16_t{0}, std::move(all));
   });
 }
@@ -71,6 +75,13 @@ gradwire_mpi_handle MpiEngine::communicator_of(gradwire_mpi_handle comm,
   return made;
 }
 
+void MpiEngine::open_messages(Group& group) const {
+  group.tags = std::int64_t{driver().mpi().largest_tag(group.lanes.front())} + 1;
+  group.messages = {group.lanes.front()};
+  for (int i = 1; i < kMessageComms && i * group.tags <= kMaxTag; ++i)
+    group.messages.push_back(duplicate(group.lanes.front()));
+}
+
 void MpiEngine::open_lanes(std::uint16_t group, int first, int count) {
   driver().exclusively([&] {
     const gradwire_mpi_handle base = group_of(group).lanes.front();
@@ -88,15 +99,29 @@ std::optional<std::uint16_t> MpiEngine::open_group(std::uint16_t parent,
   std::uint16_t number = 0;
   driver().exclusively([&] {
     const Group from = group_of(parent);
-    Group made{.size = static_cast<int>(ranks.size()), .largest_tag = from.largest_tag};
+    Group made{.size = static_cast<int>(ranks.size())};
     made.rank = static_cast<Rank>(std::ranges::find(ranks, from.rank) - ranks.begin());
     made.lanes = {communicator_of(from.lanes.front(), ranks)};
+    open_messages(made);
     const std::lock_guard lock(mutex_);
     if (groups_.size() > UINT16_MAX) refuse("a job has at most {} subgroups", UINT16_MAX);
     number = static_cast<std::uint16_t>(groups_.size());
     groups_.emplace(number, std::move(made));
   });
   return number;
+}
+
+/// Returns the MPI communicator for a collective or message. Throws Exception(invalid_argument).
+gradwire_mpi_handle MpiEngine::Group::comm_for(const engine::OperationRequest& request) const {
+  if (request.tag >= 0) {
+    const auto part = static_cast<std::size_t>(request.tag / tags);
+    if (part < messages.size()) return messages[part];
+    refuse("tag {} is above {}, the largest one with this MPI", request.tag,
+           tags * static_cast<std::int64_t>(messages.size()) - 1);
+  }
+  const auto number = static_cast<std::size_t>(request.lane);
+  if (number < lanes.size() && lanes[number] != 0) return lanes[number];
+  refuse("lane {} is not reserved (reserve_lanes())", request.lane);
 }
 
 MpiEngine::Group MpiEngine::group_of(std::uint16_t number) const {
@@ -139,18 +164,17 @@ std::unique_ptr<Task> MpiEngine::task_for(engine::OperationRequest request) {
   gradwire_mpi_handle lane = 0;
   Rank rank = 0;
   int ranks = 1;
+  std::int64_t tags = 0;
   {
     const std::lock_guard lock(mutex_);
     const Group& group = groups_.at(request.group);
-    if (request.tag > group.largest_tag)
-      refuse("tag {} is above {}, the largest one of this MPI", request.tag, group.largest_tag);
-    const auto number = static_cast<std::size_t>(request.lane);
-    if (number < group.lanes.size()) lane = group.lanes[number];
+    lane = group.comm_for(request);
     rank = group.rank;
     ranks = group.size;
+    tags = group.tags;
   }
-  if (lane == 0) refuse("lane {} is not reserved (reserve_lanes())", request.lane);
   task->call = call_for(request, lane, rank, ranks, task->parts);
+  if (request.tag >= 0) task->call.tag = static_cast<int>(request.tag % tags);
   if (schedule::reduces(request.fingerprint.collective))
     task->call.op = process_->reductions().handle(request.fingerprint.type, request.fingerprint.op);
   // The blocking reduce of MPICH 4.0 crashes on a root other than 0 that reduces in place.
@@ -221,9 +245,12 @@ void MpiEngine::close(Close how, const std::string& failure) {
   driver().wait([this] { return in_flight_ == 0; }, Time::max());
   driver().exclusively([this] {
     const std::lock_guard lock(mutex_);
-    for (const auto& [number, group] : groups_)
+    for (const auto& [number, group] : groups_) {
+      for (std::size_t i = 1; i < group.messages.size(); ++i)
+        driver().mpi().free_comm(group.messages[i]);
       for (const gradwire_mpi_handle lane : group.lanes)
         if (lane != 0) driver().mpi().free_comm(lane);
+    }
     groups_.clear();
   });
 }

@@ -47,13 +47,19 @@ class MpiEngine final : public engine::Engine, public std::enable_shared_from_th
   struct Group {
     int size = 1;
     Rank rank = 0;
-    int largest_tag = 0;
     std::vector<gradwire_mpi_handle> lanes;  ///< By number; 0 is a lane that is not open.
+    /// For messages, each with `tags` of the tags: MPI may allow fewer than gradwire. The first is
+    /// that of lane 0.
+    std::vector<gradwire_mpi_handle> messages;
+    std::int64_t tags = 0;
+
+    gradwire_mpi_handle comm_for(const engine::OperationRequest& request) const;
   };
 
   Driver& driver() const { return process_->driver(); }
   gradwire_mpi_handle duplicate(gradwire_mpi_handle comm) const;
   gradwire_mpi_handle communicator_of(gradwire_mpi_handle comm, std::span<const Rank> ranks) const;
+  void open_messages(Group& group) const;
   std::unique_ptr<Task> task_for(engine::OperationRequest request);
   Group group_of(std::uint16_t number) const;
   void ended(const engine::OperationRequest& request, Rank rank, int ranks,
