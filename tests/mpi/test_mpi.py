@@ -27,7 +27,7 @@ ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1", GRADWIRE_MPI_PLUGIN=str(BUIL
 
 def run(*command, **variables):
     return subprocess.run([str(word) for word in command], capture_output=True, text=True,
-                          timeout=200, env=dict(ENVIRONMENT, **variables),
+                          timeout=120, env=dict(ENVIRONMENT, **variables),
                           stdin=subprocess.DEVNULL)
 
 
@@ -192,6 +192,37 @@ class Training(Case):
                     self.assertEqual(len(own), 50)
                     for one, other in zip(own, over_mpi, strict=True):
                         self.assertAlmostEqual(one, other, delta=1e-5)
+
+
+# The suites of the backend in Python, which start as three ranks, and their cases: all that need no
+# trait that MPI lacks (failures of their own, encryption, algorithms by name).
+SUITES = {"openmpi": (("operations",), ("training",), ("hooks",), ("buckets",)),
+          "mpich": (("averages",), ("groups", "Groups.test_some_ranks_only",
+                                    "Groups.test_one_rank_alone", "Groups.test_split"))}
+OTHER_ENGINES = """
+import os, gradwire, torch.distributed as dist
+engine = "own" if os.environ["RANK"] == os.environ["OWN"] else "mpi"
+dist.init_process_group("gradwire", pg_options=gradwire.Options(engine=engine))
+"""
+
+
+class Python(Case):
+    @each_mpi
+    def test_suites(self, mpi):
+        for suite, *cases in SUITES[mpi]:
+            with tempfile.TemporaryDirectory() as folder:
+                done = over(mpi, 3, "--no-prefix", "--", sys.executable,
+                            ROOT / f"tests/python/test_{suite}.py", *cases,
+                            GRADWIRE_TEST_FOLDER=folder)
+            output = self.assert_ok(done) + done.stderr
+            self.assertEqual(len(re.findall(r"^OK$", output, re.MULTILINE)), 3, output)
+
+    def test_ranks_with_different_engines(self):
+        for own in (0, 1):  # MPICH's mpirun would wait for the other one.
+            done = over("openmpi", 2, "--", sys.executable, "-c", OTHER_ENGINES, OWN=str(own))
+            self.assertNotEqual(done.returncode, 0)
+            self.assertRegex(done.stdout + done.stderr,
+                             f"rank {own} uses the engine own, others use mpi")
 
 
 if __name__ == "__main__":

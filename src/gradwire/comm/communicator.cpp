@@ -79,6 +79,8 @@ void check_options_for_mpi(const Job& job, const CommunicatorOptions& options,
 std::shared_ptr<Communicator> connect_mpi(const Job& job, const CommunicatorOptions& options,
                                           const ForcedAlgorithms& forced, bootstrap::Store* store) {
   check_options_for_mpi(job, options, forced);
+  if (store != nullptr)
+    mpi::agree_on_engine(*store, options.scope, job, options.rendezvous_timeout);
   const std::shared_ptr<const net::HostNetwork> network = network_of(options);
   const auto process = mpi::Process::start(
       options.environment, std::shared_ptr<const Clock>(network, &network->clock()));

@@ -14,9 +14,14 @@ namespace gradwire::mpi {
 void tell_engine(bootstrap::Store& store, const std::string& scope, Rank rank,
                  const std::string& engine);
 
+/// Tells that this rank uses MPI. Throws Exception: mismatch, on every rank over MPI, if another one
+/// does not; timeout, which names the missing ranks; disconnected. Must be called before MPI is
+/// initialized, which waits for all ranks of the job without a timeout.
+void agree_on_engine(bootstrap::Store& store, const std::string& scope, const bootstrap::Job& job,
+                     Duration timeout);
+
 /// Returns the ranks in MPI_COMM_WORLD of all members of a group over MPI; `own`: this one's.
-/// Throws Exception: mismatch, on every rank over MPI, if one uses another engine; timeout, which
-/// names the missing ranks; disconnected.
+/// Throws Exception: timeout, which names the missing ranks; disconnected.
 std::vector<Rank> agree_on_members(bootstrap::Store& store, const std::string& scope,
                                    const bootstrap::Job& job, Rank own, Duration timeout);
 

@@ -88,13 +88,6 @@ class GroupBackend : public c10d::Backend {
 
   std::uint64_t next_number() { return ++operations_; }
   OperationOptions options_with(std::chrono::milliseconds timeout) const;
-  /// Those of a collective: c10d says whether its caller waits at once.
-  template <class Options>
-  OperationOptions options_of(const Options& given) const {
-    OperationOptions options = options_with(given.timeout);
-    options.waits_at_once = !given.asyncOp;
-    return options;
-  }
   /// Called for every operation; see startCoalescing().
   void collect(const WorkPointer& work) { coalesced_.add(work); }
   /// Reports the end of an operation that is no TensorWork to the hooks.

@@ -46,7 +46,7 @@ WorkPointer ProcessGroupGradwire::broadcast(TensorList& tensors,
   const auto span = lend_bytes(only(tensors, argument), argument);
   return track({.type = c10d::OpType::BROADCAST,
                 .parts = {communicator()->broadcast(span, static_cast<Rank>(opts.rootRank),
-                                                    options_of(opts))},
+                                                    options_with(opts.timeout))},
                 .outputs = tensors});
 }
 
@@ -171,10 +171,10 @@ WorkPointer ProcessGroupGradwire::allgather(std::vector<TensorList>& outputs, Te
                     return host.allgather(lists, in, opts);
                   }});
   }
-  if (inputs.size() > 1) return gather_many(outputs, inputs, options_of(opts));
+  if (inputs.size() > 1) return gather_many(outputs, inputs, options_with(opts.timeout));
   only(inputs, name("all_gather", "inputs"));
   only(outputs, name("all_gather", "outputs"));
-  return gather_lists(outputs, inputs, c10d::OpType::ALLGATHER, options_of(opts));
+  return gather_lists(outputs, inputs, c10d::OpType::ALLGATHER, options_with(opts.timeout));
 }
 
 /// Gathers into the first list, and copies the others from it.
@@ -222,7 +222,8 @@ WorkPointer ProcessGroupGradwire::allgather_coalesced(std::vector<TensorList>& o
     check_pairs(of_rank.size(), inputs.size(), argument);
     for (std::size_t i = 0; i < of_rank.size(); ++i) by_input[i].push_back(of_rank[i]);
   }
-  return gather_lists(by_input, inputs, c10d::OpType::ALLGATHER_COALESCED, options_of(opts));
+  return gather_lists(by_input, inputs, c10d::OpType::ALLGATHER_COALESCED,
+                      options_with(opts.timeout));
 }
 
 WorkPointer ProcessGroupGradwire::_allgather_base(at::Tensor& output, at::Tensor& input,
@@ -248,7 +249,7 @@ WorkPointer ProcessGroupGradwire::_allgather_base(at::Tensor& output, at::Tensor
   const auto target = lend_bytes(output, name("all_gather", "output"));
   check_parts(output, input, size_, name("all_gather", "output"));
   return track({.type = c10d::OpType::_ALLGATHER_BASE,
-                .parts = {communicator()->all_gather(source, target, options_of(opts))},
+                .parts = {communicator()->all_gather(source, target, options_with(opts.timeout))},
                 .outputs = {output}});
 }
 
@@ -283,7 +284,7 @@ WorkPointer ProcessGroupGradwire::allgather_into_tensor_coalesced(
   }
   communicator()->coalesced([&](Communicator& together) {
     for (const auto& [source, target] : pairs) {
-      operation.parts.push_back(together.all_gather(source, target, options_of(opts)));
+      operation.parts.push_back(together.all_gather(source, target, options_with(opts.timeout)));
     }
   });
   return track(std::move(operation));
@@ -314,7 +315,7 @@ WorkPointer ProcessGroupGradwire::gather(std::vector<TensorList>& outputs, Tenso
   const auto& input = only(inputs, name("gather", "inputs"));
   const auto source = lend_bytes(input, name("gather", "inputs[0]"));
   const auto root = static_cast<Rank>(opts.rootRank);
-  const auto options = options_of(opts);
+  const auto options = options_with(opts.timeout);
   const auto argument = name("gather", "outputs");
   if (rank_ != root) {
     if (!outputs.empty()) refuse(argument, "must be empty on a rank that is not the root");
@@ -379,9 +380,10 @@ WorkPointer ProcessGroupGradwire::scatter(TensorList& outputs, std::vector<Tenso
   } else if (!inputs.empty()) {
     refuse(argument, "must be empty on a rank that is not the root");
   }
-  return track({.type = c10d::OpType::SCATTER,
-                .parts = {communicator()->scatter(source, target, root, options_of(opts))},
-                .outputs = outputs});
+  return track(
+      {.type = c10d::OpType::SCATTER,
+       .parts = {communicator()->scatter(source, target, root, options_with(opts.timeout))},
+       .outputs = outputs});
 }
 
 WorkPointer ProcessGroupGradwire::alltoall(TensorList& outputs, TensorList& inputs,
@@ -416,7 +418,7 @@ WorkPointer ProcessGroupGradwire::alltoall(TensorList& outputs, TensorList& inpu
   return track(
       {.type = c10d::OpType::ALLTOALL,
        .parts = {communicator()->all_to_all(sent, lend_bytes(target, into), element_counts(inputs),
-                                            element_counts(outputs), options_of(opts))},
+                                            element_counts(outputs), options_with(opts.timeout))},
        .outputs = list,
        .finish = [target, list] { unflatten(target, list); }});
 }
@@ -462,7 +464,7 @@ WorkPointer ProcessGroupGradwire::alltoall_base(at::Tensor& output, at::Tensor& 
   }
   const auto expected = element_counts(output, output_splits, size_, into);
   const auto sent = element_counts(input, input_splits, size_, from);
-  const auto options = options_of(opts);
+  const auto options = options_with(opts.timeout);
   // Every rank agrees if there are splits; they may disagree on whether the splits are equal.
   const bool equal = output_splits.empty() && input_splits.empty();
   if (equal && output.numel() != input.numel()) check_parts(output, input, 1, into);
@@ -536,7 +538,7 @@ WorkPointer ProcessGroupGradwire::recvAnysource(TensorList& tensors, int tag) {
 
 WorkPointer ProcessGroupGradwire::barrier(const c10d::BarrierOptions& opts) {
   return track({.type = c10d::OpType::BARRIER,
-                .parts = {communicator()->barrier(options_of(opts))},
+                .parts = {communicator()->barrier(options_with(opts.timeout))},
                 .finish = [unmoved = unmoved()] { unmoved->move(); }});
 }
 
@@ -547,7 +549,7 @@ void ProcessGroupGradwire::monitoredBarrier(const c10d::BarrierOptions& opts,
   const auto argument = name("monitored_barrier", "none");
   const auto here = torch::zeros({1}, torch::kByte);
   const auto all = torch::zeros({size_}, torch::kByte);
-  auto options = options_of(opts);
+  auto options = options_with(opts.timeout);
   options.algorithm = "direct";
   track({.type = c10d::OpType::BARRIER,
          .parts = {communicator()->gather(lend_bytes(here, argument), lend_bytes(all, argument),

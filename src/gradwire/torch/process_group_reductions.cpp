@@ -40,7 +40,7 @@ WorkPointer ProcessGroupGradwire::allreduce(TensorList& tensors,
   const auto alive = communicator();  // Throws after shutdown(), before the tensor changes.
   premultiply(reduction, tensor);
   return track({.type = c10d::OpType::ALLREDUCE,
-                .parts = {alive->all_reduce(span, reduction.op, options_of(opts))},
+                .parts = {alive->all_reduce(span, reduction.op, options_with(opts.timeout))},
                 .outputs = tensors});
 }
 
@@ -77,7 +77,7 @@ WorkPointer ProcessGroupGradwire::allreduce_coalesced(TensorList& tensors,
       const auto argument = name("all_reduce_coalesced", "tensors");
       const auto reduction = reduction_of(opts.reduceOp, data.scalar_type(), size_, argument);
       premultiply(reduction, data);
-      OperationOptions options = options_of(opts);
+      OperationOptions options = options_with(opts.timeout);
       options.layout = pack.layout;
       operation.parts.push_back(
           together.all_reduce(lend_to(reduction, data, argument), reduction.op, options));
@@ -121,7 +121,7 @@ WorkPointer ProcessGroupGradwire::reduce(TensorList& tensors, const c10d::Reduce
   }
   return track({.type = c10d::OpType::REDUCE,
                 .parts = {alive->reduce(lend_to(reduction, data, argument), root, reduction.op,
-                                        options_of(opts))},
+                                        options_with(opts.timeout))},
                 .outputs = tensors});
 }
 
@@ -153,7 +153,7 @@ WorkPointer ProcessGroupGradwire::reduce_scatter(TensorList& outputs,
   const auto target = lend_to(reduction, output, name("reduce_scatter", "outputs[0]"));
   check_list(list, output, size_, argument);
   for (const at::Tensor& tensor : list) lend_to(reduction, tensor, argument);
-  const auto options = options_of(opts);
+  const auto options = options_with(opts.timeout);
   const auto flat = premultiplied(reduction, flattened(list));
   if (all_equal(list)) {
     return track({.type = c10d::OpType::REDUCE_SCATTER,
@@ -246,7 +246,7 @@ WorkPointer ProcessGroupGradwire::scatter_reduced(const TensorList& outputs,
   communicator()->coalesced([&](Communicator& together) {
     for (const Pair& pair : pairs) {
       operation.parts.push_back(
-          together.reduce_scatter(pair.source, pair.target, pair.op, options_of(opts)));
+          together.reduce_scatter(pair.source, pair.target, pair.op, options_with(opts.timeout)));
     }
   });
   return track(std::move(operation));
