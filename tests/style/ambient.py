@@ -44,7 +44,8 @@ MUTABLE = {
 # begins, and handed on from there.
 HOST_TYPES = re.compile(r"\b(SteadyClock|KernelNetwork)\b")
 ENTRY_POINTS = re.compile(
-    r"^src/gradwire/(base/clock\.|net/host_network\.|comm/communicator\.cpp$"
+    r"^src/gradwire/(base/clock\.|net/host_network\."
+    r"|comm/(communicator|devices/device_communicators)\.cpp$"
     # Commands, and processes that one starts.
     r"|cli/.*_command\.cpp$|cli/launch/(launch|watcher)\.cpp$|cli/launch/captured\.cpp$"
     r"|cli/bench/collective_bench\.cpp$"
