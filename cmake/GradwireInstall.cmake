@@ -58,6 +58,7 @@ set(GRADWIRE_TORCH_HEADERS
   train/checkpoint/safetensors.h
   train/data_parallel/accumulate.h
   train/data_parallel/data_parallel.h
+  train/device_parallel/device_parallel.h
   train/hogwild/hogwild.h
   train/local_sgd/local_sgd.h
   train/optim/layerwise.h
