@@ -399,8 +399,9 @@ void DeviceHub::run_ready(Lock& lock) {
 void DeviceHub::flush(Lock& lock) {
   for (;;) {
     if (std::exchange(abort_between_, false) && between_) {
+      const auto between = between_;
       lock.unlock();
-      between_->abort(error_->message);
+      between->abort(error_->message);
       lock.lock();
       continue;
     }
@@ -461,7 +462,10 @@ void DeviceHub::ended_between(const MeetingPointer& meeting, const Work& work) {
   Lock lock(mutex_);
   meeting->is_between = false;
   if (const auto error = work.error()) {
-    fail(*error);
+    if (!error_) {
+      fail(*error);
+      abort_between_ = false;  // It has failed.
+    }
     end_failed(meeting);
   } else if (error_) {
     end_failed(meeting);
