@@ -131,15 +131,15 @@ TEST(PipelineCodec, SendsTheEncodedBytes) {
       return bytes;
     };
     on_ranks(2, [&](const ProcessGroup& group) {
-      constexpr std::size_t kSteps = 3;
+      constexpr std::size_t kCodecSteps = 3;
       Pipeline model(shared_layers(), coded_options(group, codecs));
       const auto batch = pipeline_batch(7, 0);
       model.train_step(batch.inputs, batch.targets);
       const std::size_t sent = payload_of(group, [&] {
-        for (std::size_t i = 0; i < kSteps; ++i) model.train_step(batch.inputs, batch.targets);
+        for (std::size_t i = 0; i < kCodecSteps; ++i) model.train_step(batch.inputs, batch.targets);
       });
       const std::string& own = group->getRank() == 0 ? codecs.forward : codecs.backward;
-      EXPECT_EQ(sent, kSteps * bytes_of_step(own)) << group->getRank() << ": " << own;
+      EXPECT_EQ(sent, kCodecSteps * bytes_of_step(own)) << group->getRank() << ": " << own;
     });
   }
 }

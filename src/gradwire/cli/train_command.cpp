@@ -31,11 +31,13 @@
 #include "gradwire/recipe/hogwild_run.h"
 #include "gradwire/recipe/record_profile.h"
 #include "gradwire/recipe/replay.h"
+#include "gradwire/recipe/run_devices.h"
 #include "gradwire/recipe/stop_request.h"
 #include "gradwire/recipe/trainer.h"
 #include "gradwire/torch/init.h"
 #include "gradwire/torch/process_group.h"
 #include "gradwire/trace/trace_session.h"
+#include "gradwire/train/device_parallel/device_parallel.h"
 
 namespace gradwire::cli {
 namespace {
@@ -184,36 +186,30 @@ void give_back_units([[maybe_unused]] const recipe::TrainConfig& config) {
 #endif
 }
 
-int train_as_rank(const recipe::TrainConfig& config, const TrainOptions& options,
-                  const bootstrap::Job& job) {
-  int threads = recipe::threads_per_rank(usable_cores(), job.local_world_size);
-  const bool chosen =
-      bootstrap::process_environment()("OMP_NUM_THREADS").has_value();  // libtorch reads it.
-  if (chosen) threads = std::min(threads, at::get_num_threads());
-  at::set_num_threads(threads);
-  give_back_units(config);
-  if (const auto divided = bootstrap::servers_job(job); divided && divided->serves) {
-    recipe::serve(config, init(job));
-  }
-  const SteadyClock clock;
-  std::optional<MemoryTracker> memory;
-  if (!trace_file(config, options).empty()) memory.emplace(clock);
-  report::ProgressPrinter progress(std::cerr, ::isatty(STDERR_FILENO) == 1);
-  if (job.rank == 0) check_outputs(config, options);
-  const auto group = init(job);
+/// The process of one or more ranks.
+struct TrainProcess {
+  const recipe::TrainConfig& config;
+  const TrainOptions& options;
+  const Clock& clock;
+  report::ProgressPrinter& progress;
+  MemoryTracker* memory;  ///< May be null.
+};
+
+/// Trains on one rank, whose device is the process's `index`-th. Returns the exit status.
+int train_on(const TrainProcess& process, const ProcessGroup& group, const torch::Device& device,
+             int index) {
+  const recipe::TrainConfig& config = process.config;
+  const TrainOptions& options = process.options;
+  MemoryTracker* const memory = index == 0 ? process.memory : nullptr;
   const RecordFile record(config, options, gather_texts(*group, this_host_name()));
-  const int sharing = recipe::ranks_sharing_cores(*group, job.local_world_size);
-  at::set_num_threads(std::min(threads, recipe::threads_per_rank(usable_cores(), sharing)));
-  if (job.rank == 0 && !options.record_profile.empty()) {
-    workload::write_profile(record_profile(config, job.world_size, clock), options.record_profile);
-  }
   TraceSession session({.file = trace_file(config, options), .host = this_host_name()},
-                       trace_peers(communicator_of(*group)), clock);
-  if (memory) {
-    session.recorder()->observe([&memory](std::int64_t step) { memory->ledger().sample(step); });
+                       trace_peers(communicator_of(*group)), process.clock);
+  if (memory != nullptr) {
+    session.recorder()->observe([memory](std::int64_t step) { memory->ledger().sample(step); });
   }
   const auto end_trace = [&] {
-    if (memory) session.add_memory(memory->ledger().timeline(), memory->ledger().begin());
+    if (memory != nullptr)
+      session.add_memory(memory->ledger().timeline(), memory->ledger().begin());
     try {
       if (auto trace = session.finish()) {
         trace->in_step = !config.servers.deals();
@@ -226,16 +222,18 @@ int train_as_rank(const recipe::TrainConfig& config, const TrainOptions& options
     }
   };
   try {
-    const auto result = recipe::train(config, {.group = group,
-                                               .clock = &clock,
-                                               .progress = &progress,
-                                               .output = options.output,
-                                               .configuration = whole_configuration(options),
-                                               .trace = session.recorder(),
-                                               .memory = memory ? &*memory : nullptr,
-                                               .slow = slow_workers(options.slow),
-                                               .on_saved = [&](auto saved) { record.write(saved); },
-                                               .stops_on_signals = true});
+    const auto result =
+        recipe::train(config, {.group = group,
+                               .device = device,
+                               .clock = &process.clock,
+                               .progress = &process.progress,
+                               .output = options.output,
+                               .configuration = whole_configuration(options),
+                               .trace = session.recorder(),
+                               .memory = memory,
+                               .slow = slow_workers(options.slow),
+                               .on_saved = [&](auto saved) { record.write(saved); },
+                               .stops_on_signals = config.devices_per_process() == 1});
     if (result.concludes) {
       record.write(result.record);
       std::cout << report::format_summary(result.summary) << std::flush;
@@ -251,11 +249,49 @@ int train_as_rank(const recipe::TrainConfig& config, const TrainOptions& options
   }
 }
 
+int train_as_process(const recipe::TrainConfig& config, const TrainOptions& options,
+                     const bootstrap::Job& job) {
+  int threads = recipe::threads_per_rank(usable_cores(), job.local_world_size);
+  const bool chosen =
+      bootstrap::process_environment()("OMP_NUM_THREADS").has_value();  // libtorch reads it.
+  if (chosen) threads = std::min(threads, at::get_num_threads());
+  at::set_num_threads(threads);
+  give_back_units(config);
+  if (const auto divided = bootstrap::servers_job(job); divided && divided->serves) {
+    recipe::serve(config, init(job));
+  }
+  const SteadyClock clock;
+  std::optional<MemoryTracker> memory;
+  if (!trace_file(config, options).empty()) memory.emplace(clock);
+  report::ProgressPrinter progress(std::cerr, ::isatty(STDERR_FILENO) == 1);
+  if (job.rank == 0) check_outputs(config, options);
+  const auto devices = recipe::devices_of(config);
+  const auto group = init(job);
+  const int sharing = recipe::ranks_sharing_cores(*group, job.local_world_size);
+  at::set_num_threads(std::min(threads, recipe::threads_per_rank(usable_cores(), sharing)));
+  const int ranks = job.world_size * config.devices_per_process();
+  if (job.rank == 0 && !options.record_profile.empty()) {
+    workload::write_profile(record_profile(config, ranks, clock), options.record_profile);
+  }
+  const TrainProcess process{config, options, clock, progress, memory ? &*memory : nullptr};
+  if (devices.size() == 1) return train_on(process, group, devices.front(), 0);
+  const DeviceGroup together(group, devices);
+  std::vector<int> statuses(devices.size());
+  together.run([&](int index) {
+    statuses[static_cast<std::size_t>(index)] =
+        train_on(process, together.group(index), together.device(index), index);
+  });
+  return std::ranges::max(statuses);
+}
+
 /// Number of ranks that train.
-int ranks_of(const TrainOptions& options, const bootstrap::Job& job, int servers) {
-  if (options.launch.starts_ranks(job)) return ranks_to_start(options.launch) - servers;
+int ranks_of(const TrainOptions& options, const bootstrap::Job& job,
+             const recipe::TrainConfig& config) {
+  const int devices = config.devices_per_process();
+  if (options.launch.starts_ranks(job))
+    return (ranks_to_start(options.launch) - config.servers.own_ranks()) * devices;
   const auto divided = bootstrap::servers_job(job);
-  return divided ? divided->workers : job.world_size;
+  return (divided ? divided->workers : job.world_size) * devices;
 }
 
 /// Throws Exception(invalid_argument) if the configuration and the launcher have different numbers
@@ -304,7 +340,7 @@ recipe::TrainConfig checked(const TrainOptions& options, const bootstrap::Job& j
   check_fits(options.launch, job);
   recipe::TrainConfig config = load(options);
   check_servers(config, options, job);
-  const int ranks = ranks_of(options, job, config.servers.own_ranks());
+  const int ranks = ranks_of(options, job, config);
   recipe::batch_size_per_replica(config, ranks);
   check_slow(options, ranks);
   if (config.hogwild.enabled) check_hogwild(config, options, ranks);
@@ -369,12 +405,12 @@ int train_command(int argc, char** argv) {
   const auto job = bootstrap::Job::from_environment();
   const auto config = read_arguments([&] { return checked(options, job); });
   if (options.dry_run) {
-    const int ranks = ranks_of(options, job, config.servers.own_ranks());
+    const int ranks = ranks_of(options, job, config);
     const auto text = read_arguments([&] { return recipe::dry_run(config, ranks); });
     if (job.rank == 0) std::cout << text << std::flush;
     return 0;
   }
-  if (!options.launch.starts_ranks(job)) return train_as_rank(config, options, job);
+  if (!options.launch.starts_ranks(job)) return train_as_process(config, options, job);
   LaunchOptions launch = read_arguments([&] { return launch_options_of(options.launch); });
   launch.name = "gradwire train";
   launch.servers = config.servers.own_ranks();

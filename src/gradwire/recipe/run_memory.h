@@ -13,7 +13,8 @@ namespace gradwire::recipe {
 std::int64_t peak_resident_bytes();
 
 /// Returns the peak of the rank with the highest tensor peak, and the maximum resident peak over
-/// ranks. `tracker` may be null, on all ranks alike. Collective; the same result on every rank.
+/// ranks. `tracker` may be null: on all ranks alike, or where another rank of the process has it.
+/// Collective; the same result on every rank.
 report::MemoryPeak max_peak(c10d::ProcessGroup& group, const MemoryTracker* tracker);
 
 }  // namespace gradwire::recipe

@@ -209,6 +209,7 @@ struct TrainConfig {
   ZeroConfig zero;
   ServersConfig servers;
   HogwildConfig hogwild;
+  std::vector<std::string> devices;  ///< Those of each process, each a rank; empty: one, the CPU.
   MeshDegrees mesh;
   PipelineConfig pipeline;
   TensorPlan tensor;
@@ -239,6 +240,8 @@ struct TrainConfig {
   std::int64_t micro_batches() const {
     return mesh.pipeline > 1 ? pipeline.micro_batches : accumulation_steps;
   }
+  /// Ranks of each process.
+  int devices_per_process() const { return devices.empty() ? 1 : static_cast<int>(devices.size()); }
   /// Returns true if a Pipeline trains the model, maybe of one stage: no rank has the whole model,
   /// or it has tied parameters.
   bool uses_pipeline() const {

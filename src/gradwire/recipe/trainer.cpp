@@ -154,8 +154,9 @@ class Trainer {
 
   std::unique_ptr<TrainedModel> make_model_of_run() {
     if (config_.uses_pipeline()) return seeded_pipeline(config_, mesh_, context_.trace);
-    auto whole = make_trained_model(config_, seeded_model(config_, group_.getRank()),
-                                    context_.group, context_.trace);
+    auto model = seeded_model(config_, group_.getRank());
+    model->to(context_.device);
+    auto whole = make_trained_model(config_, std::move(model), context_.group, context_.trace);
     whole_ = whole.get();
     return whole;
   }
@@ -383,12 +384,16 @@ class Trainer {
                                             total_steps(), sampler_.batches()));
     learning_rate_ = rates.front();
     const bool is_last = done_ + 1 == total_steps() || is_evaluated_after(done_ + 1);
-    const double loss = model_->train_step(batch, rates, is_last);
+    const double loss = model_->train_step(on_device(batch), rates, is_last);
     if (local_ || outer_) step_locally();
     if (dealt_) return loss;
     ++done_;
     samples_ += config_.batch_size;
     return loss;
+  }
+
+  Batch on_device(const Batch& batch) const {
+    return {batch.inputs.to(context_.device), batch.targets.to(context_.device), batch.own};
   }
 
   void step_locally() {
@@ -481,7 +486,10 @@ class Trainer {
   /// Evaluates in batches of one rank's samples per training pass.
   Evaluation evaluate_on(const DataSet& test) {
     if (context_.trace != nullptr) context_.trace->begin_step(-1);  // No step.
-    const auto forward = [this](const torch::Tensor& inputs) { return model_->evaluate(inputs); };
+    const auto forward = [this](const torch::Tensor& inputs) {
+      const auto outputs = model_->evaluate(inputs.to(context_.device));
+      return outputs.defined() ? outputs.to(torch::kCPU) : outputs;
+    };
     const auto batch =
         batch_size_per_replica(config_, group_.getSize()) / config_.accumulation_steps;
     return evaluate(model_->modules(), forward, test, batch,

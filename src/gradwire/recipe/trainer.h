@@ -28,6 +28,7 @@ namespace gradwire::recipe {
 /// The environment of a training run.
 struct TrainerContext {
   ProcessGroup group;
+  torch::Device device = torch::kCPU;  ///< Where this rank computes.
   const Clock* clock = nullptr;
   report::ProgressPrinter* progress = nullptr;  ///< Null: no progress display. One rank prints.
   std::filesystem::path output = ".";           ///< Folder for the checkpoint.
