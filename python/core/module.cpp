@@ -2,6 +2,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,8 @@
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include "gradwire/checkpoint/checkpoint_folder.h"
+#include "gradwire/comm/devices/device_communicators.h"
+#include "gradwire/host/group.h"
 #include "gradwire/schedule/catalogue.h"
 #include "gradwire/torch/codec_hook.h"
 #include "gradwire/torch/init.h"
@@ -191,6 +194,24 @@ c10::intrusive_ptr<PythonBackend> create(const c10d::DistributedBackendOptions& 
   return PythonBackend::make(std::move(communicator), std::move(options), live);
 }
 
+/// Groups for threads of this process, one for each device. `between`: a group of gradwire's, or
+/// none.
+std::vector<ProcessGroup> device_groups(const std::optional<ProcessGroup>& between, int devices,
+                                        const std::shared_ptr<LiveGroups>& live) {
+  const auto communicator = between ? communicator_of(**between) : nullptr;
+  if (between && !communicator) {
+    throw Exception(ErrorKind::unsupported,
+                    "several devices in one process need a process group of backend gradwire "
+                    "between processes");
+  }
+  std::vector<ProcessGroup> groups;
+  for (auto& own : device_communicators(communicator, devices)) {
+    groups.push_back(process_group_of(
+        PythonBackend::make(std::move(own), c10::make_intrusive<GroupOptions>(), live)));
+  }
+  return groups;
+}
+
 /// Errors of the caller become ValueError (FileNotFoundError if there is no checkpoint), all others
 /// RuntimeError, which is pybind11's default.
 void translate_errors() {
@@ -265,6 +286,16 @@ void bind_backend(py::module_& module) {
              const c10::intrusive_ptr<GroupOptions>& options,
              bool first) { return create(group, options, first, live); },
       py::arg("group"), py::arg("options").none(true), py::arg("first"), Unlocked());
+  module.def(
+      "device_groups",
+      [live](const std::optional<ProcessGroup>& between, int devices) {
+        return device_groups(between, devices, live);
+      },
+      py::arg("between"), py::arg("devices"), Unlocked());
+  module.def(
+      "abort_group",
+      [](const ProcessGroup& group, const std::string& reason) { abort_group(*group, reason); },
+      py::arg("group"), py::arg("reason"), Unlocked());
 }
 
 void bind_hook(py::module_& module) {

@@ -10,7 +10,8 @@ it. DistributedDataParallel over it uses buckets of 5 MiB unless their size is g
 init_process_group and new_group; `gradwire.hooks` compresses gradients; `gradwire.pipeline` makes
 schedules for pipelines; `gradwire.checkpoint` and `gradwire.models` load what `gradwire train`
 saved; `gradwire.Served` and `gradwire.ServedEmbedding` train with parameter servers;
-`gradwire.federated` simulates clients that keep their data, and `gradwire.FederatedClient` is one;
+`gradwire.DeviceParallel` trains on several devices in one process; `gradwire.federated` simulates
+clients that keep their data, and `gradwire.FederatedClient` is one;
 `gradwire.plan` and `gradwire.probe` run the program's commands; `gradwire.trace` traces training
 steps; `python -m gradwire` is the program.
 """
@@ -25,6 +26,7 @@ from gradwire.backend import (  # noqa: E402
     Options, adapt_at_first_group, backend_of, register)
 from gradwire.barriers import take_monitored_barrier  # noqa: E402
 from gradwire.buckets import choose_buckets  # noqa: E402
+from gradwire.device_parallel import DeviceParallel  # noqa: E402
 from gradwire.federated_client import (  # noqa: E402
     FederatedClient, FederatedLimits, FederatedRound)
 from gradwire.served import Served  # noqa: E402
@@ -36,6 +38,6 @@ register()
 adapt_at_first_group(choose_buckets, take_monitored_barrier)
 rendezvous.register()
 
-__all__ = ["FederatedClient", "FederatedLimits", "FederatedRound", "Options", "Served",
-           "ServedEmbedding", "__version__", "backend_of", "federated", "hooks", "pipeline", "plan",
-           "probe", "tools", "trace"]
+__all__ = ["DeviceParallel", "FederatedClient", "FederatedLimits", "FederatedRound", "Options",
+           "Served", "ServedEmbedding", "__version__", "backend_of", "federated", "hooks",
+           "pipeline", "plan", "probe", "tools", "trace"]

@@ -11,6 +11,7 @@ from gradwire import pipeline as pipeline
 from gradwire import tools as tools
 from gradwire._core import GradwireBackend
 from gradwire._core import Options as _Options
+from gradwire.device_parallel import DeviceParallel as DeviceParallel
 from gradwire.federated_client import FederatedClient as FederatedClient
 from gradwire.federated_client import FederatedLimits as FederatedLimits
 from gradwire.federated_client import FederatedRound as FederatedRound

@@ -69,6 +69,14 @@ class CodecHook:
         """Restores an earlier state(), which is kept until the codec starts. Call it between steps.
         Raises ValueError that names a tensor of another size, if the codec has started."""
 
+def device_groups(between: ProcessGroup | None, devices: int) -> list[ProcessGroup]:
+    """Returns groups for threads of this process, ranks p * devices + 0, 1, ... of as many on each
+    process p of `between`, which nothing else may use afterwards; None: this process is alone.
+    Collective over the processes."""
+
+def abort_group(group: ProcessGroup, reason: str) -> None:
+    """Fails all operations of a group, on this rank and the others, with this reason."""
+
 class HostOptions:
     """Options of a TrainingHost. They mean what DataParallelOptions of the C++ library do."""
 

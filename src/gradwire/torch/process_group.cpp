@@ -21,10 +21,15 @@ ProcessGroupGradwire::WorkPointer ProcessGroupGradwire::stage(DeviceOperation /*
 
 c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(
     std::shared_ptr<Communicator> communicator, c10::intrusive_ptr<c10d::Store> store) {
+  return process_group_of(c10::make_intrusive<StagedProcessGroup>(std::move(communicator)),
+                          std::move(store));
+}
+
+c10::intrusive_ptr<c10d::ProcessGroup> process_group_of(
+    const c10::intrusive_ptr<c10d::Backend>& backend, c10::intrusive_ptr<c10d::Store> store) {
   const auto custom = c10d::ProcessGroup::BackendType::CUSTOM;
-  auto group = c10::make_intrusive<c10d::ProcessGroup>(std::move(store), communicator->rank(),
-                                                       communicator->size());
-  auto backend = c10::make_intrusive<StagedProcessGroup>(std::move(communicator));
+  auto group = c10::make_intrusive<c10d::ProcessGroup>(std::move(store), backend->getRank(),
+                                                       backend->getSize());
   group->setBackend(c10::DeviceType::CPU, custom, backend);
   if (const auto accelerator = at::accelerator::getAccelerator()) {
     group->setBackend(*accelerator, custom, backend);

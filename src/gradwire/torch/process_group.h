@@ -145,6 +145,11 @@ class ProcessGroupGradwire : public GroupBackend {
 c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(
     std::shared_ptr<Communicator> communicator, c10::intrusive_ptr<c10d::Store> store = nullptr);
 
+/// Wraps a backend so, for the CPU and for the accelerator if this libtorch has one.
+c10::intrusive_ptr<c10d::ProcessGroup> process_group_of(
+    const c10::intrusive_ptr<c10d::Backend>& backend,
+    c10::intrusive_ptr<c10d::Store> store = nullptr);
+
 /// Returns the Communicator of a gradwire group; null for any other group.
 std::shared_ptr<Communicator> communicator_of(c10d::ProcessGroup& group);
 
