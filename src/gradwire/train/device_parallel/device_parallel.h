@@ -37,7 +37,7 @@ class DeviceGroup {
 };
 
 struct DeviceParallelOptions {
-  /// The device of each replica, such as {"cuda:0", "cuda:1"} or {"cpu", "cpu"}. Required.
+  /// The device of each replica, such as {{torch::kCUDA, 0}, {torch::kCUDA, 1}}. Required.
   std::vector<torch::Device> devices;
   /// DeviceGroup's `between`.
   ProcessGroup process_group = nullptr;
@@ -50,7 +50,7 @@ struct DeviceParallelOptions {
 /// std::shared_ptr to a module.
 ///
 ///     gradwire::DeviceParallel<Net> model([] { return Net(); },
-///                                         {.devices = {"cuda:0", "cuda:1"},
+///                                         {.devices = {{torch::kCUDA, 0}, {torch::kCUDA, 1}},
 ///                                          .replica = {.optimizer = make_sgd}});
 ///     model.run([&](gradwire::DataParallel<Net>& replica, int index) {
 ///       for (auto [inputs, targets] : batches_of(replica.rank(), replica.world_size())) {
