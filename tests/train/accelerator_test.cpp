@@ -8,6 +8,7 @@
 #include "gradwire/train/activation/activation_checkpoint.h"
 #include "gradwire/train/checkpoint/checkpoint.h"
 #include "gradwire/train/checkpoint/replicated.h"
+#include "gradwire/train/device_parallel/device_parallel.h"
 #include "gradwire/train/local_sgd/local_sgd.h"
 #include "gradwire/train/optim/layerwise.h"
 #include "tests/support/error_of.h"
@@ -119,6 +120,17 @@ struct OnAnAccelerator : ::testing::TestWithParam<Way> {
 
 TEST_P(OnAnAccelerator, TrainsTheBitsOfTheCpu) {
   EXPECT_EQ(difference(train(GetParam(), false), train(GetParam(), true)), 0);
+}
+
+/// Two devices of one process, in place of two ranks with sockets.
+TEST_P(OnAnAccelerator, TrainsTheBitsOfTheCpuOnDevicesOfAProcess) {
+  const DeviceGroup group(nullptr, {queue_device(0), queue_device(1)});
+  Values values;
+  group.run([&](int index) {
+    Values own = train_as(GetParam(), group.group(index), group.device(index));
+    if (index == 0) values = std::move(own);
+  });
+  EXPECT_EQ(difference(train(GetParam(), false), values), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, OnAnAccelerator,
