@@ -8,7 +8,8 @@ install(CODE "
   file(INSTALL \${modules} DESTINATION \${CMAKE_INSTALL_PREFIX}/gradwire USE_SOURCE_PERMISSIONS)
   file(INSTALL ${GRADWIRE_PACKAGE}/bin/gradwire ${GRADWIRE_PACKAGE}/bin/gradwire-torch
     DESTINATION \${CMAKE_INSTALL_PREFIX}/gradwire/bin USE_SOURCE_PERMISSIONS)
-  file(INSTALL ${GRADWIRE_PACKAGE}/lib/libgradwire.so
+  file(GLOB libraries ${GRADWIRE_PACKAGE}/lib/libgradwire*.so)
+  file(INSTALL \${libraries}
     DESTINATION \${CMAKE_INSTALL_PREFIX}/gradwire/lib USE_SOURCE_PERMISSIONS)
   file(INSTALL ${GRADWIRE_PACKAGE}/share/gradwire
     DESTINATION \${CMAKE_INSTALL_PREFIX}/gradwire/share)"

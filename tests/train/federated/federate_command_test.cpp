@@ -20,6 +20,7 @@ namespace {
 using nlohmann::json;
 using testing::Gt;
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr int kProcesses = 3;
 
@@ -183,6 +184,22 @@ TEST_F(FederateCommand, HasTheSameRoundsWithSecureAggregation) {
   for (auto& one : clients) EXPECT_EQ(one->wait(), 0) << one->err();
   EXPECT_THAT(server.out(), HasSubstr("secure aggregation: 2 neighbours"));
   expect_rounds_of_a_simulation("served.json");
+}
+
+TEST_F(FederateCommand, AClientOfTwoRanksCounts) {
+  Launched server(
+      serve_command({"--listen", "127.0.0.1:0", "--json", folder / "served.json", "--set",
+                     "round.ask=1", "--set", "round.use=1", "--set", "round.least=1"}));
+  ASSERT_TRUE(server.wait_for_output(": rounds", 1)) << server.err();
+  Launched ranks({gradwire_program(), "run", "-n", "2", "--", gradwire_program(), "federate",
+                  "client", folder / "1.json", "--server", address_in(server.out()), "--data",
+                  folder.path(), "--part", "1/3", "--give-up", "60"});
+  EXPECT_EQ(ranks.wait(), 0) << ranks.err();
+  EXPECT_EQ(server.wait(), 0) << server.err();
+  EXPECT_THAT(ranks.out(),
+              HasSubstr("[0] the server has no more rounds; this client counted in 3"));
+  EXPECT_THAT(ranks.out(), Not(HasSubstr("[1]")));
+  for (const json& round : content("served.json")["rounds"]) EXPECT_EQ(round["used"], 1);
 }
 
 TEST_F(FederateCommand, ServesAnyModelFromAFile) {

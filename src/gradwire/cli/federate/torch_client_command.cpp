@@ -7,11 +7,14 @@
 
 #include "gradwire/base/refuse.h"
 #include "gradwire/base/units.h"
+#include "gradwire/bootstrap/job.h"
 #include "gradwire/cli/command_line.h"
 #include "gradwire/cli/commands.h"
+#include "gradwire/host/group.h"
 #include "gradwire/recipe/federated_data.h"
 #include "gradwire/recipe/federated_run.h"
 #include "gradwire/recipe/federated_serve.h"
+#include "gradwire/torch/init.h"
 
 namespace gradwire::cli {
 namespace {
@@ -121,6 +124,23 @@ void print_client_round(const ClientRound& round) {
   std::fflush(stdout);
 }
 
+/// The ranks that are this client together; null if it is a single process.
+ProcessGroup group_of_job() {
+  const bootstrap::Job job = bootstrap::Job::from_environment();
+  return job.world_size > 1 ? init(job) : nullptr;
+}
+
+/// The server's configuration, which rank 0 asks for.
+std::string configuration_of(FederatedClient& client, const ProcessGroup& group) {
+  if (!group) return client.configuration();
+  std::string configuration;
+  run_or_abort(*group, [&] {
+    const bool leads = group->getRank() == 0;
+    configuration = gather_texts(*group, leads ? client.configuration() : "").front();
+  });
+  return configuration;
+}
+
 }  // namespace
 
 int federate_client_command(int argc, char** argv) {
@@ -130,15 +150,20 @@ int federate_client_command(int argc, char** argv) {
   declare_client(app, given);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
   const std::optional<Part> part = read_arguments([&] { return part_in(given.part); });
-  FederatedClient client(read_arguments([&] { return options_of(given); }));
-  const auto config = recipe::client_config(client.configuration(), given.data);
+  FederatedClientOptions options = read_arguments([&] { return options_of(given); });
+  options.group = group_of_job();
+  const bool prints = !options.group || options.group->getRank() == 0;
+  FederatedClient client(options);
+  const auto config = recipe::client_config(configuration_of(client, options.group), given.data);
   const TrainableModule module = recipe::make_module(config);
   const recipe::ClientData data = load_client_data(config, part);
-  fmt::print("{} samples to train, {} held out\n", data.own.train.total(),
-             data.own.held_out.total());
-  std::fflush(stdout);
+  if (prints) {
+    fmt::print("{} samples to train, {} held out\n", data.own.train.total(),
+               data.own.held_out.total());
+    std::fflush(stdout);
+  }
   const std::int64_t counted = client.run(module, data.data, data.own, print_client_round);
-  fmt::print("the server has no more rounds; this client counted in {}\n", counted);
+  if (prints) fmt::print("the server has no more rounds; this client counted in {}\n", counted);
   return 0;
 }
 
