@@ -99,8 +99,8 @@ class Simulation(typing.NamedTuple):
     simulations: int = SIMULATIONS
 
 
-SERVERS_AND_BELOW = ("servers", "exchange", "trace", "codec", "comm", "bootstrap", "engine", "net",
-                     "schedule", "topology", "base")
+SERVERS_AND_BELOW = ("servers", "exchange", "trace", "codec", "comm", "mpi", "bootstrap", "engine",
+                     "net", "schedule", "topology", "base")
 SIMULATIONS_OF = {
     "engine": Simulation("simulated_jobs", ("engine", "net", "schedule", "topology", "base"),
                          tuple(f"*FaultSimulation*/{shard}" for shard in range(SHARDS))),
