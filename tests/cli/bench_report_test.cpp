@@ -159,7 +159,7 @@ TEST(Peers, GradwireGetsWhatWasGiven) {
 
 TEST(Peers, GloosRanksAreStartedByGradwire) {
   EXPECT_THAT(joined(cli::gloo_command(on_hosts(), kCases, "/gw", "s.py")),
-              AllOf(HasSubstr("/gw|run|--no-prefix|--ranks|4|--hosts|a,b|"),
+              AllOf(HasSubstr("/gw|run|--engine|own|--no-prefix|--ranks|4|--hosts|a,b|"),
                     HasSubstr("--env|GLOO_SOCKET_IFNAME=gw0|--|py|s.py|all_reduce|7|1|2|4|64|")));
   cli::BenchOptions here;
   here.launch.ranks = 2;

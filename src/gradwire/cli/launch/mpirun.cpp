@@ -64,8 +64,9 @@ std::size_t ranks_of(const LaunchOptions& launch) {
 }
 
 Words open_mpi_places(const LaunchOptions& launch) {
-  Words words{"-n", fmt::to_string(ranks_of(launch))};
+  Words words;
   if (::geteuid() == 0) words.emplace_back("--allow-run-as-root");
+  words.insert(words.end(), {"-n", fmt::to_string(ranks_of(launch))});
   if (launch.hosts.empty()) {
     words.emplace_back("--oversubscribe");
     // With more ranks than cores, a spinning rank takes the core of the rank that it waits for.
