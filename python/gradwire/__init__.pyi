@@ -25,10 +25,10 @@ __version__: str
 def Options(
     *,
     algorithm: str = ...,
-    engine: str = ...,
     codec: str = ...,
     dead_peer_timeout: timedelta = ...,
     encryption: bool = ...,
+    engine: str = ...,
     interface: str = ...,
     port: int = ...,
     secret: str = ...,

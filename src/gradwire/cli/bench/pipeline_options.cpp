@@ -76,6 +76,7 @@ void declare(CLI::App& app, PipelineBenchOptions& options,
   declare_model(app, options);
   declare_measurement(app, options, environment);
   declare_launch_arguments(app, options.launch);
+  declare_engine(app, options.launch);
 }
 
 emulation::PipelineMeasurementOptions measurement_options(const PipelineBenchOptions& options) {
