@@ -214,8 +214,7 @@ class Python(Case):
                 done = over(mpi, 3, "--no-prefix", "--", sys.executable,
                             ROOT / f"tests/python/test_{suite}.py", *cases,
                             GRADWIRE_TEST_FOLDER=folder)
-            output = self.assert_ok(done) + done.stderr
-            self.assertEqual(len(re.findall(r"^OK$", output, re.MULTILINE)), 3, output)
+            self.assert_ok(done)  # A rank without a test that passed fails.
 
     def test_ranks_with_different_engines(self):
         for own in (0, 1):  # MPICH's mpirun would wait for the other one.
