@@ -441,7 +441,7 @@ TEST(DeviceCommunicator, WhatItLacksIsRefusedByName) {
   }));
 }
 
-/// Only device 0 of each process counts, and what it sends is a process's part, once.
+/// Device 0 of each process counts the bytes that the process sends; the others count none.
 TEST(DeviceCommunicator, ProcessesSendOnceForAllDevices) {
   DeviceJob job({2, 3});
   std::atomic<std::size_t> sent = 0;

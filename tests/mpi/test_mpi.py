@@ -178,6 +178,24 @@ class Training(Case):
         record = json.loads(pathlib.Path(folder, "out/run.json").read_text())
         return record["steps"]["loss"]
 
+    @each_mpi
+    def test_a_stopped_job_saves_its_checkpoint(self, mpi):
+        with tempfile.TemporaryDirectory() as folder:
+            write_images(folder)
+            pathlib.Path(folder, "config.json").write_text(json.dumps(
+                {"model": {"name": "mlp", "hidden": 16}, "batch_size": 24, "epochs": 100_000,
+                 "checkpoint_every": 10**9}))
+            with subprocess.Popen(
+                    [GRADWIRE, "train", f"{folder}/config.json", "--engine", "mpi", "--mpirun",
+                     f"mpirun.{mpi}", "-n", "2", "--output", f"{folder}/out", "--data", folder],
+                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                    env=ENVIRONMENT) as job:
+                while "step" not in job.stdout.readline():  # It trains.
+                    self.assertIsNone(job.poll())
+                job.terminate()
+                output, _ = job.communicate(timeout=60)
+            self.assertRegex(output, "stopped by SIGTERM after step .*: the checkpoint is in")
+
     def test_every_strategy(self):
         with tempfile.TemporaryDirectory() as folder:
             write_images(folder)

@@ -71,7 +71,7 @@ void check_options_for_mpi(const Job& job, const CommunicatorOptions& options,
     unsupported("failures of a pair of ranks alone, which parameter servers need",
                 "use gradwire's own engine");
   if (job.encryption)
-    unsupported("encryption, and authenticates nobody",
+    unsupported("encryption and no authentication",
                 "use gradwire's own engine, or MPI on a network that you trust");
   if (!forced.empty()) unsupported("algorithms of gradwire's", "force none");
 }

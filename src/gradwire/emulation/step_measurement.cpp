@@ -124,8 +124,10 @@ class StepRun {
     figures.cpu_seconds = (cpu_seconds_used() - cpu) / figures.steps;
     run.finish();
     figures.memory = held.peak_memory();
-    figures.bytes_per_step =
-        static_cast<double>(communicator_->payload_bytes_sent() - sent) / (warmup + figures.steps);
+    figures.bytes_per_step = communicator_->traits().counts_bytes
+                                 ? static_cast<double>(communicator_->payload_bytes_sent() - sent) /
+                                       (warmup + figures.steps)
+                                 : -1;
   }
 
   /// Completes the trial of `auto` before the measurement.

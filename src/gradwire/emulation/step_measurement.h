@@ -65,7 +65,7 @@ struct StepFigures {
                               ///< communication.
   Duration step{};            ///< Mean duration of a step with communication.
   Duration exposed{};         ///< Exposed communication per step: time without compute.
-  double bytes_per_step = 0;  ///< Sent by a rank.
+  double bytes_per_step = 0;  ///< Sent by a rank; < 0 if the engine does not count.
   double cpu_seconds = 0;     ///< User and system time of a rank per step.
   EmulatedMemory memory;      ///< Peak of a rank.
   /// With servers, until the first worker was done. `ranks` are the workers.

@@ -29,7 +29,7 @@ struct RoundPolicy {
   Duration window = std::chrono::seconds(60);    ///< For training, from the draw.
   Duration exchange = std::chrono::seconds(60);  ///< For each later phase.
   Selection selection = Selection::uniform;
-  int update_bits = 32;               ///< An update's element has so many, before it is weighted.
+  int update_bits = 32;               ///< Bits of an element of an unweighted update.
   std::optional<SecureRound> secure;  ///< None: the server sees each update.
 };
 

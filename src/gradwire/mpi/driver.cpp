@@ -224,7 +224,7 @@ void Driver::check_deadlines() {
 
 // --- the progress thread ---
 
-/// Returns true if nobody else drives, and operations should not wait until somebody does.
+/// Returns true if no other thread drives, and operations in flight need one that does.
 bool Driver::is_wanted() const {
   if (in_flight_ == 0 || waiting_ > 0 || is_driven_) return false;
   return is_needed_ || background_ > 0 || now() >= after(last_wait_, kStayAway);

@@ -47,7 +47,7 @@ struct FederatedRecord {
   std::vector<Client> clients;
 };
 
-/// Ignores unknown keys. Error: invalid_argument, which names the key and what is expected.
+/// Unknown keys are ignored. Error: invalid_argument, which names the key and what is expected.
 Result<FederatedRecord> parse_federated(std::string_view text);
 
 }  // namespace gradwire::report

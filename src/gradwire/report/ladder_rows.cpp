@@ -26,7 +26,8 @@ LadderRow row_of(JsonFields& fields) {
   row.step_ms = fields.number("step_ms", 0, kMaxNumber);
   row.exposed_ms = fields.number("exposed_ms", -kMaxNumber, kMaxNumber);
   row.eta = fields.number("eta", 0, kMaxNumber);
-  row.bytes_per_step = fields.number("bytes_per_step", 0, kMaxNumber);
+  if (fields.has("bytes_per_step"))
+    row.bytes_per_step = fields.number("bytes_per_step", 0, kMaxNumber);
   if (fields.has("bound")) row.bound = fields.number("bound", 0, 1);
   return row;
 }

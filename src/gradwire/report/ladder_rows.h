@@ -22,9 +22,9 @@ struct LadderRow {
   double single_ms = 0;
   double step_ms = 0;
   double exposed_ms = 0;
-  double eta = 0;             ///< 0 .. 1; measurement noise may exceed 1.
-  double bytes_per_step = 0;  ///< Payload sent by a rank.
-  double bound = 0;           ///< Maximum eta on those links; 0 if unknown.
+  double eta = 0;              ///< 0 .. 1; measurement noise may exceed 1.
+  double bytes_per_step = -1;  ///< Payload sent by a rank; < 0: unknown.
+  double bound = 0;            ///< Maximum eta on those links; 0 if unknown.
 };
 
 /// Error: invalid_argument, which names the key.

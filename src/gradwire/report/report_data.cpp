@@ -163,7 +163,7 @@ Json row_json(const LadderRow& row) {
           {"exposed_ms", rounded(row.exposed_ms)},
           {"eta", rounded(row.eta)},
           {"bound", row.bound > 0 ? rounded(row.bound) : Json()},
-          {"bytes_per_step", rounded(row.bytes_per_step)}};
+          {"bytes_per_step", row.bytes_per_step < 0 ? Json() : rounded(row.bytes_per_step)}};
 }
 
 }  // namespace

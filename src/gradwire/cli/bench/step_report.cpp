@@ -1,6 +1,8 @@
 #include "gradwire/cli/bench/step_report.h"
 
 #include <algorithm>
+#include <optional>
+#include <string>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -20,8 +22,20 @@ Duration from_milliseconds(double ms) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double, std::milli>(ms));
 }
 
-double bound_of(const StepRow& row, double limit) {
+/// nullopt without a limit, or without the bytes that were sent.
+std::optional<double> bound_of(const StepRow& row, double limit) {
+  if (limit <= 0 || row.figures.bytes_per_step < 0) return std::nullopt;
   return emulation::efficiency_bound(row.what, row.figures, limit);
+}
+
+std::string bound_column(const StepRow& row, double limit) {
+  if (limit <= 0) return "";
+  const auto bound = bound_of(row, limit);
+  return bound ? fmt::format(" {:>6.1f}%", 100 * *bound) : fmt::format(" {:>7}", "-");
+}
+
+std::string sent_column(double bytes) {
+  return bytes < 0 ? "-" : format_bytes(static_cast<std::size_t>(bytes));
 }
 
 /// "16", or "16/2+7": local steps, fragments, overlap steps.
@@ -44,8 +58,9 @@ double times_ddp(const emulation::StepFigures& figures) {
 
 std::string zero_columns(const StepRow& row) {
   const emulation::StepFigures& f = row.figures;
-  const std::string times =
-      fmt::format("{:.2f} of {:.1f}", times_ddp(f), zero_volume(row.what.zero_stage));
+  const std::string times = f.bytes_per_step < 0 ? "-"
+                                                 : fmt::format("{:.2f} of {:.1f}", times_ddp(f),
+                                                               zero_volume(row.what.zero_stage));
   return fmt::format(" {:>4} {:>12} {:>10} {:>10}", row.what.zero_stage, times,
                      format_bytes(f.memory.parameters), format_bytes(f.memory.gradients));
 }
@@ -94,14 +109,14 @@ nlohmann::ordered_json entry_of(const StepRow& row, double limit) {
                                   {"step_ms", milliseconds(f.step)},
                                   {"exposed_ms", milliseconds(f.exposed)},
                                   {"eta", f.efficiency()},
-                                  {"bytes_per_step", f.bytes_per_step},
                                   {"cpu_ms", 1e3 * f.cpu_seconds},
                                   {"elements", f.elements},
                                   {"all_reduce_bytes", f.all_reduce_bytes()},
                                   {"parameter_bytes", f.memory.parameters},
                                   {"gradient_bytes", f.memory.gradients}};
+  if (f.bytes_per_step >= 0) entry["bytes_per_step"] = f.bytes_per_step;
   add_servers(entry, row);
-  if (limit > 0) entry["bound"] = bound_of(row, limit);
+  if (const auto bound = bound_of(row, limit)) entry["bound"] = *bound;
   if (row.rounds > 1) entry["rounds"] = row.rounds;
   return entry;
 }
@@ -150,15 +165,14 @@ std::string StepTable::head(const std::string& profile, int ranks) const {
 
 std::string StepTable::line(const StepRow& row) const {
   const emulation::StepFigures& f = row.figures;
-  const std::string bound = limit > 0 ? fmt::format(" {:>6.1f}%", 100 * bound_of(row, limit)) : "";
   return fmt::format(
       "{:>12} {:>14} {:>4} {:>8} {:>9} {:>9.1f} {:>9.1f} {:>9.1f} {:>6.1f}%{} {:>10} "
       "{:>8.1f}{}{}\n",
       row.system, row.what.codec, row.what.accumulate, local_column(row.what),
       name_of(row.what.overlap), milliseconds(f.single), milliseconds(f.step),
-      milliseconds(f.exposed), 100 * f.efficiency(), bound,
-      format_bytes(static_cast<std::size_t>(f.bytes_per_step)), 1e3 * f.cpu_seconds,
-      zero ? zero_columns(row) : "", servers ? servers_columns(row) : "");
+      milliseconds(f.exposed), 100 * f.efficiency(), bound_column(row, limit),
+      sent_column(f.bytes_per_step), 1e3 * f.cpu_seconds, zero ? zero_columns(row) : "",
+      servers ? servers_columns(row) : "");
 }
 
 double zero_volume(int stage) {
@@ -192,7 +206,7 @@ Result<std::vector<StepRow>> parse_step_rows(const std::string& output, const st
                    .single = from_milliseconds(entry.value("single_ms", 0.0)),
                    .step = from_milliseconds(entry.value("step_ms", 0.0)),
                    .exposed = from_milliseconds(entry.value("exposed_ms", 0.0)),
-                   .bytes_per_step = entry.value("bytes_per_step", 0.0),
+                   .bytes_per_step = entry.value("bytes_per_step", -1.0),
                    .cpu_seconds = 1e-3 * entry.value("cpu_ms", 0.0),
                    .memory = {.parameters = entry.value("parameter_bytes", std::size_t{0}),
                               .gradients = entry.value("gradient_bytes", std::size_t{0})},
@@ -250,9 +264,9 @@ void add_bar(SvgPicture& svg, const StepRow& row, double top, double limit) {
           kBar, ours ? kOurs : kTheirs);
   svg.add(R"(<text x="{:.1f}" y="{}">{:.1f} %</text>)", kLeft + kScale * eta + 5, middle,
           100 * eta);
-  if (limit <= 0) return;
-  const double bound = emulation::efficiency_bound(row.what, row.figures, limit);
-  svg.add(R"(<path d="M{:.1f} {}v{}" stroke="#444" stroke-width="2"/>)", kLeft + kScale * bound,
+  const auto bound = bound_of(row, limit);
+  if (!bound) return;
+  svg.add(R"(<path d="M{:.1f} {}v{}" stroke="#444" stroke-width="2"/>)", kLeft + kScale * *bound,
           top - 3, kBar + 6);
 }
 

@@ -35,11 +35,18 @@ if [ -n "${GRADWIRE_DIVIDE_CORES-}" ]; then
 fi
 # MPI may kill this shell alone.
 if setpriv --pdeathsig KILL true 2>/dev/null; then
-  setpriv --pdeathsig KILL "$@"
-else
-  "$@"
+  set -- setpriv --pdeathsig KILL "$@"
 fi
+"$@" &
+program=$!
+# The program may end in order, and save a checkpoint.
+trap 'kill -TERM $program' TERM
+wait $program
 status=$?
+while kill -0 $program 2>/dev/null; do
+  wait $program
+  status=$?
+done
 [ $status -eq 0 ] || echo "gradwire: rank $RANK on $(uname -n) failed: exit status $status" >&2
 exit $status
 )";
@@ -189,6 +196,12 @@ LaunchOptions through_mpirun(const LaunchOptions& options) {
   append(mpirun_places(kind, options));
   // A rank has more threads than one: the progress thread, and those of libtorch.
   if (kind == MpirunKind::open_mpi && options.hosts.empty()) append({"--bind-to", "none"});
+  if (kind == MpirunKind::open_mpi) {
+    // Its SIGTERM comes after this time, and its SIGKILL after twice the time.
+    const auto grace = std::chrono::floor<std::chrono::seconds>(options.grace).count();
+    add_setting(made.program, "odls_base_sigkill_timeout",
+                fmt::to_string(std::max<std::int64_t>(1, grace / 2 - 1)));
+  }
   add_exports(made.program, kind, exported);
   add_output(made.program, kind, options.output);
   append({"sh", "-c", kRankScript, "sh"});

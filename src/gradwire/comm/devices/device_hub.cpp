@@ -384,7 +384,7 @@ void DeviceHub::run_slice(Lock& lock) {
   }
 }
 
-/// Threads that wait run what is more than a slice.
+/// Further slices are left to the threads that wait.
 void DeviceHub::run_ready(Lock& lock) {
   while (!ready_.empty()) {
     const MeetingPointer& first = ready_.front();
@@ -580,8 +580,8 @@ void DeviceHub::abort(Error error) {
   flush(lock);
 }
 
-/// Returns true if other ranks may need the device for an operation in flight. Receives that nobody
-/// has answered do not count.
+/// Returns true if an operation in flight of other ranks may need the device. A receive without a
+/// matching send does not count.
 bool DeviceHub::is_needed(int device) const {
   return std::ranges::any_of(in_flight_, [&](const MeetingPointer& meeting) {
     if (meeting->lane < 0)

@@ -16,7 +16,7 @@ namespace gradwire {
 struct LocalPlan {
   std::int64_t epochs = 1;
   std::int64_t batch_size = 0;  ///< The last batch of an epoch may be smaller. 0: all samples.
-  OptimizerFactory optimizer;   ///< Made anew for each client and round. Required.
+  OptimizerFactory optimizer;   ///< Each client makes one in each round. Required.
   // A FederationPlan decides these two itself.
   double proximal = 0;     ///< mu of add_proximal_gradient(); 0: none.
   std::uint64_t seed = 0;  ///< Draws the order of samples.
