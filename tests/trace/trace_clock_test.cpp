@@ -53,6 +53,13 @@ TEST(TraceClock, DriftIsEvenBetweenTheReadings) {
   EXPECT_EQ(clock.error(), microseconds(5));
 }
 
+TEST(TraceClock, ErrorsOfTheReadingsAreNoDrift) {
+  const ClockAlignment clock{.first = {at(1000), microseconds(300), microseconds(200)},
+                             .last = {at(1100), microseconds(-10), microseconds(120)}};
+  for (const auto now : {500, 1000, 1050, 1100, 9000})
+    EXPECT_EQ(clock.aligned(at(now)), at(now) + microseconds(105)) << now << ": 100 to 110 us";
+}
+
 TEST(TraceClock, KeepsTheOrderOfMoments) {
   const ClockAlignment clock{.first = {at(0), milliseconds(50), {}},
                              .last = {at(100'000), milliseconds(-50), {}}};

@@ -245,6 +245,8 @@ int train_on(const TrainProcess& process, const ProcessGroup& group, const torch
     // Caught while the group exists: destroyed by an exception, it would abort the other ranks.
     if (stopped.first()) fmt::print(stderr, "gradwire train: {}\n", stopped.what());
     end_trace();
+    // MPI ends all ranks when one exits with a status other than 0: after the message, then.
+    if (!config.servers.deals()) group->barrier()->wait();
     return 128 + stopped.signal();
   }
 }

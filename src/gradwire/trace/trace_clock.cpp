@@ -1,6 +1,7 @@
 #include "gradwire/trace/trace_clock.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "gradwire/base/check.h"
 #include "gradwire/trace/trace_collection.h"
@@ -17,7 +18,21 @@ ClockReading read_clock(std::span<const ClockSample> samples) {
   return {.at = at, .ahead = best.theirs - at, .error = half + Duration(1)};
 }
 
+namespace {
+
+/// The offset in the middle of those that both readings allow, if there are any: a drift computed
+/// from their errors would distort durations.
+std::optional<Duration> common_offset(const ClockReading& a, const ClockReading& b) {
+  const Duration least = std::max(a.ahead - a.error, b.ahead - b.error);
+  const Duration most = std::min(a.ahead + a.error, b.ahead + b.error);
+  if (least > most) return std::nullopt;
+  return least + (most - least) / 2;
+}
+
+}  // namespace
+
 Time ClockAlignment::aligned(Time own) const {
+  if (const auto constant = common_offset(first, last)) return own + *constant;
   if (own <= first.at) return own + first.ahead;
   if (own >= last.at) return own + last.ahead;
   const double passed = static_cast<double>((own - first.at).count()) /

@@ -25,8 +25,9 @@ struct ClockReading {
 /// 1989; the clock filter of NTP, RFC 5905, section 10). `samples` must not be empty.
 ClockReading read_clock(std::span<const ClockSample> samples);
 
-/// Offset of a rank's clock from the reference, read when recording began and ended. In between,
-/// the offset drifts linearly; outside, it is constant.
+/// Offset of a rank's clock from the reference, read when recording began and ended. It is constant
+/// if both readings, with their errors, allow one offset. Else it drifts linearly between the
+/// readings and is constant outside.
 struct ClockAlignment {
   ClockReading first;
   ClockReading last;
