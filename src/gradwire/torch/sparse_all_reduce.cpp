@@ -1,43 +1,15 @@
 #include "gradwire/torch/sparse_all_reduce.h"
 
-#include <ATen/core/ivalue.h>
 #include <fmt/format.h>
 
 #include "gradwire/base/refuse.h"
 #include "gradwire/torch/tensor_lists.h"
+#include "gradwire/torch/thread_work.h"
 
 namespace gradwire {
 namespace {
 
 const char* const kName = "all_reduce";
-
-class SparseWork final : public c10d::Work {
- public:
-  SparseWork(int rank, std::uint64_t number, at::Tensor tensor,
-             std::shared_ptr<CompletionThreads> callbacks)
-      : c10d::Work(rank, c10d::OpType::_ALLREDUCE_SPARSE),
-        tensor_(std::move(tensor)),
-        number_(number),
-        callbacks_(std::move(callbacks)),
-        future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors())) {}
-
-  TensorList result() override { return {tensor_}; }
-  std::uint64_t getSequencenumber() const override { return number_; }
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
-
-  void complete(const std::exception_ptr& error) {
-    finish(error);
-    callbacks_->run([error, future = future_, tensor = tensor_] {
-      error ? future->setError(error) : future->markCompleted(TensorList{tensor});
-    });
-  }
-
- private:
-  at::Tensor tensor_;
-  std::uint64_t number_;
-  std::shared_ptr<CompletionThreads> callbacks_;
-  c10::intrusive_ptr<c10::ivalue::Future> future_;
-};
 
 /// The values that ranks must agree on, then the number of entries, which may differ.
 at::Tensor description_of(const at::Tensor& tensor) {
@@ -103,7 +75,8 @@ c10::intrusive_ptr<c10d::Work> SparseAllReduce::run(const at::Tensor& tensor, st
                                 "SUM and AVG; for other reductions convert them with to_dense()",
                                 group_->getRank(), kName));
   }
-  auto work = c10::make_intrusive<SparseWork>(group_->getRank(), number, tensor, callbacks_);
+  auto work = c10::make_intrusive<ThreadWork>(group_->getRank(), c10d::OpType::_ALLREDUCE_SPARSE,
+                                              number, TensorList{tensor}, callbacks_);
   thread_.run([work, tensor, opts, group = group_, in_flight_token = std::move(in_flight_token)] {
     const at::NoGradGuard no_grad;
     std::exception_ptr error;

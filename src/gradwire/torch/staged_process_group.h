@@ -41,6 +41,8 @@ class StagedProcessGroup : public ProcessGroupGradwire {
   bool is_on_device(const TensorList& some, const TensorList& others,
                     const char* operation) const override;
   WorkPointer stage(DeviceOperation operation) override;
+  /// Makes barriers wait until the last copy is released: for collectives outside Base's lane.
+  OperationsInFlight::Token begin_operation() { return in_flight_.begin(); }
 
  private:
   using HostGroup = c10::intrusive_ptr<ProcessGroupGradwire>;

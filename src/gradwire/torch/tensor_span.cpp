@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "gradwire/base/refuse.h"
+
 namespace gradwire {
 namespace {
 

@@ -1,0 +1,284 @@
+#include "gradwire/torch/hybrid_collectives.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "gradwire/torch/c10d_work.h"
+#include "gradwire/torch/tensor_work.h"
+
+namespace gradwire {
+namespace {
+
+using Wait = HybridCollectives::Wait;
+using WorkPointer = HybridCollectives::WorkPointer;
+using HybridGuard = c10::impl::VirtualGuardImpl;
+
+Wait wait_of(WorkPointer work) {
+  return [work = std::move(work)] { with_our_errors([&] { work->wait(); }); };
+}
+
+/// Makes `stream` wait for what `before` has queued.
+void follow(const c10::Stream& stream, const c10::Stream& before) {
+  c10::Event reached(before.device_type());
+  reached.record(before);
+  reached.block(stream);
+}
+
+/// Keeps the allocator from reusing memory of the accelerator before these streams are done.
+void keep_until_done(const std::vector<c10::Stream>& streams,
+                     const std::vector<at::Tensor>& tensors) {
+  for (const c10::Stream& stream : streams) {
+    const HybridGuard guard(stream.device_type());
+    for (const at::Tensor& tensor : tensors)
+      guard.recordDataPtrOnStream(tensor.storage().data_ptr(), stream);
+  }
+}
+
+}  // namespace
+
+/// A collective in flight.
+struct HybridCollectives::Operation {
+  c10::intrusive_ptr<ThreadWork> work;
+  Streams streams;
+  OperationsInFlight::Token token;
+  std::mutex mutex;  ///< Guards the members below.
+  std::size_t parts_left = 0;
+  std::exception_ptr error;
+
+  bool has_failed() {
+    const std::lock_guard lock(mutex);
+    return error != nullptr;
+  }
+  void fail(std::exception_ptr why) {
+    const std::lock_guard lock(mutex);
+    if (!error) error = std::move(why);
+  }
+};
+
+HybridCollectives::HybridCollectives(HostGrid grid, InsideBackends inside,
+                                     std::function<void(const std::string& why)> on_failure)
+    : grid_(std::move(grid)), inside_(std::move(inside)), on_failure_(std::move(on_failure)) {}
+
+std::int64_t HybridCollectives::part_of(std::int64_t count) const {
+  return (count + grid_.places() - 1) / grid_.places();
+}
+
+Wait HybridCollectives::reduce_inside(const at::Tensor& data, const at::Tensor& part,
+                                      const Reduction& reduction) {
+  c10d::ReduceScatterOptions options;
+  options.reduceOp = reduction.op;
+  if (reduction.timeout.count() > 0) options.timeout = reduction.timeout;
+  at::Tensor output = part;
+  at::Tensor input = data;
+  return wait_of(inside_.reductions->_reduce_scatter_base(output, input, options));
+}
+
+Wait HybridCollectives::gather_inside(const at::Tensor& part, const at::Tensor& data,
+                                      std::chrono::milliseconds timeout) {
+  c10d::AllgatherOptions options;
+  if (timeout.count() > 0) options.timeout = timeout;
+  at::Tensor output = data;
+  at::Tensor input = part;
+  return wait_of(inside_.gathers->_allgather_base(output, input, options));
+}
+
+HybridCollectives::Part HybridCollectives::reduced_part(const at::Tensor& data,
+                                                        const Reduction& reduction,
+                                                        const Between& between) {
+  const std::int64_t count = data.numel();
+  const at::Tensor part = at::empty({part_of(count)}, data.options());
+  at::Tensor whole = data;
+  if (part.numel() * grid_.places() != count) {
+    whole = at::zeros({part.numel() * grid_.places()}, data.options());
+    whole.narrow(0, 0, count).copy_(data);
+  }
+  // A sum of float16 may overflow although the mean does not.
+  const bool divide_before = reduction.mean && data.scalar_type() == at::kHalf;
+  Part made;
+  made.tensors = {data, whole, part};
+  made.stages[0] = [=, this] {
+    if (divide_before) whole.div_(grid_.places());
+    return reduce_inside(whole, part, reduction);
+  };
+  made.stages[1] = [=, this] {
+    if (reduction.mean && !divide_before) part.div_(grid_.places());
+    return between(part, part);
+  };
+  made.stages[2] = [=, this]() -> Wait {
+    const Wait gathered = gather_inside(part, whole, reduction.timeout);
+    if (whole.is_same(data)) return gathered;
+    return [=] {
+      gathered();
+      data.copy_(whole.narrow(0, 0, count));
+    };
+  };
+  return made;
+}
+
+WorkPointer HybridCollectives::all_reduce(const at::Tensor& data, const Reduction& reduction,
+                                          const Between& between, std::size_t segment_bytes,
+                                          OperationsInFlight::Token token) {
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  const at::Tensor flat = data.view({-1});
+  // Each rank's part of a segment begins at a cache line.
+  const std::int64_t line = std::int64_t{64} * grid_.places();
+  const auto wanted = static_cast<std::int64_t>(std::min<std::size_t>(
+      segment_bytes / flat.element_size(), static_cast<std::size_t>(flat.numel())));
+  const std::int64_t width = std::max(line, (wanted + line - 1) / line * line);
+  std::vector<Part> parts;
+  for (std::int64_t begin = 0; begin < flat.numel(); begin += width) {
+    parts.push_back(reduced_part(flat.narrow(0, begin, std::min(width, flat.numel() - begin)),
+                                 reduction, between));
+  }
+  return run(c10d::OpType::ALLREDUCE, std::move(parts), data, std::move(token));
+}
+
+WorkPointer HybridCollectives::reduce_scatter(const at::Tensor& data, const at::Tensor& shard,
+                                              const Reduction& reduction, const Between& between,
+                                              OperationsInFlight::Token token) {
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  const at::Tensor flat = shard.view({-1});
+  const auto hosts = static_cast<std::int64_t>(grid_.hosts.size());
+  const at::Tensor rows =
+      data.view({-1, shard.numel()}).index_select(0, by_place(data.device())).view({-1});
+  const at::Tensor part = at::empty({hosts * shard.numel()}, data.options());
+  const bool divide_before = reduction.mean && data.scalar_type() == at::kHalf;
+  Part made;
+  made.tensors = {rows, part, flat};
+  made.stages[0] = [=, this] {
+    if (divide_before) rows.div_(grid_.places());
+    return reduce_inside(rows, part, reduction);
+  };
+  made.stages[1] = [=, this] {
+    if (reduction.mean && !divide_before) part.div_(grid_.places());
+    return between(part, flat);
+  };
+  return run(c10d::OpType::_REDUCE_SCATTER_BASE, {std::move(made)}, shard, std::move(token));
+}
+
+WorkPointer HybridCollectives::all_gather(const at::Tensor& shard, const at::Tensor& data,
+                                          const Between& between, std::chrono::milliseconds timeout,
+                                          OperationsInFlight::Token token) {
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  const auto hosts = static_cast<std::int64_t>(grid_.hosts.size());
+  const at::Tensor own = shard.view({-1});
+  const at::Tensor part = at::empty({hosts * shard.numel()}, shard.options());
+  const at::Tensor rows = at::empty({data.numel()}, data.options());
+  const at::Tensor order = by_place(data.device());
+  Part made;
+  made.tensors = {own, part, rows, data, order};
+  made.stages[1] = [=] { return between(own, part); };
+  made.stages[2] = [=, this] {
+    return [=, gathered = gather_inside(part, rows, timeout)] {
+      gathered();
+      data.view({-1, own.numel()}).index_copy_(0, order, rows.view({-1, own.numel()}));
+    };
+  };
+  return run(c10d::OpType::_ALLGATHER_BASE, {std::move(made)}, data, std::move(token));
+}
+
+/// The ranks, ordered by their places, then their hosts.
+at::Tensor HybridCollectives::by_place(at::Device device) {
+  std::vector<std::int64_t> ranks;
+  for (std::size_t place = 0; place < grid_.hosts.front().size(); ++place)
+    for (const std::vector<Rank>& host : grid_.hosts) ranks.push_back(host[place]);
+  return at::tensor(ranks, at::kLong).to(device);
+}
+
+HybridCollectives::Streams HybridCollectives::streams_of(at::Device device) {
+  if (device.is_cpu()) return {};
+  const std::lock_guard lock(mutex_);
+  Streams& streams = streams_[device.index()];
+  const HybridGuard guard(device.type());
+  while (streams.size() < kStages) streams.push_back(guard.getStreamFromGlobalPool(device));
+  return streams;
+}
+
+WorkPointer HybridCollectives::run(c10d::OpType type, std::vector<Part> parts,
+                                   const at::Tensor& result, OperationsInFlight::Token token) {
+  const at::Device device = result.device();
+  auto operation = std::make_shared<Operation>();
+  operation->streams = streams_of(device);
+  operation->token = std::move(token);
+  operation->parts_left = parts.size();
+  operation->work = c10::make_intrusive<ThreadWork>(inside_.reductions->getRank(), type, number_++,
+                                                    std::vector<at::Tensor>{result}, callbacks_);
+  if (!device.is_cpu()) {
+    // The threads' streams begin after what the caller's stream has queued.
+    for (const c10::Stream& stream : operation->streams)
+      follow(stream, HybridGuard(device.type()).getStream(device));
+  }
+  for (Part& part : parts) {
+    keep_until_done(operation->streams, part.tensors);
+    start(operation, std::make_shared<Part>(std::move(part)));
+  }
+  return operation->work;
+}
+
+void HybridCollectives::start(const std::shared_ptr<Operation>& operation,
+                              const std::shared_ptr<Part>& part) {
+  const Wait reduced = part->stages[0] ? part->stages[0]() : Wait();
+  run_stage(operation, part, 0, reduced);
+}
+
+/// Queues the wait for a stage and the start of the next.
+void HybridCollectives::run_stage(const std::shared_ptr<Operation>& operation,
+                                  const std::shared_ptr<Part>& part, std::size_t stage,
+                                  const Wait& before) {
+  threads_[stage].run(with_thread_state([=, this] {
+    const at::NoGradGuard no_grad;
+    const at::AutoDispatchBelowADInplaceOrView no_autograd;
+    std::optional<c10::StreamGuard> current;
+    if (!operation->streams.empty()) current.emplace(operation->streams[stage]);
+    Wait next;
+    try {
+      if (before && !operation->has_failed()) before();
+      const bool is_last = stage + 1 == kStages;
+      if (!is_last && part->stages[stage + 1] && !operation->has_failed())
+        next = part->stages[stage + 1]();
+    } catch (const std::exception& error) {
+      operation->fail(std::current_exception());
+      on_failure_(error.what());
+    }
+    if (stage + 1 < kStages) {
+      if (current) follow(operation->streams[stage + 1], operation->streams[stage]);
+      return run_stage(operation, part, stage + 1, next);
+    }
+    *part = {};
+    {
+      const std::lock_guard lock(operation->mutex);
+      if (--operation->parts_left > 0) return;
+    }
+    operation->work->complete(operation->error);
+    operation->token.reset();
+  }));
+}
+
+void HybridCollectives::synchronize() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [index, streams] : streams_) {
+    const HybridGuard guard(streams.back().device_type());
+    follow(guard.getStream(streams.back().device()), streams.back());
+  }
+}
+
+void HybridCollectives::abort() {
+  for (const auto& backend : {inside_.reductions, inside_.gathers}) {
+    try {
+      backend->abort();
+    } catch (const std::exception&) {  // A backend that cannot abort has timeouts.
+    }
+  }
+}
+
+void HybridCollectives::close() {
+  for (CompletionThreads& thread : threads_) thread.close();
+  callbacks_->close();
+}
+
+}  // namespace gradwire

@@ -1,0 +1,125 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "gradwire/torch/completion_threads.h"
+#include "gradwire/torch/host_grid.h"
+#include "gradwire/torch/operations_in_flight.h"
+#include "gradwire/torch/thread_work.h"
+
+namespace gradwire {
+
+/// Backends for the ranks of this host, numbered by their places. Two, because ranks start
+/// reductions and gathers in different orders.
+struct InsideBackends {
+  c10::intrusive_ptr<c10d::Backend> reductions;
+  c10::intrusive_ptr<c10d::Backend> gathers;
+};
+
+/// Collectives in two levels: the ranks of a host reduce, each sends its part to the ranks at its
+/// place on the other hosts, and the host gathers the parts. Between hosts there are the bytes of
+/// one rank a host (hierarchical all-reduce: Jia et al., arXiv:1807.11205, section 4.3; with
+/// reduce-scatter and all-gather inside as in Mikami et al., arXiv:1811.05233).
+///
+/// Each rank must start the same collectives in the same order. They run in stream order on an
+/// accelerator: the caller's stream reduces, and streams of the three threads do what follows, so
+/// that one collective reduces while another is between hosts and a third is gathered. Thread-safe.
+class HybridCollectives {
+ public:
+  using WorkPointer = c10::intrusive_ptr<c10d::Work>;
+  /// Blocks until the result is available to the current stream, or throws. Called once.
+  using Wait = std::function<void()>;
+  /// Starts the operation between hosts, on contiguous 1-D tensors. Must not block.
+  using Between = std::function<Wait(const at::Tensor& input, const at::Tensor& output)>;
+
+  /// How elements are reduced inside; `mean`: the sum is divided by the ranks of the host.
+  struct Reduction {
+    c10d::ReduceOp op = c10d::ReduceOp::SUM;
+    bool mean = false;
+    std::chrono::milliseconds timeout{};  ///< 0: the backends' own.
+  };
+
+  /// `on_failure` is called with the reason when this rank's part of a collective fails: it fails
+  /// those of other ranks.
+  HybridCollectives(HostGrid grid, InsideBackends inside,
+                    std::function<void(const std::string& why)> on_failure);
+  ~HybridCollectives() { close(); }
+
+  const HostGrid& grid() const { return grid_; }
+  /// Elements of a rank's part in all_reduce() of `count` elements.
+  std::int64_t part_of(std::int64_t count) const;
+
+  // Tensors are contiguous. `token` is released on completion.
+
+  /// `data` = its reduction, in segments of about `segment_bytes`. `between` gets this rank's part
+  /// as input and output.
+  WorkPointer all_reduce(const at::Tensor& data, const Reduction& reduction, const Between& between,
+                         std::size_t segment_bytes = std::numeric_limits<std::size_t>::max(),
+                         OperationsInFlight::Token token = {});
+  /// `shard` = this rank's part of the reduction of `data`, in the order of ranks. `between` gets
+  /// the parts of the ranks at this place, and `shard`.
+  WorkPointer reduce_scatter(const at::Tensor& data, const at::Tensor& shard,
+                             const Reduction& reduction, const Between& between,
+                             OperationsInFlight::Token token = {});
+  /// `data` = the shards, in the order of ranks. `between` gets `shard`, and memory for those of
+  /// the ranks at this place.
+  WorkPointer all_gather(const at::Tensor& shard, const at::Tensor& data, const Between& between,
+                         std::chrono::milliseconds timeout = {},
+                         OperationsInFlight::Token token = {});
+
+  /// Makes the current stream of each device wait for the results of completed collectives.
+  void synchronize();
+  /// Fails the calls inside this host.
+  void abort();
+  /// Returns when all collectives, and the callbacks of their futures, have run.
+  void close();
+
+ private:
+  static constexpr std::size_t kStages = 3;
+  using Start = std::function<Wait()>;
+
+  /// Stages of a collective. The first starts on the caller's thread.
+  struct Part {
+    std::array<Start, kStages> stages;
+    std::vector<at::Tensor> tensors;  ///< Those that the stages use.
+  };
+  struct Operation;
+  using Streams = std::vector<c10::Stream>;  ///< One for each thread; none on the CPU.
+
+  Part reduced_part(const at::Tensor& data, const Reduction& reduction, const Between& between);
+  Wait reduce_inside(const at::Tensor& data, const at::Tensor& part, const Reduction& reduction);
+  Wait gather_inside(const at::Tensor& part, const at::Tensor& data,
+                     std::chrono::milliseconds timeout);
+  WorkPointer run(c10d::OpType type, std::vector<Part> parts, const at::Tensor& result,
+                  OperationsInFlight::Token token);
+  void start(const std::shared_ptr<Operation>& operation, const std::shared_ptr<Part>& part);
+  void run_stage(const std::shared_ptr<Operation>& operation, const std::shared_ptr<Part>& part,
+                 std::size_t stage, const Wait& before);
+  Streams streams_of(at::Device device);
+  at::Tensor by_place(at::Device device);
+
+  const HostGrid grid_;
+  const InsideBackends inside_;
+  const std::function<void(const std::string&)> on_failure_;
+  std::mutex mutex_;
+  std::uint64_t number_ = 0;
+  std::map<c10::DeviceIndex, Streams> streams_;
+  /// Each waits for one stage of a collective after the other, and starts the next stage.
+  std::array<CompletionThreads, kStages> threads_{CompletionThreads(1), CompletionThreads(1),
+                                                  CompletionThreads(1)};
+  std::shared_ptr<CompletionThreads> callbacks_ = std::make_shared<CompletionThreads>();
+};
+
+}  // namespace gradwire
