@@ -5,6 +5,7 @@
 
 #include "gradwire/exchange/communicator_exchange.h"
 #include "gradwire/exchange/traced_exchange.h"
+#include "gradwire/host/hybrid_exchange.h"
 #include "gradwire/torch/c10d_work.h"
 #include "gradwire/torch/process_group.h"
 #include "gradwire/torch/releases.h"
@@ -18,6 +19,10 @@ std::unique_ptr<exchange::Exchange> torch_exchange(std::string_view who, const P
                                                    const exchange::ExchangeOptions& options,
                                                    TraceRecorder* trace) {
   if (group->getSize() == 1) return exchange::local_exchange();
+  if (auto hybrid = hybrid_backend_of(*group)) {
+    return exchange::traced_exchange(
+        hybrid_exchange(who, std::move(hybrid), tensors, units, options), trace);
+  }
   std::vector<c10::Device> devices;
   for (const auto& tensor : tensors) devices.push_back(tensor.device());
   const auto communicator = communicator_of(*group);

@@ -18,7 +18,8 @@ namespace gradwire {
 /// Returns an exchange of these units over any c10d group; `tensors[i]` is on the device of unit i.
 /// For gradwire groups it is make_exchange(), staged through host memory for units on an
 /// accelerator. It reserves lanes of the communicator: all ranks must make their exchanges in the
-/// same order. For other groups it is group_exchange(); with world size 1, local_exchange().
+/// same order. For groups in two levels it is hybrid_exchange(), for those of other backends
+/// group_exchange(); with world size 1, local_exchange().
 /// `trace` records operations and waits; may be null. Throws Exception on behalf of `who`:
 /// invalid_argument as make_exchange() does; unsupported for a codec on another backend's group, or
 /// if only some units are on an accelerator.

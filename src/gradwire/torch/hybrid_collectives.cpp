@@ -8,6 +8,7 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "gradwire/base/refuse.h"
 #include "gradwire/torch/c10d_work.h"
 #include "gradwire/torch/tensor_work.h"
 
@@ -279,6 +280,14 @@ void HybridCollectives::abort() {
 void HybridCollectives::close() {
   for (CompletionThreads& thread : threads_) thread.close();
   callbacks_->close();
+}
+
+void refuse_codec_of_matrices(const std::string& codec) {
+  if (codec.find("power_sgd") == std::string::npos) return;
+  refuse(
+      "codec \"{}\": with inside, each rank of a host has a part of each matrix; choose an "
+      "element-wise codec, such as int8",
+      codec);
 }
 
 }  // namespace gradwire

@@ -5,6 +5,7 @@
 #include <ATen/DeviceAccelerator.h>
 
 #include "gradwire/base/refuse.h"
+#include "gradwire/torch/hybrid_process_group.h"
 #include "gradwire/torch/releases.h"
 #include "gradwire/torch/staged_process_group.h"
 
@@ -44,6 +45,11 @@ c10::intrusive_ptr<c10d::ProcessGroup> subgroup_of(c10d::ProcessGroup& group,
   if (!communicator) {
     throw Exception(ErrorKind::unsupported,
                     "subgroups need a process group of gradwire: make it with gradwire::init()");
+  }
+  if (hybrid_backend_of(group)) {
+    throw Exception(ErrorKind::unsupported,
+                    "a group with inside has no subgroups, as pipelines and parallel layers need: "
+                    "leave inside out");
   }
   return make_process_group(communicator->subgroup(ranks));
 }
