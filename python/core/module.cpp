@@ -16,9 +16,10 @@
 #include "gradwire/comm/devices/device_communicators.h"
 #include "gradwire/host/group.h"
 #include "gradwire/schedule/catalogue.h"
+#include "gradwire/topology/machine.h"
 #include "gradwire/torch/codec_hook.h"
+#include "gradwire/torch/hybrid_process_group.h"
 #include "gradwire/torch/init.h"
-#include "gradwire/torch/staged_process_group.h"
 
 namespace gradwire::python {
 
@@ -77,11 +78,11 @@ class LiveGroups {
 };
 
 /// Closes the hooks that use it when it closes, and is destroyed without the GIL.
-class PythonBackend final : public StagedProcessGroup {
+class PythonBackend final : public HybridProcessGroup {
  public:
   PythonBackend(std::shared_ptr<Communicator> communicator,
                 c10::intrusive_ptr<GroupOptions> options, std::shared_ptr<LiveGroups> live)
-      : StagedProcessGroup(std::move(communicator), std::move(options)), live_(std::move(live)) {}
+      : HybridProcessGroup(std::move(communicator), std::move(options)), live_(std::move(live)) {}
 
   /// Creates a backend and adds it to `live`.
   static c10::intrusive_ptr<PythonBackend> make(std::shared_ptr<Communicator> communicator,
@@ -113,8 +114,9 @@ class PythonBackend final : public StagedProcessGroup {
                                             int warmup_steps, std::uint64_t seed) {
     const std::lock_guard lock(mutex_);
     auto hook = std::make_shared<CodecHook>(
-        communicator(),
-        exchange::ExchangeOptions{.codec = codec, .warmup_steps = warmup_steps, .seed = seed});
+        communicator_of_hooks(),
+        exchange::ExchangeOptions{.codec = codec, .warmup_steps = warmup_steps, .seed = seed},
+        hybrid());
     reducer.register_comm_hook(as_ddp_hook(hook));
     std::erase_if(hooks_, [](const auto& each) { return each.expired(); });
     hooks_.push_back(hook);
@@ -128,6 +130,13 @@ class PythonBackend final : public StagedProcessGroup {
   }
 
  private:
+  /// Of the ranks between which gradients are coded.
+  std::shared_ptr<Communicator> communicator_of_hooks() const {
+    if (!hybrid()) return communicator();
+    if (between()) return between()->communicator();
+    return communicator()->subgroup(std::vector<Rank>{rank_});
+  }
+
   void close() {
     std::vector<std::weak_ptr<CodecHook>> hooks;
     {
@@ -137,7 +146,7 @@ class PythonBackend final : public StagedProcessGroup {
     for (const auto& each : hooks) {
       if (const auto hook = each.lock()) hook->close();
     }
-    StagedProcessGroup::shutdown();
+    HybridProcessGroup::shutdown();
   }
 
   std::shared_ptr<LiveGroups> live_;
@@ -236,6 +245,7 @@ void bind_options(py::module_& module) {
       .def_readwrite("shared_memory", &GroupOptions::shared_memory)
       .def_readwrite("encryption", &GroupOptions::encryption)
       .def_readwrite("codec", &GroupOptions::codec)
+      .def_readwrite("inside", &GroupOptions::inside)
       .def_property(
           "engine", [](const GroupOptions& o) { return o.communicator.engine; },
           [](GroupOptions& o, const std::string& value) { o.communicator.engine = value; })
@@ -257,11 +267,30 @@ void bind_options(py::module_& module) {
 
 void bind_backend(py::module_& module) {
   using Unlocked = py::call_guard<py::gil_scoped_release>;
+  using BackendPointer = c10::intrusive_ptr<c10d::Backend>;
+  py::class_<HostGrid>(module, "HostGrid")
+      .def_property_readonly("inside", [](const HostGrid& grid) { return grid.inside(); })
+      .def_readonly("hosts", &HostGrid::hosts);
+  module.def("machine_identity", &topology::machine_identity);
   IntrusiveClass<ProcessGroupGradwire, c10d::Backend>(module, "ProcessGroupGradwire");
   IntrusiveClass<PythonBackend, ProcessGroupGradwire>(module, "GradwireBackend")
       .def("shutdown", &PythonBackend::shutdown, Unlocked())
       .def("abort", &PythonBackend::abort, Unlocked())
       .def("perform_nocolor_split", [](PythonBackend&, const py::object&) {})
+      .def(
+          "host_grid",
+          [](const PythonBackend& backend, const std::string& machine) {
+            return host_grid(*backend.communicator(), machine);
+          },
+          py::arg("machine"), Unlocked())
+      .def(
+          "use_inside",
+          [](PythonBackend& backend, const HostGrid& grid, const BackendPointer& reductions,
+             const BackendPointer& gathers) {
+            backend.use_inside(grid, {reductions, gathers});
+          },
+          py::arg("grid"), py::arg("reductions") = py::none(), py::arg("gathers") = py::none(),
+          Unlocked())
       .def("add_codec_hook", &PythonBackend::add_codec_hook, py::arg("reducer"), py::arg("codec"),
            py::arg("warmup_steps"), py::arg("seed"), Unlocked())
       .def("algorithm_for",

@@ -29,6 +29,7 @@ def Options(
     dead_peer_timeout: timedelta = ...,
     encryption: bool = ...,
     engine: str = ...,
+    inside: str = ...,
     interface: str = ...,
     port: int = ...,
     secret: str = ...,

@@ -17,9 +17,24 @@ class Options:
     codec: str
     algorithm: str
     engine: str
+    inside: str
     topology: str
     dead_peer_timeout: timedelta
     def __init__(self) -> None: ...
+
+class HostGrid:
+    """The ranks of hosts that have the same number of ranks each."""
+
+    @property
+    def inside(self) -> list[int]:
+        """The ranks of this host."""
+
+    @property
+    def hosts(self) -> list[list[int]]:
+        """The ranks of each host."""
+
+def machine_identity() -> str:
+    """Returns a text that processes of one host have in common."""
 
 class ProcessGroupGradwire:
     """A torch.distributed Backend."""
@@ -44,6 +59,14 @@ class GradwireBackend(ProcessGroupGradwire):
         """Implements gradwire.hooks.register, which describes the arguments. `reducer` is that of a
         DistributedDataParallel. Raises ValueError for an unknown codec, RuntimeError if the model
         has a hook."""
+
+    def host_grid(self, machine: str) -> HostGrid:
+        """Returns which ranks have the same `machine`. Collective. Raises RuntimeError if hosts have
+        different numbers of ranks."""
+
+    def use_inside(self, grid: HostGrid, reductions: Any = ..., gathers: Any = ...) -> None:
+        """Uses these backends between the ranks of a host, None: gradwire's own. Collective; once,
+        before any operation."""
 
     def perform_nocolor_split(self, device: Any) -> None:
         """Does nothing; torch.distributed calls it on a rank that is in no part of a split."""

@@ -1,6 +1,7 @@
 """The backend "gradwire" of torch.distributed."""
 
 import atexit
+import copy
 import sys
 import traceback
 from collections.abc import Callable
@@ -10,10 +11,10 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from gradwire import _core, rendezvous
+from gradwire import _core, inside, rendezvous
 
-_NAMES = ("algorithm", "codec", "dead_peer_timeout", "encryption", "engine", "interface", "port",
-          "secret", "shared_memory", "topology")
+_NAMES = ("algorithm", "codec", "dead_peer_timeout", "encryption", "engine", "inside", "interface",
+          "port", "secret", "shared_memory", "topology")
 
 
 def Options(**given: Any) -> _core.Options:  # noqa: N802: named as the class of its result.
@@ -24,6 +25,9 @@ def Options(**given: Any) -> _core.Options:  # noqa: N802: named as the class of
     dead_peer_timeout: timedelta after which a silent peer counts as dead (5 s).
     encryption: True encrypts streams between ranks of different hosts; requires a secret.
     engine: "own", or "mpi", under MPI's launcher (docs/engines.md); the same on all ranks.
+    inside: the backend between ranks of one host: "nccl", "gloo", another of torch.distributed's,
+        or "own". Hosts then exchange the bytes of one rank each (docs/engines.md). For this group
+        alone; the same on all ranks.
     interface: network interfaces to use together: comma-separated names or prefixes.
     port: TCP port that every rank listens on (1..65535); 0: any free port.
     secret: text that authenticates every connection; the same on all ranks.
@@ -149,16 +153,24 @@ def _create(group: Any, options: _core.Options | None) -> _core.GradwireBackend:
     for adapt in _adaptations:
         adapt()
     given = options if options is not None else _inherited()
-    return _core.create(group, given, first=not dist.is_initialized())
+    if given is None or not given.inside:
+        return _core.create(group, given, first=not dist.is_initialized())
+    inside.check(given.inside)
+    backend = _core.create(group, given, first=not dist.is_initialized())
+    inside.use(backend, group, given.inside)
+    return backend
 
 
 def _inherited() -> _core.Options | None:
-    """Returns the options of the default group, for a group that has none."""
+    """Returns the options of the default group, for a group that has none. Its hosts may have other
+    numbers of ranks, so that it has no backend inside."""
     if not dist.is_initialized():
         return None
     for device in dist.group.WORLD._device_types:  # gradwire may serve only some of them.
         try:
-            return backend_of(device=device).options
+            options = copy.copy(backend_of(device=device).options)
+            options.inside = ""
+            return options
         except (ValueError, RuntimeError):
             continue
     return None

@@ -53,10 +53,13 @@ class DdpHook final : public c10d::CommHookInterface {
 
 }  // namespace
 
-CodecHook::CodecHook(std::shared_ptr<Communicator> communicator, exchange::ExchangeOptions options)
+CodecHook::CodecHook(std::shared_ptr<Communicator> communicator, exchange::ExchangeOptions options,
+                     std::shared_ptr<HybridCollectives> hybrid)
     : communicator_(std::move(communicator)),
       options_(std::move(options)),
+      hybrid_(std::move(hybrid)),
       staged_(communicator_->rank()) {
+  if (hybrid_) refuse_codec_of_matrices(options_.codec);
   // Reports an unknown codec here instead of in the third step. Without buckets there is no
   // traffic.
   exchange::make_exchange(communicator_, {}, options_);
@@ -67,13 +70,17 @@ FuturePointer CodecHook::run(const c10d::GradBucket& bucket) {
   check_shape(bucket);
   const PendingBucket pending{bucket.getIndex(), bucket.isLast(), trace_begin(bucket)};
   const at::Tensor& buffer = bucket.getBuffer();
-  return buffer.is_cpu() ? average_on_host(buffer, pending) : average_staged(buffer, pending);
+  return hybrid_ ? average_in_two_levels(buffer, pending) : average_anywhere(buffer, pending);
 }
 
 /// Records the bucket's shape in the first steps; the codec starts after them.
 void CodecHook::check_shape(const c10d::GradBucket& bucket) {
   const std::size_t index = bucket.getIndex();
   exchange::UnitShape shape = shape_of(bucket, communicator_->rank());
+  if (hybrid_) {
+    shape.count = static_cast<std::size_t>(hybrid_->part_of(bucket.getBuffer().numel()));
+    shape.tensors = {{.name = fmt::format("bucket{}", index), .columns = shape.count}};
+  }
   if (steps_ < kPlainSteps) {
     // Buckets arrive in order; there may be fewer than in the previous step.
     shapes_.resize(index + 1);
@@ -100,6 +107,18 @@ std::function<void()> CodecHook::average(const at::Tensor& values, const Pending
     if (pending.trace_end) pending.trace_end();
     if (pending.last) end_step();
   };
+}
+
+FuturePointer CodecHook::average_anywhere(const at::Tensor& values, const PendingBucket& pending) {
+  return values.is_cpu() ? average_on_host(values, pending) : average_staged(values, pending);
+}
+
+FuturePointer CodecHook::average_in_two_levels(const at::Tensor& values,
+                                               const PendingBucket& pending) {
+  const auto between = [this, pending](const at::Tensor& part, const at::Tensor&) {
+    return [mean = average_anywhere(part, pending)] { mean->waitAndThrow(); };
+  };
+  return hybrid_->all_reduce(values, {.mean = true}, between)->getFuture();
 }
 
 FuturePointer CodecHook::average_on_host(const at::Tensor& values, const PendingBucket& pending) {
@@ -185,6 +204,7 @@ void CodecHook::load_state(SavedTensors saved) {
 }
 
 void CodecHook::close() {
+  hybrid_.reset();
   staged_.close();
   waiter_.close();
   exchange_.reset();

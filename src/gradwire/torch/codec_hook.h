@@ -10,6 +10,7 @@
 
 #include "gradwire/exchange/make_exchange.h"
 #include "gradwire/torch/completion_threads.h"
+#include "gradwire/torch/hybrid_collectives.h"
 #include "gradwire/torch/staged_sequence.h"
 #include "gradwire/trace/trace.h"
 
@@ -29,8 +30,11 @@ class CodecHook {
   using FuturePointer = c10::intrusive_ptr<c10::ivalue::Future>;
   using SavedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
-  /// Throws Exception(invalid_argument) for an unknown codec.
-  CodecHook(std::shared_ptr<Communicator> communicator, exchange::ExchangeOptions options);
+  /// `hybrid`: buckets are averaged in two levels, with the codec between hosts; `communicator` is
+  /// then that of the ranks at one place. Throws Exception(invalid_argument) for an unknown codec,
+  /// and for PowerSGD in two levels.
+  CodecHook(std::shared_ptr<Communicator> communicator, exchange::ExchangeOptions options,
+            std::shared_ptr<HybridCollectives> hybrid = nullptr);
   ~CodecHook() { close(); }
 
   /// Starts averaging a bucket in place. The future's value is the bucket's tensor. Waiting for it
@@ -66,6 +70,8 @@ class CodecHook {
   void check_shape(const c10d::GradBucket& bucket);
   std::function<void()> average(const at::Tensor& values, const PendingBucket& pending);
   FuturePointer average_on_host(const at::Tensor& values, const PendingBucket& pending);
+  FuturePointer average_anywhere(const at::Tensor& values, const PendingBucket& pending);
+  FuturePointer average_in_two_levels(const at::Tensor& values, const PendingBucket& pending);
   FuturePointer average_staged(const at::Tensor& values, const PendingBucket& pending);
   std::function<void()> trace_begin(const c10d::GradBucket& bucket) const;
   void end_step();
@@ -73,6 +79,7 @@ class CodecHook {
 
   std::shared_ptr<Communicator> communicator_;
   exchange::ExchangeOptions options_;
+  std::shared_ptr<HybridCollectives> hybrid_;  ///< May be null.
   std::vector<exchange::UnitShape> shapes_;
   std::unique_ptr<exchange::Exchange> exchange_;
   SavedTensors saved_;
