@@ -10,6 +10,7 @@
 
 #include "gradwire/cli/bench/collective_bench.h"
 #include "gradwire/cli/bench/peers.h"
+#include "gradwire/schedule/cost/bus_bandwidth.h"
 
 namespace gradwire::test {
 namespace {
@@ -33,10 +34,10 @@ TEST(BenchRow, BandwidthsAreThoseOfNcclTests) {
   const cli::BenchRow r = row(8000);
   EXPECT_DOUBLE_EQ(r.algbw_gbps(), 1);
   EXPECT_DOUBLE_EQ(r.busbw_gbps(), 1.5);
-  EXPECT_DOUBLE_EQ(cli::bus_factor(schedule::Collective::all_to_all, 4), 0.75);
-  EXPECT_DOUBLE_EQ(cli::bus_factor(schedule::Collective::gather, 4), 0.75);
-  EXPECT_DOUBLE_EQ(cli::bus_factor(schedule::Collective::reduce, 4), 1);
-  EXPECT_DOUBLE_EQ(cli::bus_factor(schedule::Collective::point_to_point, 4), 1);
+  EXPECT_DOUBLE_EQ(schedule::bus_factor(schedule::Collective::all_to_all, 4), 0.75);
+  EXPECT_DOUBLE_EQ(schedule::bus_factor(schedule::Collective::gather, 4), 0.75);
+  EXPECT_DOUBLE_EQ(schedule::bus_factor(schedule::Collective::reduce, 4), 1);
+  EXPECT_DOUBLE_EQ(schedule::bus_factor(schedule::Collective::point_to_point, 4), 1);
   EXPECT_DOUBLE_EQ(row(1, 0.001).cpu_seconds_per_gb(), 1);
 }
 

@@ -13,6 +13,7 @@
 #include "gradwire/base/cpu.h"
 #include "gradwire/base/error.h"
 #include "gradwire/base/units.h"
+#include "gradwire/schedule/cost/bus_bandwidth.h"
 
 namespace gradwire::cli {
 namespace {
@@ -73,18 +74,12 @@ std::string algorithm_of(Communicator& communicator, const BenchCase& what) {
 
 }  // namespace
 
-double bus_factor(schedule::Collective collective, int ranks) {
-  const double p = ranks;
-  if (collective == schedule::Collective::all_reduce) return 2 * (p - 1) / p;
-  return schedule::has_parts(collective) ? (p - 1) / p : 1;
-}
-
 double BenchRow::algbw_gbps() const {
   return median_us > 0 ? static_cast<double>(measured.bytes) * 8e-3 / median_us : 0;
 }
 
 double BenchRow::busbw_gbps() const {
-  return algbw_gbps() * bus_factor(measured.collective, ranks);
+  return algbw_gbps() * schedule::bus_factor(measured.collective, ranks);
 }
 
 double BenchRow::cpu_seconds_per_gb() const {

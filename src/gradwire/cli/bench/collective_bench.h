@@ -38,16 +38,11 @@ struct BenchRow {
 
   /// Returns bytes / median time, in Gb/s.
   double algbw_gbps() const;
-  /// Returns algbw times bus_factor(), in Gb/s.
+  /// Returns algbw times schedule::bus_factor(), in Gb/s.
   double busbw_gbps() const;
   /// Returns cpu_seconds per 10^9 bytes of the operation's data; 0 if it has no data.
   double cpu_seconds_per_gb() const;
 };
-
-/// Returns the share of the data that crosses each rank's link, so that busbw can be compared with
-/// the link's rate. As nccl-tests defines it, with P ranks: all_reduce 2(P-1)/P; all_gather,
-/// reduce_scatter, gather, scatter and all_to_all (P-1)/P; broadcast, reduce and point_to_point 1.
-double bus_factor(schedule::Collective collective, int ranks);
 
 /// Returns the collectives that can be measured. point_to_point: every rank sends to the next and
 /// receives from the previous one.
