@@ -1,3 +1,5 @@
+#include <map>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +12,7 @@ namespace {
 using Outcome = Reachability::Outcome;
 using std::chrono::microseconds;
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -257,6 +260,37 @@ TEST(DiagnosisTest, Interfaces) {
   EXPECT_THAT(only_finding(all, false), HasSubstr("1 on a, 2 on b"));
 }
 
+TEST(OtherCardsTest, AreThoseThatDifferFromTheRails) {
+  std::map<std::string, std::string> set;
+  const auto environment = [&](std::string_view name) -> std::optional<std::string> {
+    const auto found = set.find(std::string(name));
+    return found == set.end() ? std::nullopt : std::optional(found->second);
+  };
+  const auto cards = [&](const std::vector<std::string>& rails) {
+    return other_cards(rails, environment, "lo");
+  };
+  // Gloo takes the card of the host's name; what NCCL and UCX take is not known.
+  EXPECT_THAT(cards({"eth0"}), ElementsAre("Gloo lo"));
+  EXPECT_THAT(cards({"lo"}), IsEmpty());
+  set = {
+      {"GLOO_SOCKET_IFNAME", "eth0"}, {"NCCL_SOCKET_IFNAME", "=eth0"}, {"UCX_NET_DEVICES", "eth0"}};
+  EXPECT_THAT(cards({"eth0"}), IsEmpty());
+  EXPECT_THAT(cards({"eth1"}), ElementsAre("Gloo eth0", "NCCL eth0", "UCX eth0"));
+  set = {{"GLOO_SOCKET_IFNAME", "eth0,eth1"},
+         {"NCCL_SOCKET_IFNAME", "=eth0,eth1"},
+         {"NCCL_IB_HCA", "=mlx5_0:1"}};
+  EXPECT_THAT(cards({"eth0", "eth1"}),
+              ElementsAre("Gloo one of eth0,eth1 for each operation", "NCCL mlx5_0:1"));
+}
+
+TEST(DiagnosisTest, CardsOfOtherEnginesArePrinted) {
+  ClusterReport all = healthy(2);
+  EXPECT_THAT(describe(all, {}), Not(HasSubstr("other engines")));
+  info_of(all, 1).other_cards = {"Gloo lo", "UCX mlx5_0:1,eth0"};
+  EXPECT_THAT(describe(all, {}), HasSubstr("b: gradwire 1.0.0, eth0 10.0.0.2 MTU 1500\n"
+                                           "  other engines: Gloo lo; UCX mlx5_0:1,eth0\n"));
+}
+
 TEST(DiagnosisTest, UnreachablePathsHaveACause) {
   const std::vector<std::pair<Outcome, const char*>> expected{
       {Outcome::no_answer, "a firewall drops the packets"},
@@ -369,6 +403,7 @@ TEST(DiagnosisTest, ReportsRoundTripThroughJson) {
   info.master = "10.0.0.1:29400";
   info.master_problem = "four";
   info.torch_problem = "five";
+  info.other_cards = {"six"};
   info.token = "token";
   const auto read = parse_host_info(to_json(info));
   ASSERT_TRUE(read) << read.error().message;

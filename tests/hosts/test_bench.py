@@ -65,7 +65,7 @@ class OneCommand(unittest.TestCase):
     def test_open_mpi_runs_on_the_same_hosts_and_links(self):
         with Hosts(2) as hosts:
             rows, _ = self.bench(hosts, "point_to_point", "--sizes", "64K", "--iterations", "20",
-                                 "--compare", "mpi", "--rounds", "1", "--interface", "gw0")
+                                 "--compare", "mpi", "--rounds", "1", "--interface", "gw")
         self.assertEqual([(row["system"], row["ranks"]) for row in rows],
                          [("gradwire", 2), ("mpi", 2)])
         # 20 operations of 64 KiB at 1 Gb/s, of which the first 128 KiB are not shaped.

@@ -203,6 +203,14 @@ class Doctor(unittest.TestCase):
                               r"\"eth7\" is not the name or prefix of any interface",
                               r"fix: .*gw0 \(10.77.0.1\)", wrong=2)
 
+    def test_cards_of_other_engines(self):
+        with Hosts(2, "none", 2) as hosts:
+            _, output = self.examine(hosts, "--interface", "gw")
+            for name in hosts.names:
+                self.assertRegex(output, rf"{name}: .*gw0 .*, gw1 .*\n  other engines: "
+                                 "Gloo one of gw0,gw1 for each operation\n")
+            self.assertNotIn("other engines", self.examine(hosts, "--interface", "gw1")[1])
+
     def test_one_of_two_interfaces_without_a_cable(self):
         with Hosts(2, "none", 2) as hosts:
             hosts.cut(1, 1)

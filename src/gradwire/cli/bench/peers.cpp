@@ -23,6 +23,7 @@
 #include "gradwire/base/units.h"
 #include "gradwire/cli/bench/bench_report.h"
 #include "gradwire/cli/command_line.h"
+#include "gradwire/cli/launch/cards.h"
 #include "gradwire/cli/launch/hosts.h"
 #include "gradwire/cli/launch/launch.h"
 #include "gradwire/cli/launch/mpirun.h"
@@ -166,8 +167,9 @@ Words python_command(const LaunchArguments& launch, const std::string& python,
                      const std::string& program) {
   Words words{program, "run", "--engine", "own", "--no-prefix"};
   add_launch(words, launch);
-  const std::string interface = gloo_interface(launch);
-  if (!interface.empty()) words.insert(words.end(), {"--env", "GLOO_SOCKET_IFNAME=" + interface});
+  // Gloo would use the address of the host's name.
+  if (launch.hosts.empty() && launch.hostfile.empty())
+    words.insert(words.end(), {"--env", "GLOO_SOCKET_IFNAME=lo"});
   words.insert(words.end(), {"--", python});
   return words;
 }
@@ -186,10 +188,6 @@ Words gradwire_command(const BenchOptions& options, const Cases& cases,
   return words;
 }
 
-std::string gloo_interface(const LaunchArguments& launch) {
-  return launch.hosts.empty() && launch.hostfile.empty() ? "lo" : launch.interface;
-}
-
 Words gloo_command(const BenchOptions& options, const Cases& cases, const std::string& program,
                    const std::string& script) {
   Words words = python_command(options.launch, options.python, program);
@@ -201,7 +199,8 @@ Words gloo_command(const BenchOptions& options, const Cases& cases, const std::s
 Words mpi_command(const BenchOptions& options, const Cases& cases, const std::string& program,
                   const std::string& benchmark, const std::string& algorithm) {
   Words words{program, "run", "--engine", "own", "--ranks", "1", "--no-prefix", "--"};
-  const LaunchOptions launch = launch_options_of(options.launch);
+  LaunchOptions launch = launch_options_of(options.launch);
+  launch.interface = complete_names(interfaces_of(launch));
   words.insert(words.end(), launch.mpirun.begin(), launch.mpirun.end());
   const Words places = mpirun_places(MpirunKind::open_mpi, launch);
   words.insert(words.end(), places.begin(), places.end());

@@ -29,10 +29,6 @@ Result<Rows> run_peer(const Words& command, const Cases& cases,
 /// Appends the given launch options, for `gradwire run` and `gradwire bench`.
 void add_launch(Words& words, const LaunchArguments& launch);
 
-/// Returns the value of GLOO_SOCKET_IFNAME, which must be a whole interface name; empty: unset.
-/// Without it Gloo uses the address of the host's name, which other hosts may not reach.
-std::string gloo_interface(const LaunchArguments& launch);
-
 /// A peer that runs over a backend of torch.distributed.
 struct TorchPeer {
   std::string_view system;   ///< Its name in --compare and in rows.

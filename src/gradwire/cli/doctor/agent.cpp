@@ -89,6 +89,10 @@ Status examine_host(const net::HostNetwork& network, const bootstrap::Job& job,
   HostInfo mine = read_host_info(names, python);
   const std::vector<bootstrap::RailEndpoint> rails = find_rails(job, mine.problems);
   mine.faster = faster_interfaces(rails);
+  std::vector<std::string> names_of_rails;
+  for (const bootstrap::RailEndpoint& rail : rails) names_of_rails.push_back(rail.interface);
+  mine.other_cards =
+      other_cards(names_of_rails, bootstrap::process_environment(), default_card_of_gloo());
   auto server = std::make_unique<ReachabilityServer>(network, job, rails, port, mine);
   GRADWIRE_RETURN_IF_ERROR(store.set(key("facts", job.rank), to_json(mine)));
   GRADWIRE_ASSIGN_OR_RETURN(const auto others, gather_host_info(job, store));

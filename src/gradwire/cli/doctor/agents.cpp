@@ -12,6 +12,7 @@
 #include <fmt/ranges.h>
 #include <sys/wait.h>
 
+#include "gradwire/cli/launch/cards.h"
 #include "gradwire/cli/launch/remote_script.h"
 
 namespace gradwire::cli {
@@ -35,7 +36,7 @@ std::string script_for(const RankPlan& rank, const std::vector<std::string>& pro
   }
   std::string words;
   for (const std::string& word : program) words += " " + shell_quote(word);
-  return script + fmt::format("echo {}\nexec{}\n}}\n", greeting, words);
+  return script + fmt::format("{}echo {}\nexec{}\n}}\n", kCardScript, greeting, words);
 }
 
 /// Returns the number after the last slash of a store key: the host that writes the entry.

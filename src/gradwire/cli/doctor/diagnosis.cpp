@@ -53,6 +53,8 @@ std::string describe(const ClusterReport& cluster_report, const std::vector<Find
                                           rails.empty() ? "no usable interface"
                                                         : fmt::format("{}", fmt::join(rails, ", ")))
                             : "not examined");
+    if (report.info && !report.info->other_cards.empty())
+      text += fmt::format("  other engines: {}\n", fmt::join(report.info->other_cards, "; "));
   }
   text += measured_speeds(cluster_report);
   for (const Finding& finding : findings) {

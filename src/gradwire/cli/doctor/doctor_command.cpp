@@ -62,6 +62,7 @@ LaunchOptions options_for_hosts(const LaunchArguments& given) {
   for (HostEntry& host : options.hosts) host.slots = 1;
   options.ranks = static_cast<int>(options.hosts.size());
   options.name = "gradwire doctor";
+  options.engine = "own";  // No mpirun starts the agents.
   // The agents ask the Python that `gradwire run` would start.
   const auto search = bootstrap::process_environment()("PATH");
   const std::string python = with_interpreter({"python3"}, search.value_or("")).front();

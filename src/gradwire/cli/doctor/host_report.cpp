@@ -100,6 +100,7 @@ HostInfo host_from(JsonFields fields) {
   info.master = fields.text("master");
   info.master_problem = fields.text("master_problem");
   info.faster = fields.texts("faster");
+  info.other_cards = fields.texts("other_cards");
   info.token = fields.text("token");
   fields.refuse_others();
   return info;
@@ -144,6 +145,7 @@ std::string to_json(const HostInfo& info) {
                   {"master", info.master},
                   {"master_problem", info.master_problem},
                   {"faster", info.faster},
+                  {"other_cards", info.other_cards},
                   {"token", info.token}});
 }
 
@@ -373,6 +375,38 @@ int negotiated_megabits(const std::string& interface) {
   int megabits = 0;
   std::ifstream(card / "speed") >> megabits;
   return std::max(megabits, 0);
+}
+
+std::vector<std::string> other_cards(const std::vector<std::string>& rails,
+                                     const bootstrap::Environment& environment,
+                                     const std::string& default_of_gloo) {
+  const std::string own = fmt::format("{}", fmt::join(rails, ","));
+  const auto value = [&](const char* name) { return environment(name).value_or(""); };
+  const std::string gloo =
+      value("GLOO_SOCKET_IFNAME").empty() ? default_of_gloo : value("GLOO_SOCKET_IFNAME");
+  // With devices of RDMA, NCCL uses interfaces only to connect.
+  std::string nccl =
+      value("NCCL_IB_HCA").empty() ? value("NCCL_SOCKET_IFNAME") : value("NCCL_IB_HCA");
+  if (nccl.starts_with('=')) nccl.erase(0, 1);
+  std::vector<std::string> cards;
+  if (gloo.find(',') != std::string::npos) {
+    cards.push_back(fmt::format("Gloo one of {} for each operation", gloo));
+  } else if (gloo != own) {
+    cards.push_back("Gloo " + gloo);
+  }
+  for (const auto& [engine, taken] :
+       {std::pair("NCCL", nccl), std::pair("UCX", value("UCX_NET_DEVICES"))})
+    if (!taken.empty() && taken != own) cards.push_back(fmt::format("{} {}", engine, taken));
+  return cards;
+}
+
+std::string default_card_of_gloo() {
+  const auto all = topology::list_interfaces();
+  const ResolvedName name = resolve_here(this_host_name());
+  const std::string card = all && !name.addresses.empty()
+                               ? topology::interface_with_address(name.addresses.front(), *all)
+                               : "";
+  return card.empty() ? "lo" : card;
 }
 
 std::vector<std::string> faster_interfaces(const std::vector<bootstrap::RailEndpoint>& rails) {

@@ -60,7 +60,8 @@ struct HostInfo {
   std::string master_problem;  ///< Why it cannot listen there.
   /// Interfaces that are faster than the rails: "eth1 (10.1.0.1), 10 Gb/s".
   std::vector<std::string> faster;
-  std::string token;  ///< Authenticates echo datagrams.
+  std::vector<std::string> other_cards;  ///< See other_cards().
+  std::string token;                     ///< Authenticates echo datagrams.
 };
 
 /// Pseudo rail number of the address where rank 0 listens (HostInfo::master).
@@ -136,6 +137,15 @@ std::vector<bootstrap::RailEndpoint> find_rails(const bootstrap::Job& job,
 /// Returns the rate that a network card has negotiated, in Mb/s; 0 if the link is down, and for
 /// virtual interfaces, whose value is meaningless.
 int negotiated_megabits(const std::string& interface);
+
+/// Returns the cards of other engines in a rank with this environment, if they are not `rails`, or
+/// not all used at once: "Gloo lo". `default_of_gloo`: the card of the address of the host's name.
+std::vector<std::string> other_cards(const std::vector<std::string>& rails,
+                                     const bootstrap::Environment& environment,
+                                     const std::string& default_of_gloo);
+
+/// Returns the card that Gloo takes on this host by default.
+std::string default_card_of_gloo();
 
 /// Returns text about network cards at least twice as fast as each of the rails.
 std::vector<std::string> faster_interfaces(const std::vector<bootstrap::RailEndpoint>& rails);

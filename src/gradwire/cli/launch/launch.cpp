@@ -13,12 +13,12 @@
 #include "gradwire/base/random.h"
 #include "gradwire/base/refuse.h"
 #include "gradwire/bootstrap/environment_variables.h"
-#include "gradwire/bootstrap/failure_report.h"
 #include "gradwire/bootstrap/job_secret.h"
 #include "gradwire/bootstrap/launchers.h"
 #include "gradwire/bootstrap/mesh/local_rails.h"
 #include "gradwire/bootstrap/servers_job.h"
 #include "gradwire/cli/command_line.h"
+#include "gradwire/cli/launch/cards.h"
 #include "gradwire/cli/launch/mpirun.h"
 #include "gradwire/cli/launch/process.h"
 #include "gradwire/cli/launch/supervisor.h"
@@ -165,6 +165,10 @@ std::uint16_t free_master_port(const std::string& address) {
   return static_cast<std::uint16_t>(20000 + draw % 10000);
 }
 
+std::string interfaces_of(const LaunchOptions& options) {
+  return options.interface.empty() ? own_variables()["GRADWIRE_INTERFACE"] : options.interface;
+}
+
 namespace {
 
 std::vector<HostEntry> hosts_of(const LaunchOptions& options) {
@@ -172,14 +176,12 @@ std::vector<HostEntry> hosts_of(const LaunchOptions& options) {
   return {HostEntry{this_host_name(), "", options.ranks.value_or(usable_cores())}};
 }
 
-/// GRADWIRE_* variables of the launcher apply to the whole job, but the remote shell does not
-/// forward them.
+/// GRADWIRE_* variables of the launcher, and those of cards, apply to the whole job, but the remote
+/// shell does not forward them.
 VariableList inherited_settings() {
   VariableList variables;
   for (const auto& [name, value] : own_variables()) {
-    const bool is_of_a_process = name == kProcessMark || name == bootstrap::kReportVariable;
-    if (!name.starts_with("GRADWIRE_") || name == "GRADWIRE_SECRET" || is_of_a_process) continue;
-    variables.emplace_back(name, value);
+    if (is_of_all_ranks(name)) variables.emplace_back(name, value);
   }
   return variables;
 }
@@ -203,10 +205,6 @@ const HostEntry* other_host(const std::vector<RankPlan>& ranks, const RankPlan& 
   const auto other = std::ranges::find_if(
       ranks, [&](const RankPlan& rank) { return rank.place.host != first.place.host; });
   return other == ranks.end() ? &first.host : &other->host;
-}
-
-std::string interfaces_of(const LaunchOptions& options) {
-  return options.interface.empty() ? own_variables()["GRADWIRE_INTERFACE"] : options.interface;
 }
 
 std::uint16_t master_port_of(const LaunchOptions& options, const std::string& address) {
@@ -341,8 +339,12 @@ JobPlan plan_job(const LaunchOptions& options) {
   const VariableList shared = shared_variables(options, plan.ranks, plan.run);
   const VariableList inherited = inherited_settings();
   const std::size_t hosts = plan.ranks.back().place.host + 1;
+  // Other hosts choose their cards themselves, as do the ranks of mpirun.
+  const bool any_here = !std::ranges::all_of(plan.ranks, &RankPlan::remote);
+  const VariableList cards =
+      any_here && options.engine != "mpi" ? card_variables(interfaces_of(options)) : VariableList();
   for (RankPlan& rank : plan.ranks) {
-    if (rank.remote) rank.variables = inherited;
+    rank.variables = rank.remote ? inherited : cards;
     rank.variables.insert(rank.variables.end(), shared.begin(), shared.end());
     add_own_variables(rank, plan.run, hosts);
   }

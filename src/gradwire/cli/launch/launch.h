@@ -93,6 +93,9 @@ int launch(const LaunchOptions& options);
 std::string default_master_address(const HostEntry& first, const HostEntry* other,
                                    const std::string& interfaces = "");
 
+/// Returns the interfaces of a job, as in GRADWIRE_INTERFACE; "": not chosen.
+std::string interfaces_of(const LaunchOptions& options);
+
 /// Returns a port for rank 0 to listen on. If `address` belongs to this host, the port is free now.
 /// Otherwise it is drawn from 20000..29999, below the range of ephemeral ports, so that it is
 /// probably free. Throws Exception(invalid_argument) for the wildcard addresses 0.0.0.0 and ::.

@@ -12,6 +12,7 @@
 #include "gradwire/base/cpu.h"
 #include "gradwire/base/refuse.h"
 #include "gradwire/cli/launch/captured.h"
+#include "gradwire/cli/launch/cards.h"
 #include "gradwire/cli/launch/process.h"
 
 namespace gradwire::cli {
@@ -22,6 +23,10 @@ using Words = std::vector<std::string>;
 /// Runs "$@" as a rank: with the variables of every launcher of gradwire, and a line that names it
 /// if it fails, as mpirun may name the process only.
 constexpr const char* kRankScript = R"(
+# mpirun got the cards as they were given, and passes them on. Open MPI takes complete names only.
+if [ -n "${cards-}" ] && [ "${OMPI_MCA_btl_tcp_if_include-}" = "$GRADWIRE_INTERFACE" ]; then
+  export OMPI_MCA_btl_tcp_if_include="$cards"
+fi
 RANK=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}
 WORLD_SIZE=${OMPI_COMM_WORLD_SIZE:-$PMI_SIZE}
 LOCAL_RANK=${OMPI_COMM_WORLD_LOCAL_RANK:-$MPI_LOCALRANKID}
@@ -55,6 +60,12 @@ void add_setting(Words& words, const std::string& name, const std::string& value
   words.insert(words.end(), {"--mca", name, value});
 }
 
+/// Returns true if the user has set one of mpirun's settings.
+bool is_set(const LaunchOptions& launch, const std::string& name) {
+  return std::ranges::count(launch.mpirun, name) > 0 ||
+         own_variables().contains("OMPI_MCA_" + name);
+}
+
 /// "a:2,b:2", so that ranks are placed on the same hosts as by gradwire's launcher.
 std::string mpi_hosts(const LaunchOptions& launch) {
   std::map<std::size_t, int> counts;
@@ -83,9 +94,10 @@ Words open_mpi_places(const LaunchOptions& launch) {
     words.insert(words.end(), {"--host", mpi_hosts(launch), "--bind-to", "none"});
     add_setting(words, "plm_rsh_agent", fmt::format("{}", fmt::join(launch.rsh, " ")));
   }
-  if (launch.interface.empty()) return words;
-  for (const char* what : {"btl_tcp_if_include", "oob_tcp_if_include"})
-    add_setting(words, what, launch.interface);
+  const std::string cards = interfaces_of(launch);
+  for (const auto& [what, value] : {std::pair("btl_tcp_if_include", cards),
+                                    std::pair("oob_tcp_if_include", complete_names(cards))})
+    if (!value.empty() && !is_set(launch, what)) add_setting(words, what, value);
   return words;
 }
 
@@ -101,12 +113,12 @@ Words hydra_places(const LaunchOptions& launch) {
     words.insert(words.end(), {"-hosts", mpi_hosts(launch), "-launcher", "ssh", "-launcher-exec",
                                launch.rsh.front()});
   }
-  if (launch.interface.find(',') != std::string::npos) {
-    throw Exception(
-        ErrorKind::unsupported,
-        fmt::format("--interface {}: MPICH uses one interface; name one", launch.interface));
+  const std::string card = complete_names(interfaces_of(launch));
+  if (card.find(',') != std::string::npos) {
+    throw Exception(ErrorKind::unsupported,
+                    fmt::format("--interface {}: MPICH uses one interface; name one", card));
   }
-  if (!launch.interface.empty()) words.insert(words.end(), {"-iface", launch.interface});
+  if (!card.empty()) words.insert(words.end(), {"-iface", card});
   return words;
 }
 
@@ -188,7 +200,7 @@ LaunchOptions through_mpirun(const LaunchOptions& options) {
     exported.insert("GRADWIRE_DIVIDE_CORES");
   }
   for (const auto& [name, value] : own_variables())
-    if (name.starts_with("GRADWIRE_")) exported.insert(name);
+    if (name.starts_with("GRADWIRE_") || is_of_all_ranks(name)) exported.insert(name);
   made.program = options.mpirun;
   const auto append = [&](const Words& words) {
     made.program.insert(made.program.end(), words.begin(), words.end());
@@ -204,7 +216,7 @@ LaunchOptions through_mpirun(const LaunchOptions& options) {
   }
   add_exports(made.program, kind, exported);
   add_output(made.program, kind, options.output);
-  append({"sh", "-c", kRankScript, "sh"});
+  append({"sh", "-c", std::string(kCardScript) + kRankScript, "sh"});
   append(options.program);
   return made;
 }

@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "gradwire/bootstrap/failure_report.h"
+#include "gradwire/cli/launch/cards.h"
 #include "gradwire/cli/launch/process.h"
 
 namespace gradwire::cli {
@@ -65,7 +66,7 @@ report=$(mktemp)
 reader=$!
 exec 3<&-
 (
-{exports}  export {report_variable}="$report"
+{exports}{cards}  export {report_variable}="$report"
   if [ -z "${{OMP_NUM_THREADS-}}" ]; then
     cores=$(nproc || echo 1)
     limit() {{ # QUOTA PERIOD: of a control group, in microseconds.
@@ -139,9 +140,9 @@ std::string remote_script(const RemoteRank& rank) {
   return fmt::format(
       kScript, fmt::arg("mark", fmt::format("{}={}.{}", kProcessMark, rank.rank, rank.run)),
       fmt::arg("folder", shell_quote(rank.folder)), fmt::arg("exports", exports_of(rank)),
-      fmt::arg("local_world_size", rank.local_world_size), fmt::arg("ready", ready_line(rank.run)),
-      fmt::arg("report", report_line(rank.run)), fmt::arg("saving", bootstrap::kSaving),
-      fmt::arg("optional", bootstrap::kOptional),
+      fmt::arg("cards", kCardScript), fmt::arg("local_world_size", rank.local_world_size),
+      fmt::arg("ready", ready_line(rank.run)), fmt::arg("report", report_line(rank.run)),
+      fmt::arg("saving", bootstrap::kSaving), fmt::arg("optional", bootstrap::kOptional),
       fmt::arg("report_variable", bootstrap::kReportVariable),
       fmt::arg("program", words_of(rank.program)), fmt::arg("tenths", 10 * rank.grace_seconds));
 }
