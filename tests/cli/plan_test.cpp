@@ -114,6 +114,33 @@ TEST(Plan, UsesMeasuredLinks) {
   EXPECT_LT(answer_on(6.25e7, "eta"), answer_on(1.25e8, "eta"));
 }
 
+/// The reference of docs/engines.md.
+TEST(Plan, PricesAnEngineByItsBusBandwidth) {
+  const std::vector<std::string> given{"--nodes",   "4",    "--model",         "bert_large",
+                                       "--engine",  "nccl", "--bus-bandwidth", "42GB/s",
+                                       "--latency", "5us"};
+  const auto json = planned(given);
+  EXPECT_EQ(json["engine"], "nccl");
+  EXPECT_EQ(json["algorithm"], "nccl");
+  EXPECT_EQ(json["bus_bandwidth"], 42e9);
+  const double bytes = 4 * json["parameters"].get<double>();
+  EXPECT_NEAR(json["phases_ms"]["bandwidth"].get<double>(), 1.5e3 * bytes / 42e9, 1e-9);
+  EXPECT_NEAR(json["phases_ms"]["latency"].get<double>(), 4 * 5e-3, 1e-9);
+}
+
+TEST(Plan, TakesTheBusBandwidthOfABench) {
+  const TemporaryFolder folder;
+  const std::string file = folder / "bench.json";
+  const Outcome bench = run_gradwire(
+      {"bench", "all_reduce", "-n", "2", "--sizes", "4,2M", "--iterations", "3", "--json", file});
+  ASSERT_EQ(bench.status, 0) << bench.err;
+  const auto rows = nlohmann::json::parse(content_of(file))["rows"];
+  const auto json = planned({"--nodes", "2", "--bus-bandwidth", file});
+  EXPECT_NEAR(json["bus_bandwidth"].get<double>(), rows[1]["busbw_gbps"].get<double>() * 1.25e8, 1);
+  EXPECT_GT(json["phases_ms"]["latency"].get<double>(), 0);
+  EXPECT_THAT(plan({"--engine", "mpi", "--bus-bandwidth", file}).err, HasSubstr("engines: own"));
+}
+
 TEST(PlanSimulate, UsesMeasuredLinks) {
   const TemporaryFolder folder;
   const auto simulated = [&](double rate, std::vector<std::string> what) {
@@ -221,6 +248,16 @@ TEST(Plan, RefusesInvalidInput) {
       {{"--nodes", "1", "--comm-ms", "3"}, "no communication"},
       {{"--model", "resnet50", "--tensor", "2"}, "attention heads"},
       {{"--nodes", "two"}, "--nodes"},
+      {{"--engine", "nccl"}, "--engine nccl: its bandwidth is neither given nor measured"},
+      {{"--engine", "ucx"}, "--engine"},
+      {{"--bus-bandwidth", "42"}, "expected a rate such as 42GB/s"},
+      {{"--bus-bandwidth", "9GB/s", "--network", "1gbe"}, "--network excludes"},
+      {{"--bus-bandwidth", "9GB/s", "--nics", "2"}, "--nics excludes"},
+      {{"--bus-bandwidth", "9GB/s", "--algorithm", "ring"}, "leave out --algorithm"},
+      {{"--bus-bandwidth", "9GB/s", "--comm-ms", "9"}, "leave out --comm-ms"},
+      {{"--engine", "mpi", "--bus-bandwidth", "9GB/s", "--servers", "1"}, "gradwire's own engine"},
+      {{"--engine", "gloo", "--bus-bandwidth", "9GB/s", "--codec", "int8"}, "own engine or mpi"},
+      {{"--engine", "nccl", "--bus-bandwidth", "9GB/s", "--search"}, "own engine or mpi"},
   };
   for (const auto& [arguments, expected] : cases) {
     const Outcome outcome = plan(arguments);

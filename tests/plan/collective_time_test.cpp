@@ -5,10 +5,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "gradwire/base/error.h"
 #include "gradwire/schedule/catalogue.h"
 #include "gradwire/schedule/cost/cost.h"
+#include "tests/support/error_of.h"
+#include "tests/support/temporary_folder.h"
 
 namespace gradwire::plan {
 namespace {
@@ -50,6 +53,70 @@ TEST(AllReduce, TakesAsLongAsItsSchedule) {
       }
     }
   }
+}
+
+TEST(EngineNetwork, CollectivesTakeTheTimeOfTheBusBandwidth) {
+  Network network = network_of_engine("nccl", "42GB/s");
+  EXPECT_EQ(network.source, "given: --bus-bandwidth");
+  const CollectiveTime reduce = all_reduce("auto", 4, 84e9, network);
+  EXPECT_DOUBLE_EQ(reduce.bandwidth, 3);  // 2 (P-1)/P = 1.5.
+  EXPECT_DOUBLE_EQ(reduce.sent, 126e9);
+  EXPECT_EQ(reduce.latency, 0);  // Neither given nor measured.
+  EXPECT_EQ(reduce.algorithm, "nccl");
+  network.latency = 5e-6;
+  EXPECT_DOUBLE_EQ(all_reduce("auto", 4, 1, network).latency, 20e-6);
+  EXPECT_DOUBLE_EQ(all_reduce("auto", 5, 1, network).latency, 30e-6);
+  CollectiveTimes times;
+  const CollectiveTime gather = times.coded_gather(4, 84e9, network);
+  EXPECT_DOUBLE_EQ(gather.bandwidth, 1.5);
+  EXPECT_DOUBLE_EQ(gather.latency, 10e-6);
+  EXPECT_DOUBLE_EQ(times.coded_reduction(4, 84e9, network).bandwidth, 1.5);
+}
+
+TEST(EngineNetwork, ReadsTheRowsOfBench) {
+  const auto row = [](const char* engine, double bytes, double us, int ranks, int wrong = 0,
+                      const char* collective = "all_reduce") {
+    return nlohmann::json{{"engine", engine},   {"collective", collective}, {"bytes", bytes},
+                          {"median_us", us},    {"ranks", ranks},           {"wrong", wrong},
+                          {"algorithm", "mpi"}, {"type", "float32"}};
+  };
+  const test::TemporaryFolder folder;
+  const auto read = [&](nlohmann::json rows, const std::string& engine) {
+    const std::string file =
+        folder.write("rows.json", nlohmann::json{{"rows", std::move(rows)}}.dump());
+    return network_of_engine(engine, file);
+  };
+  const auto error_of_rows = [&](const nlohmann::json& rows) {
+    return test::error_of([&] { read(rows, "mpi"); });
+  };
+  nlohmann::json rows{row("mpi", 64e6, 96'000, 4),
+                      row("mpi", 64e6, 90'000, 4),
+                      row("own", 64e6, 1, 4),
+                      row("mpi", 64e6, 1, 1),
+                      row("mpi", 128e6, 1, 4, 0, "gather"),
+                      row("mpi", 128e6, 1, 4, 7),
+                      row("mpi", 4000, 40, 8),
+                      row("mpi", 1000, 121, 3)};
+  const Network network = read(rows, "mpi");
+  EXPECT_EQ(network.name, "mpi, measured");
+  EXPECT_DOUBLE_EQ(network.goodput(), 1.5 * 64e6 / 90e-3);
+  // Four hops, without the time of 4/3 * 1000 bytes.
+  EXPECT_DOUBLE_EQ(network.latency, (121e-6 - 4.0 / 3 * 1000 / network.goodput()) / 4);
+  EXPECT_THAT(network.source, ::testing::EndsWith("rows.json"));
+  EXPECT_EQ(read({row("mpi", 64e6, 96'000, 4)}, "mpi").latency, 0);
+  rows.push_back({{"system", "gloo"},  // A peer of --compare.
+                  {"collective", "all_reduce"},
+                  {"bytes", 2e6},
+                  {"median_us", 1e3},
+                  {"ranks", 2},
+                  {"wrong", 0}});
+  EXPECT_DOUBLE_EQ(read(rows, "gloo").goodput(), 2e9);
+  EXPECT_THAT(error_of_rows({row("own", 64e6, 9, 4), row("mpi", 1e6, 9, 4)}),
+              ::testing::HasSubstr("no row is an all_reduce of 1 MiB or more among 2 ranks or more "
+                                   "with engine mpi (engines: mpi, own)"));
+  EXPECT_THAT(error_of_rows({{{"system", "mpi"}}}), ::testing::HasSubstr("rows[0]"));
+  EXPECT_THAT(test::error_of([] { network_of_engine("mpi", "42"); }),
+              ::testing::HasSubstr("--bus-bandwidth 42: expected a rate such as 42GB/s"));
 }
 
 TEST(AllReduce, ARingTakesTheTimeOfTheTextbookFormula) {

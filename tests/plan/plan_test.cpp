@@ -17,7 +17,9 @@
 namespace gradwire::plan {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 PlanInput case_study() {
   return {.model = model_named("resnet50"),
@@ -326,6 +328,61 @@ TEST(Search, CutsABatchIntoWholeSamples) {
     EXPECT_EQ(how.batch, std::floor(how.batch)) << how.accumulate;
   }
   EXPECT_EQ(passes, (std::set<int>{1, 2, 4, 8}));
+}
+
+/// A plan with the bus bandwidth of an engine.
+PlanInput over_engine(const std::string& engine) {
+  PlanInput input = case_study();
+  input.measured.communication = 0;
+  input.network = network_of_engine(engine, "1GB/s");
+  return input;
+}
+
+TEST(Engines, PrintOnlyWhatIsGivenOrMeasured) {
+  PlanInput input = over_engine("mpi");
+  const double bytes = 4.0 * static_cast<double>(input.model.parameters());
+  Plan plan = make_plan(input);
+  EXPECT_NEAR(plan.time.t_c, 1.5 * bytes / 1e9, 1e-12);
+  EXPECT_THAT(to_text(plan), AllOf(HasSubstr("mpi at 1GB/s (8 Gb/s bus bandwidth)"),
+                                   Not(HasSubstr("gradients, latency"))));
+  auto json = nlohmann::json::parse(to_json(plan));
+  EXPECT_EQ(json["engine"], "mpi");
+  EXPECT_EQ(json["bus_bandwidth"], 1e9);
+  EXPECT_FALSE(json["phases_ms"].contains("latency"));
+  EXPECT_THAT(to_text(explain(plan)), AllOf(HasSubstr("latency neither given nor measured"),
+                                            Not(HasSubstr("T_c, latency"))));
+  input.network.latency = 5e-6;
+  plan = make_plan(input);
+  json = nlohmann::json::parse(to_json(plan));
+  EXPECT_DOUBLE_EQ(json["phases_ms"]["latency"], 20e-3);
+  EXPECT_THAT(to_text(explain(plan)), HasSubstr("T_c, latency: 0.02 ms"));
+  json = nlohmann::json::parse(to_json(make_plan(case_study())));
+  EXPECT_EQ(json["engine"], "own");
+  EXPECT_FALSE(json.contains("bus_bandwidth"));
+}
+
+TEST(Engines, AdviceIsWhatTheEngineCanDo) {
+  const Plan mpi = make_plan(over_engine("mpi"));
+  EXPECT_NE(advice_called(mpi, "codec bf16"), nullptr);
+  EXPECT_NE(advice_called(mpi, "bus bandwidth of 20 Gb/s"), nullptr);
+  EXPECT_EQ(advice_called(mpi, "second NIC"), nullptr);
+  PlanInput input = over_engine("nccl");
+  input.strategy.overlap = step::Overlap::full;
+  input.network.bytes_per_second = 1e7;
+  const Plan nccl = make_plan(input);
+  EXPECT_NE(advice_called(nccl, "8 local steps"), nullptr);
+  for (const Advice& a : nccl.advice) EXPECT_EQ(a.input.strategy.codec, "none") << a.change;
+}
+
+TEST(Engines, HaveOneLineInASweep) {
+  const Sweep swept =
+      sweep_nodes(over_engine("nccl"), {2, 4},
+                  {over_engine("nccl").network, network_named("10gbe")}, {"ring", "tree"});
+  ASSERT_EQ(swept.lines.size(), 3u);
+  EXPECT_EQ(swept.lines[0].network, "nccl at 1GB/s");
+  EXPECT_EQ(swept.lines[0].algorithm, "auto");
+  EXPECT_EQ(swept.lines[2].algorithm, "tree");
+  EXPECT_LT(swept.lines[1].steps[0].eta, 1);
 }
 
 TEST(Search, WritesWhatTrainReads) {

@@ -70,7 +70,8 @@ class CandidateChanges {
 
   void codecs() {
     const Strategy& s = input_.strategy;
-    const bool refused = s.zero_stage > 0 && s.compute == ComputeType::mixed;
+    const bool refused =
+        (s.zero_stage > 0 && s.compute == ComputeType::mixed) || !input_.network.takes_codecs();
     if (refused || s.servers > 0 || s.data() < 2) return;
     const double now = wire_bytes(s.codec, s.data()).contribution;
     for (const char* codec : {"bf16", "int8", "int4"}) {
@@ -124,10 +125,11 @@ class CandidateChanges {
   void networks() {
     const int cards = input_.network.cards;
     constexpr std::array<const char*, 3> numbers{"second", "third", "fourth"};
-    if (cards < kMaxCards)
+    const bool by_bus = input_.network.by_bus_bandwidth;  // It is that of all cards.
+    if (cards < kMaxCards && !by_bus)
       ++add(fmt::format("{} NIC", numbers[static_cast<std::size_t>(cards - 1)])).network.cards;
-    PlanInput& faster =
-        add(fmt::format("network of {}", format_rate(2.5 * input_.network.bytes_per_second)));
+    PlanInput& faster = add(fmt::format("{} of {}", by_bus ? "bus bandwidth" : "network",
+                                        format_rate(2.5 * input_.network.bytes_per_second)));
     faster.network.bytes_per_second *= 2.5;
     faster.measured.communication /= 2.5;
     faster.network.measured.reset();

@@ -34,6 +34,12 @@ Explained device(const PlanInput& in) {
 
 Explained network(const PlanInput& in) {
   const Network& n = in.network;
+  if (n.by_bus_bandwidth) {
+    const std::string hop = n.latency > 0 ? fmt::format("{:.3g} us a hop", 1e6 * n.latency)
+                                          : "latency neither given nor measured";
+    return {"network", fmt::format("{} bus bandwidth, {}", format_rate(n.goodput()), hop),
+            fmt::format("of {}'s collectives, as nccl-tests defines it", n.engine), n.source};
+  }
   return {
       "network",
       fmt::format("{} a node, {:.3g} us a hop", format_rate(n.goodput()),
@@ -93,6 +99,9 @@ Explained latency(const Plan& plan) {
                           plan.time.algorithm,
                           1e6 * (plan.input.network.latency + plan.input.network.per_message)),
               "src/gradwire/plan/predict/collective_time.h"};
+  if (plan.input.network.by_bus_bandwidth)
+    e.how = fmt::format("hops of {:.3g} us, 2 log2 P of them in an all-reduce among P nodes",
+                        1e6 * plan.input.network.latency);
   if (plan.input.measured.communication > 0)
     e.source = "hops beyond those that --comm-ms already has";
   return e;
@@ -133,7 +142,8 @@ std::vector<Explained> explain(const Plan& plan) {
                              compute(plan)};
   if (plan.time.t_c > 0) {
     all.push_back(bandwidth(plan));
-    all.push_back(latency(plan));
+    const bool unknown = plan.input.network.by_bus_bandwidth && plan.time.phases.latency == 0;
+    if (!unknown) all.push_back(latency(plan));
     all.push_back(overlap(plan));
   }
   all.push_back(efficiency(plan));

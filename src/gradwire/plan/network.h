@@ -27,9 +27,15 @@ struct Network {
   /// Measured by `gradwire probe`: links may differ. The members above then describe the slowest
   /// node.
   std::optional<topology::Topology> measured;
+  std::string engine = "own";  ///< It moves the bytes: own, mpi, gloo or nccl.
+  /// Collectives take the time of the engine's bus bandwidth, `bytes_per_second`, and of hops of
+  /// `latency` (0: unknown, not counted). Otherwise they take that of gradwire's schedules.
+  bool by_bus_bandwidth = false;
 
   /// Bytes per second of a node over all its cards, each direction.
   double goodput() const;
+  /// Returns true if the engine has gradwire's communicators, which codecs need.
+  bool takes_codecs() const { return engine == "own" || engine == "mpi"; }
 };
 
 std::vector<std::string_view> network_names();
@@ -38,6 +44,12 @@ std::vector<std::string_view> network_names();
 /// wrote. '-' and '_' are equivalent, and case is ignored. Throws Exception(invalid_argument) for
 /// an unknown name, with the nearest valid one, or an invalid file.
 Network network_named(const std::string& name);
+
+/// Returns the network as the collectives of an engine use it. `bandwidth`: their bus bandwidth, as
+/// nccl-tests defines it ("42GB/s"), or a file of `gradwire bench all_reduce --json`: then that of
+/// its longest message, and the latency of its shortest one. Throws Exception(invalid_argument,
+/// system).
+Network network_of_engine(const std::string& engine, const std::string& bandwidth);
 
 /// Returns the network of a measured topology: the slowest host's port, and the median latency.
 Network network_of(const topology::Topology& topology);

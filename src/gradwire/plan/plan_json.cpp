@@ -114,6 +114,7 @@ std::string to_json(const Plan& plan) {
                {"parameters", plan.input.model.parameters()},
                {"device", plan.input.device.name},
                {"network", plan.input.network.name},
+               {"engine", plan.input.network.engine},
                {"eta", t.eta},
                {"t_s_ms", 1e3 * t.t_s},
                {"t_c_ms", 1e3 * t.t_c},
@@ -135,6 +136,10 @@ std::string to_json(const Plan& plan) {
                {"strategy", strategy_json(plan.input)},
                {"advice", advice_json(plan.advice)},
                {"ways", ways_json(plan.ways)}};
+  if (plan.input.network.by_bus_bandwidth) {
+    json["bus_bandwidth"] = plan.input.network.goodput();
+    if (plan.input.network.latency == 0) json["phases_ms"].erase("latency");
+  }
   if (!plan.fits) json["fewest_nodes"] = plan.min_nodes;
   if (plan.cost.steps > 0) json["cost"] = cost_json(plan.cost);
   return json.dump(2) + "\n";

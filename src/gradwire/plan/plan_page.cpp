@@ -158,7 +158,8 @@ PlanGrid default_grid(const PlanInput& input) {
   if (!own) grid.networks.push_back(input.network);
   std::ranges::stable_sort(grid.networks, {}, &Network::goodput);
   for (int i = -3; i <= 4; ++i) grid.batches.push_back(std::ldexp(s.batch, i));
-  const bool codecs = s.servers == 0 && (s.zero_stage == 0 || s.compute != ComputeType::mixed);
+  const bool codecs = s.servers == 0 && input.network.takes_codecs() &&
+                      (s.zero_stage == 0 || s.compute != ComputeType::mixed);
   grid.codecs = codecs ? std::vector<std::string>{"none", "bf16", "int8", "int4"}
                        : std::vector<std::string>{s.codec};
   if (std::ranges::find(grid.codecs, s.codec) == grid.codecs.end()) grid.codecs.push_back(s.codec);

@@ -32,7 +32,8 @@ std::string header(const PlanInput& input) {
   text += fmt::format(" of {} x {}, {}{} {}\n", s.devices_per_node, input.device.title,
                       input.network.cards > 1 ? fmt::format("{} x ", input.network.cards) : "",
                       input.network.name,
-                      fmt::format("({} a node)", format_rate(input.network.goodput())));
+                      fmt::format("({} {})", format_rate(input.network.goodput()),
+                                  input.network.by_bus_bandwidth ? "bus bandwidth" : "a node"));
   text += fmt::format(
       "batch {:g} a pass, {:g} a step over all; {}, {}, overlap {}, codec {}, ZeRO stage {}\n",
       s.batch, s.global_batch(), name_of(s.compute), name_of(s.optimizer), name_of(s.overlap),

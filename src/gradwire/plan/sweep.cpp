@@ -62,12 +62,13 @@ Sweep sweep_nodes(const PlanInput& input, const std::vector<int>& nodes,
   Sweep sweep{.nodes = nodes};
   const bool choice = input.strategy.codec == "none" && input.strategy.servers == 0;
   for (const Network& network : networks) {
+    const bool any = choice && !network.by_bus_bandwidth;
     for (const std::string& algorithm : algorithms) {
-      Sweep::Line line{network.name, choice ? algorithm : "auto", {}};
+      Sweep::Line line{network.name, any ? algorithm : "auto", {}};
       for (const int n : nodes)
         line.steps.push_back(step_time(changed(input, n, network, line.algorithm)));
       sweep.lines.push_back(std::move(line));
-      if (!choice) break;
+      if (!any) break;
     }
   }
   return sweep;

@@ -33,19 +33,30 @@ void declare_system(CLI::App& app, PlanArguments& given) {
                  "share of the device's peak that matrix products reach, 0 to 1; default: 0.5");
   app.add_option("--memory", given.memory,
                  "memory of a device, such as 24G; default: the catalogue's");
-  app.add_option("--network", given.network,
-                 "1gbe, 2.5gbe, 10gbe, 25gbe, 100gbe, ib_hdr, ..., a rate such as 40Gb/s, or a "
-                 "file of gradwire probe")
-      ->capture_default_str();
-  app.add_option("--nics", given.nics, "network cards per node")
-      ->check(CLI::Range(1, 64))
+  auto* const network =
+      app.add_option("--network", given.network,
+                     "1gbe, 2.5gbe, 10gbe, 25gbe, 100gbe, ib_hdr, ..., a rate such as 40Gb/s, or a "
+                     "file of gradwire probe")
+          ->capture_default_str();
+  auto* const nics = app.add_option("--nics", given.nics, "network cards per node")
+                         ->check(CLI::Range(1, 64))
+                         ->capture_default_str();
+  app.add_option("--engine", given.engine,
+                 "what communicates: own, mpi, gloo or nccl; others than own need --bus-bandwidth")
+      ->check(CLI::IsMember({"own", "mpi", "gloo", "nccl"}))
       ->capture_default_str();
   app.add_option("--latency", given.latency,
                  "latency of a hop, such as 20us; default: the network's");
-  app.add_option("--oversubscription", given.oversubscription,
-                 "ratio of the nodes' bandwidth to the bisection bandwidth of the switches")
-      ->check(CLI::Range(1.0, 1000.0))
-      ->capture_default_str();
+  auto* const oversubscription =
+      app.add_option("--oversubscription", given.oversubscription,
+                     "ratio of the nodes' bandwidth to the bisection bandwidth of the switches")
+          ->check(CLI::Range(1.0, 1000.0))
+          ->capture_default_str();
+  app.add_option("--bus-bandwidth", given.bus_bandwidth,
+                 "of the engine's collectives between the nodes over all cards, as nccl-tests "
+                 "defines it, such as 42GB/s; or a file of gradwire bench all_reduce --json; in "
+                 "place of --network")
+      ->excludes(network, nics, oversubscription);
   app.add_option("--storage", given.storage, "rate from storage to each node, such as 500MB/s");
 }
 
@@ -175,7 +186,15 @@ plan::Device device_of(const PlanArguments& given, Clock& clock) {
 }
 
 plan::Network network_of(const PlanArguments& given) {
-  plan::Network network = plan::network_named(given.network);
+  const bool by_bus = !given.bus_bandwidth.empty();
+  if (!by_bus && given.engine != "own") {
+    refuse(
+        "--engine {}: its bandwidth is neither given nor measured: add --bus-bandwidth, with a "
+        "rate such as 42GB/s or a file of gradwire bench all_reduce --json",
+        given.engine);
+  }
+  plan::Network network = by_bus ? plan::network_of_engine(given.engine, given.bus_bandwidth)
+                                 : plan::network_named(given.network);
   network.cards = given.nics;
   network.oversubscription = given.oversubscription;
   if (!given.latency.empty()) {
@@ -183,6 +202,25 @@ plan::Network network_of(const PlanArguments& given) {
         std::chrono::duration<double>(value_or_throw(parse_duration(given.latency))).count();
   }
   return network;
+}
+
+/// Refuses options that the engine lacks in a job, or that its bus bandwidth replaces.
+void check_engine(const PlanArguments& given, const plan::PlanInput& input) {
+  const plan::Strategy& s = input.strategy;
+  if (input.network.by_bus_bandwidth && (s.algorithm != "auto" || given.comm_ms > 0)) {
+    refuse("--bus-bandwidth has the engine's algorithms and replaces a measured time: leave out {}",
+           given.comm_ms > 0 ? "--comm-ms" : "--algorithm");
+  }
+  if (given.engine == "own") return;
+  const auto lacks = [&](const char* option, const char* what, const char* engines) {
+    refuse("{} with --engine {}: {} {}", option, given.engine, what, engines);
+  };
+  if (given.servers != "0") lacks("--servers", "parameter servers need", "gradwire's own engine");
+  if (input.network.takes_codecs()) return;
+  constexpr const char* kEngines = "gradwire's own engine or mpi";
+  if (s.codec != "none") lacks("--codec", "codecs need", kEngines);
+  if (given.search)
+    lacks("--search", "it prints a configuration of gradwire train, which takes", kEngines);
 }
 
 void check_model(const plan::PlanInput& input) {
@@ -233,6 +271,7 @@ plan::PlanInput plan_input(const PlanArguments& given, Clock& clock) {
   const double given_batch = s.batch;
   if (given_batch == 0) s.batch = 1;
   plan::check_strategy(s);
+  check_engine(given, input);
   check_model(input);
   // A search determines what fits.
   if (given_batch == 0)

@@ -16,6 +16,7 @@ namespace gradwire::cli {
 struct PlanArguments {
   std::string model = "resnet50", parameters;
   std::string network = "10gbe", device = "rtx4090", storage, memory, latency;
+  std::string engine = "own", bus_bandwidth;
   int nics = 1;
   double utilization = 0, oversubscription = 1;
   plan::Strategy strategy{.nodes = 4, .batch = 0, .overlap = step::Overlap::full};

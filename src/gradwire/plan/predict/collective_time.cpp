@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "gradwire/schedule/cost/bus_bandwidth.h"
+
 namespace gradwire::plan {
 namespace {
 
@@ -50,6 +52,16 @@ CollectiveTime split(const OperationTime& time) {
           .algorithm = time.algorithm};
 }
 
+/// The definition of bus bandwidth, solved for the time.
+CollectiveTime bus_time(schedule::Collective collective, int nodes, double bytes,
+                        const Network& network) {
+  const double moved = schedule::bus_factor(collective, nodes) * bytes;
+  return {.bandwidth = moved / network.goodput(),
+          .latency = schedule::small_operation_hops(collective, nodes) * network.latency,
+          .sent = moved,
+          .algorithm = network.engine};
+}
+
 }  // namespace
 
 CollectiveTime operator+(const CollectiveTime& a, const CollectiveTime& b) {
@@ -76,6 +88,7 @@ OperationTimes& CollectiveTimes::times(const std::string& algorithm, int nodes,
 CollectiveTime CollectiveTimes::of(schedule::Collective collective, const std::string& algorithm,
                                    int nodes, double bytes, const Network& network) {
   if (nodes < 2 || bytes <= 0) return {.algorithm = "none"};
+  if (network.by_bus_bandwidth) return bus_time(collective, nodes, bytes, network);
   return split(times(algorithm, nodes, network)(collective, bytes));
 }
 

@@ -24,8 +24,9 @@ CollectiveTime operator+(const CollectiveTime& a, const CollectiveTime& b);
 /// Times of collectives among nodes of one rank, from schedules on the link model: fabric_times(),
 /// with the processor time of the network's messages; or measured_times() where `gradwire probe`
 /// measured unequal ports and all of its hosts take part. An oversubscribed switch limits what
-/// crosses between the halves of the nodes. Remembers times, as plans ask for the same ones
-/// repeatedly. Not thread-safe.
+/// crosses between the halves of the nodes. With an engine's bus bandwidth instead:
+/// bus_factor() bytes / bandwidth + small_operation_hops() latency. Remembers times, as plans ask
+/// for the same ones repeatedly. Not thread-safe.
 class CollectiveTimes {
  public:
   /// `algorithm`: one of planned_algorithms(), for the collectives that have it. Throws
