@@ -1,8 +1,12 @@
 #include "gradwire/cli/launch/cards.h"
 
 #include <algorithm>
+#include <chrono>
+#include <filesystem>
 #include <map>
+#include <sstream>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <gmock/gmock.h>
