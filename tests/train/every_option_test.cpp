@@ -148,6 +148,7 @@ const std::map<std::string, std::string> kElsewhere{
     {"data.prefetch", "Prefetch: batches are made ahead"},
     {"resume", "ResumeTest"},
     {"devices", "DevicesCommand"},
+    {"inside", "InsideCommand"},
     {"trace", "TraceTrain"},
     {"activation_checkpointing.number_checkpoints", "ActivationConfig, TextModel: memory"},
     {"parallel.broadcast_buffers", "DataParallelBuffers: the program's models have no buffers"},

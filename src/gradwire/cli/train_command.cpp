@@ -32,6 +32,7 @@
 #include "gradwire/recipe/record_profile.h"
 #include "gradwire/recipe/replay.h"
 #include "gradwire/recipe/run_devices.h"
+#include "gradwire/recipe/run_inside.h"
 #include "gradwire/recipe/stop_request.h"
 #include "gradwire/recipe/trainer.h"
 #include "gradwire/torch/init.h"
@@ -268,7 +269,7 @@ int train_as_process(const recipe::TrainConfig& config, const TrainOptions& opti
   report::ProgressPrinter progress(std::cerr, ::isatty(STDERR_FILENO) == 1);
   if (job.rank == 0) check_outputs(config, options);
   const auto devices = recipe::devices_of(config);
-  const auto group = init(job);
+  const auto group = recipe::group_with_inside(config, init(job));
   const int sharing = recipe::ranks_sharing_cores(*group, job.local_world_size);
   at::set_num_threads(std::min(threads, recipe::threads_per_rank(usable_cores(), sharing)));
   const int ranks = job.world_size * config.devices_per_process();

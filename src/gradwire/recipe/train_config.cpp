@@ -14,6 +14,7 @@
 #include "gradwire/base/refuse.h"
 #include "gradwire/codec/catalogue.h"
 #include "gradwire/recipe/devices_config.h"
+#include "gradwire/recipe/inside_config.h"
 #include "gradwire/recipe/hogwild_config.h"
 #include "gradwire/recipe/mesh_config.h"
 #include "gradwire/recipe/servers_config.h"
@@ -540,6 +541,7 @@ void check_together(JsonFields& root, const TrainConfig& config) {
   check_mesh(root, config);
   check_servers(config);
   check_devices(root, config);
+  check_inside(root, config);
   check_hogwild(root, config);
   const bool steps_replicas =
       !config.uses_pipeline() && config.zero.stage == 0 && !config.servers.enabled;
@@ -623,6 +625,7 @@ TrainConfig parse_train_config(const nlohmann::ordered_json& json) {
   config.zero = read_zero(root.object_or_empty(name_used(json, {"zero", "zero_optimization"})));
   if (root.has("servers")) config.servers = read_servers(root.object_or_empty("servers"));
   config.devices = read_devices(root);
+  config.inside = read_inside(root);
   if (root.has("hogwild")) config.hogwild = read_hogwild(root.object_or_empty("hogwild"));
   config.gradient_clipping = root.number_or("gradient_clipping", 0, 0, 1e30);
   const bool is_sharded = config.zero.stage > 0 || config.servers.enabled;
