@@ -1,5 +1,6 @@
 """Training across four hosts, without faults and with a host or a link that fails."""
 
+import json
 import os
 import pathlib
 import re
@@ -10,7 +11,7 @@ import tempfile
 import time
 import unittest
 
-from harness import Hosts
+from harness import RSH, Hosts
 
 BIN = pathlib.Path(os.environ["GRADWIRE_BIN"])
 GRADWIRE, TRAINER = BIN / "gradwire", BIN / "gradwire-torch"
@@ -71,6 +72,22 @@ class Training(unittest.TestCase):
         models = [(self.folder / where / "model.safetensors").read_bytes()
                   for where in ("local", "hosts")]
         self.assertEqual(models[0], models[1])
+
+    def test_two_levels_have_the_same_losses(self):
+        losses = {}
+        with Hosts(2) as hosts:
+            names = ",".join(f"{name}:2" for name in hosts.names)
+            for inside in ("", "own"):
+                folder = self.folder / f"inside-{inside}"
+                job = hosts.start(0, [*training(folder, "epochs=1", f"inside={inside}"), "-n", "4",
+                                      "--hosts", names, "--rsh", RSH],
+                                  {"OMP_NUM_THREADS": "1"})
+                self.assertEqual(job.wait(120), 0, job.output())
+                record = json.loads((folder / "run.json").read_text())
+                losses[inside] = record["steps"]["loss"]
+        self.assertEqual(len(losses[""]), len(losses["own"]))
+        for one, other in zip(losses[""], losses["own"], strict=True):
+            self.assertAlmostEqual(one, other, delta=1e-5)
 
     def start(self, hosts):
         """Returns ranks that are training without end."""

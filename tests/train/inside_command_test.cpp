@@ -53,8 +53,8 @@ struct InsideCommand : testing::Test {
 };
 
 TEST_F(InsideCommand, EveryStrategyHasTheSameLosses) {
-  for (const std::string strategy : {"seed=2", "zero.stage=1", "zero.stage=2", "zero.stage=3",
-                                     "local_steps.steps=2", "parallel.overlap=full"}) {
+  for (const std::string strategy :
+       {"parallel.overlap=full", "zero.stage=2", "zero.stage=3", "local_steps.steps=2"}) {
     SCOPED_TRACE(strategy);
     const auto flat = losses("flat", {strategy});
     const auto inside = losses("inside", {strategy, "inside=own"});
@@ -80,7 +80,7 @@ TEST_F(InsideCommand, SaysWhatIsWrong) {
   EXPECT_THAT(error({"inside=shm"}), HasSubstr("inside is \"shm\"; valid is \"own\""));
   EXPECT_THAT(error({"inside=nccl"}), HasSubstr("gradwire.Options(inside=\"nccl\") in Python"));
   for (const std::string setting :
-       {"mesh.pipeline=2", "servers.count=1", R"(devices=["cpu"])", "hogwild.staleness=1"}) {
+       {"mesh.pipeline=2", "servers.count=1", R"(devices=["cpu"])", "hogwild.threads=2"}) {
     const std::string key = setting.substr(0, setting.find_first_of(".="));
     EXPECT_THAT(error({"inside=own", setting}),
                 HasSubstr(key + " is incompatible with inside; leave one of them out"));
