@@ -51,6 +51,8 @@ set(GRADWIRE_TORCH_HEADERS
   host/servers/served_embedding.h
   memory/mapped_tensor.h
   memory/memory_tracker.h
+  torch/host_grid.h
+  torch/hybrid_group.h
   torch/init.h
   train/activation/activation_checkpoint.h
   train/activation/await_parameters.h

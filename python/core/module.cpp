@@ -213,6 +213,7 @@ std::vector<ProcessGroup> device_groups(const std::optional<ProcessGroup>& betwe
                     "several devices in one process need a process group of backend gradwire "
                     "between processes");
   }
+  if (between) refuse_inside(**between, "several devices in one process");
   std::vector<ProcessGroup> groups;
   for (auto& own : device_communicators(communicator, devices)) {
     groups.push_back(process_group_of(

@@ -3,6 +3,7 @@
 
 #include "gradwire/host/torch_exchange.h"
 #include "gradwire/torch/hybrid_process_group.h"
+#include "gradwire/train/device_parallel/device_parallel.h"
 #include "gradwire/train/local_sgd/local_sgd.h"
 #include "tests/support/error_of.h"
 #include "tests/support/torch/loopback.h"
@@ -183,7 +184,11 @@ TEST_F(InTwoLevels, WhatTheyLackIsRefusedByName) {
     EXPECT_THAT(error_of([&] {
                   subgroup_of(*group, {0, 1, 2, 3});
                 }),
-                HasSubstr("a group with inside has no subgroups"));
+                HasSubstr("a group with inside does not have subgroups"));
+    EXPECT_THAT(error_of([&] {
+                  const DeviceGroup devices(group, {torch::kCPU, torch::kCPU});
+                }),
+                HasSubstr("a group with inside does not have several devices in one process"));
   });
 }
 

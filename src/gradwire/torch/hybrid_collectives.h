@@ -12,21 +12,12 @@
 #include <string>
 #include <vector>
 
-#include <torch/csrc/distributed/c10d/Backend.hpp>
-
 #include "gradwire/torch/completion_threads.h"
-#include "gradwire/torch/host_grid.h"
+#include "gradwire/torch/hybrid_group.h"
 #include "gradwire/torch/operations_in_flight.h"
 #include "gradwire/torch/thread_work.h"
 
 namespace gradwire {
-
-/// Backends for the ranks of this host, numbered by their places. Two, because ranks start
-/// reductions and gathers in different orders.
-struct InsideBackends {
-  c10::intrusive_ptr<c10d::Backend> reductions;
-  c10::intrusive_ptr<c10d::Backend> gathers;
-};
 
 /// Collectives in two levels: the ranks of a host reduce, each sends its part to the ranks at its
 /// place on the other hosts, and the host gathers the parts. Between hosts there are the bytes of

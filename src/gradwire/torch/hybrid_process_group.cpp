@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "gradwire/base/refuse.h"
+#include "gradwire/topology/machine.h"
 #include "gradwire/torch/releases.h"
 
 namespace gradwire {
@@ -148,16 +151,24 @@ void HybridProcessGroup::shutdown() {
   Base::shutdown();
 }
 
+namespace {
+
+std::shared_ptr<Communicator> own_communicator(c10d::ProcessGroup& group) {
+  if (auto communicator = communicator_of(group)) return communicator;
+  throw Exception(ErrorKind::unsupported,
+                  "inside needs gradwire's own group between hosts: make it with gradwire::init()");
+}
+
+}  // namespace
+
+HostGrid host_grid_of(c10d::ProcessGroup& group) {
+  return host_grid(*own_communicator(group), topology::machine_identity());
+}
+
 c10::intrusive_ptr<c10d::ProcessGroup> hybrid_group(c10d::ProcessGroup& group, const HostGrid& grid,
-                                                    InsideBackends inside) {
-  auto communicator = communicator_of(group);
-  if (!communicator) {
-    throw Exception(ErrorKind::unsupported,
-                    "a hybrid group needs gradwire's own between hosts: make it with "
-                    "gradwire::init()");
-  }
-  auto backend = c10::make_intrusive<HybridProcessGroup>(std::move(communicator));
-  backend->use_inside(grid, std::move(inside));
+                                                    const InsideBackends& inside) {
+  auto backend = c10::make_intrusive<HybridProcessGroup>(own_communicator(group));
+  backend->use_inside(grid, inside);
   return process_group_of(backend);
 }
 
@@ -167,6 +178,12 @@ c10::intrusive_ptr<HybridProcessGroup> hybrid_backend_of(c10d::ProcessGroup& gro
   auto* const hybrid = dynamic_cast<HybridProcessGroup*>(backend.get());
   if (hybrid == nullptr || !hybrid->hybrid()) return nullptr;
   return c10::intrusive_ptr<HybridProcessGroup>::reclaim_copy(hybrid);
+}
+
+void refuse_inside(c10d::ProcessGroup& group, std::string_view what) {
+  if (!hybrid_backend_of(group)) return;
+  throw Exception(ErrorKind::unsupported,
+                  fmt::format("a group with inside does not have {}: leave inside out", what));
 }
 
 }  // namespace gradwire

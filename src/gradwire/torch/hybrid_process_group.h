@@ -1,7 +1,7 @@
 #pragma once
 
 #include <memory>
-#include <string>
+#include <string_view>
 
 #include "gradwire/torch/hybrid_collectives.h"
 #include "gradwire/torch/staged_process_group.h"
@@ -49,13 +49,10 @@ class HybridProcessGroup : public StagedProcessGroup {
   std::shared_ptr<HybridCollectives> hybrid_;
 };
 
-/// Returns a group of the same ranks as `group`, a gradwire group, which works in two levels. It
-/// shares the connections of `group`. `inside`: HybridProcessGroup::use_inside(). Collective. Throws
-/// Exception: unsupported for a group of another backend, or as host_grid().
-c10::intrusive_ptr<c10d::ProcessGroup> hybrid_group(c10d::ProcessGroup& group, const HostGrid& grid,
-                                                    InsideBackends inside = {});
-
 /// The backend of a group that works in two levels; null for any other.
 c10::intrusive_ptr<HybridProcessGroup> hybrid_backend_of(c10d::ProcessGroup& group);
+
+/// Throws Exception(unsupported), which names `what`, for a group that works in two levels.
+void refuse_inside(c10d::ProcessGroup& group, std::string_view what);
 
 }  // namespace gradwire

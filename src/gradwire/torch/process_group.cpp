@@ -46,11 +46,7 @@ c10::intrusive_ptr<c10d::ProcessGroup> subgroup_of(c10d::ProcessGroup& group,
     throw Exception(ErrorKind::unsupported,
                     "subgroups need a process group of gradwire: make it with gradwire::init()");
   }
-  if (hybrid_backend_of(group)) {
-    throw Exception(ErrorKind::unsupported,
-                    "a group with inside has no subgroups, as pipelines and parallel layers need: "
-                    "leave inside out");
-  }
+  refuse_inside(group, "subgroups, as pipelines and parallel layers need");
   return make_process_group(communicator->subgroup(ranks));
 }
 

@@ -10,6 +10,7 @@
 #include "gradwire/base/error.h"
 #include "gradwire/base/refuse.h"
 #include "gradwire/comm/devices/device_communicators.h"
+#include "gradwire/torch/hybrid_process_group.h"
 #include "gradwire/torch/init.h"
 #include "gradwire/torch/process_group.h"
 
@@ -52,6 +53,7 @@ std::shared_ptr<Communicator> communicator_between(const ProcessGroup& between) 
     throw Exception(ErrorKind::unsupported,
                     "several devices in one process need a process group of gradwire between "
                     "processes: make it with gradwire::init()");
+  refuse_inside(*between, "several devices in one process");
   return communicator;
 }
 
