@@ -4,6 +4,7 @@
 
 #include "gradwire/base/refuse.h"
 #include "gradwire/comm/arguments.h"
+#include "gradwire/comm/devices/device_engine.h"
 #include "gradwire/comm/devices/device_hub.h"
 #include "gradwire/comm/planner.h"
 #include "gradwire/comm/scheduled_communicator.h"
