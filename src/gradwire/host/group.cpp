@@ -80,7 +80,16 @@ void broadcast_as_one(c10d::ProcessGroup& group, const std::vector<torch::Tensor
   }
 }
 
+/// Strategies exchange texts and sums besides tensors, and those are in host memory.
+void check_host_backend(c10d::ProcessGroup& group) {
+  if (has_backend(group, c10::DeviceType::CPU)) return;
+  throw Exception(ErrorKind::unsupported,
+                  "the process group has no backend for tensors in host memory: make it with one, "
+                  "such as \"cpu:gloo,cuda:nccl\"");
+}
+
 torch::Tensor gather_rows(c10d::ProcessGroup& group, torch::Tensor row) {
+  check_host_backend(group);
   std::vector<std::vector<torch::Tensor>> rows(1);
   for (int r = 0; r < group.getSize(); ++r) rows[0].push_back(torch::empty_like(row));
   std::vector<torch::Tensor> input{std::move(row)};
@@ -135,6 +144,7 @@ std::vector<std::string> gather_texts(c10d::ProcessGroup& group, const std::stri
 
 std::vector<double> sum_over_ranks(c10d::ProcessGroup& group, std::vector<double> values) {
   if (group.getSize() == 1 || values.empty()) return values;
+  check_host_backend(group);
   std::vector<torch::Tensor> tensors{torch::tensor(values, torch::kFloat64)};
   wait_measured(*group.allreduce(tensors), "wait for sums");
   const auto* sums = tensors[0].data_ptr<double>();

@@ -33,7 +33,8 @@ void broadcast_tensors(c10d::ProcessGroup& group, const std::vector<NamedTensor>
 /// backends, which have no codecs.
 void refuse_codec_without_communicator(std::string_view who, const std::string& codec);
 
-/// Gathers the texts of all ranks on every rank.
+/// Gathers the texts of all ranks on every rank. Throws Exception(unsupported) if the group has no
+/// backend for tensors in host memory, and so does sum_over_ranks().
 std::vector<std::string> gather_texts(c10d::ProcessGroup& group, const std::string& text);
 
 /// Sums each value over ranks; the result is on every rank.

@@ -116,7 +116,7 @@ void HybridModel::finish_last_run() {
 
 void HybridModel::finish() {
   run_or_abort_groups(options_, [&] {
-    if (own_.is_asynchronous()) finish_last_run();
+    finish_last_run();
     for (const LocalStage& stage : own_.stages) {
       with_context(update_of(stage.stage, steps_ - 1), [&] {
         stage.update->host().finish();

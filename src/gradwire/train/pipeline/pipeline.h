@@ -150,9 +150,9 @@ class Pipeline final : public Checkpointable {
 
   /// Completes the pending step of replicas, and gives all of them the buffers of the first (batch
   /// norm's statistics). Drains an asynchronous pipeline: its pending backwards and updates run, so
-  /// that all stages have seen the same micro-batches. Collective over all ranks of all replicas.
-  /// Checkpoints call it. Call it after the last step: a rank that leaves with messages in flight
-  /// fails the others.
+  /// that all stages have seen the same micro-batches. Waits until all messages are sent.
+  /// Collective over all ranks of all replicas. Checkpoints call it. Call it after the last step: a
+  /// rank that leaves with messages in flight fails the others.
   void finish();
 
   /// Returns the outputs, in evaluation mode, on the rank with the last stage; undefined elsewhere.
