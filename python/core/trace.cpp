@@ -6,6 +6,7 @@
 #include <torch/csrc/utils/pybind.h>
 #include <unistd.h>
 
+#include "gradwire/host/group.h"
 #include "gradwire/torch/codec_hook.h"
 #include "gradwire/torch/process_group.h"
 #include "gradwire/trace/trace_session.h"
@@ -29,11 +30,16 @@ std::string host_name() {
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
 }
 
+std::unique_ptr<TracePeers> peers_of(const ProcessGroup& group) {
+  if (auto communicator = communicator_of(*group)) return trace_peers(std::move(communicator));
+  return group_trace_peers(group);
+}
+
 /// A TraceSession with its clock and recorder; hooks record on it too.
 class StepTrace {
  public:
-  StepTrace(ProcessGroupGradwire& group, const std::string& file)
-      : session_({.file = file, .host = host_name()}, trace_peers(group.communicator()), clock_) {}
+  StepTrace(const ProcessGroup& group, const std::string& file)
+      : session_({.file = file, .host = host_name()}, peers_of(group), clock_) {}
 
   TraceRecorder& recorder() { return *session_.recorder(); }
   Time now() const { return clock_.now(); }
@@ -69,10 +75,10 @@ void bind_trace(py::module_& module) {
       .def("finish", &StepTrace::finish, Unlocked());
   module.def(
       "trace",
-      [](ProcessGroupGradwire& group, const std::string& file) {
+      [](const ProcessGroup& group, const std::string& file) {
         return std::make_shared<StepTrace>(group, file);
       },
-      py::arg("backend"), py::arg("file"), Unlocked());
+      py::arg("group").none(false), py::arg("file"), Unlocked());
 }
 
 }  // namespace gradwire::python

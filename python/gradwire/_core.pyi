@@ -546,7 +546,7 @@ def close_all(failure: str) -> None:
     which the other ranks are told, operations in flight fail at once; otherwise those that other
     ranks may need complete first."""
 
-def trace(backend: ProcessGroupGradwire, file: str) -> StepTrace:
+def trace(group: ProcessGroup, file: str) -> StepTrace:
     """Starts a trace, whose `file` rank 0 writes. Collective. Raises RuntimeError."""
 
 class VerifiedCheckpoint:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from torch.distributed import ProcessGroup
 
 from gradwire import _core
-from gradwire.backend import backend_of
 from gradwire.hooks import Hook
+from gradwire.serving import group_or_world
 
 PARTS = ("data", "forward", "backward", "optimiser", "wait")
 
@@ -23,7 +23,7 @@ class Trace:
         hook: Hook | None = None,
     ) -> None:
         """See `gradwire.trace`."""
-        self._core = _core.trace(backend_of(group), os.path.abspath(file))
+        self._core = _core.trace(group_or_world(group, "trace"), os.path.abspath(file))
         self._steps = 0
         if hook is not None:
             self._core.follow(hook._core)
@@ -72,7 +72,8 @@ def trace(
 
     file: path that rank 0 writes at the end, JSON for https://ui.perfetto.dev; only rank 0's is
         used.
-    group: group of ranks to trace; None: the default group. Its backend must be gradwire.
+    group: group of ranks to trace, of any backend that can send tensors of the CPU; None: the
+        default group.
     hook: hook of gradwire.hooks on the trained model. Each of its buckets becomes a span of
         communication, from DDP's call until its mean is in place. None: no such spans.
 
@@ -81,7 +82,7 @@ def trace(
     A rank keeps its newest 65,536 spans. Collective: every rank calls it, at the same place and
     before the first step, because the ranks' clocks are compared, and every rank calls finish().
 
-    Raises ValueError if the group is not gradwire's, RuntimeError on rank 0 if the file cannot be
-    written, and RuntimeError on any rank if another rank is gone.
+    Raises ValueError if there is no group, RuntimeError on rank 0 if the file cannot be written,
+    and RuntimeError on any rank if another rank is gone.
     """
     return Trace(file, group, hook)

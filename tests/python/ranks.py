@@ -14,10 +14,12 @@ import unittest
 
 # Where there is an accelerator, the tests' tensors can be on it: "cuda".
 DEVICE = os.environ.get("GRADWIRE_TEST_DEVICE")
+# The backend of the ranks' group: suites of classes that take any group run over another one too.
+BACKEND = os.environ.get("GRADWIRE_TEST_BACKEND", "gradwire")
 LIMIT = int(os.environ.get("GRADWIRE_TEST_LIMIT", 240))  # Seconds, after which all are killed.
 
 
-def main(count, backend="gradwire", least=1, fresh=DEVICE is not None):
+def main(count, backend=BACKEND, least=1, fresh=DEVICE is not None):
     """Main function of a test program: forks `count` ranks that run its tests, and exits. Fails if
     fewer than `least` tests have run and passed; skipped tests do not count. `fresh`: each rank
     imports the program again, because a forked process cannot use accelerators."""
@@ -123,6 +125,11 @@ def _be_a_rank(backend, least):
     if result.passed < least:
         print(f"FAILED: {result.passed} tests have run and passed, and {least} must")
     sys.exit(0 if result.wasSuccessful() and result.passed >= least else 1)
+
+
+def needs(trait):
+    """Skips a test over a backend that lacks what gradwire's has."""
+    return unittest.skipIf(BACKEND != "gradwire", f"{BACKEND} lacks {trait}")
 
 
 def folder(name):

@@ -1,5 +1,5 @@
-"""PyTorch's pipelining runtime executes gradwire's schedules over gradwire's backend, and trains as
-one process does. Four ranks."""
+"""PyTorch's pipelining runtime executes gradwire's schedules, and trains as one process does. Four
+ranks."""
 
 import os
 import unittest
@@ -70,7 +70,7 @@ def one_process(micro_batches, replica=0):
 
 
 class Case(unittest.TestCase):
-    def train(self, schedule, group=None, replica=0):
+    def train(self, schedule, group=None, replica=0, steps=STEPS):
         """Returns losses, on the last stage's rank, and the modules of this rank by stage."""
         rank = dist.get_rank(group)
         modules = {stage: module_of(stage, schedule.stages) for stage in schedule.stages_of(rank)}
@@ -79,7 +79,7 @@ class Case(unittest.TestCase):
         runtime = schedule.runtime(stages, loss_of, scale_grads=False)
         optimizer = optimizer_of([p for module in modules.values() for p in module.parameters()])
         losses = []
-        for step in range(STEPS):
+        for step in range(steps):
             optimizer.zero_grad()
             x, y = batch(step, replica)
             parts = []

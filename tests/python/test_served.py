@@ -37,7 +37,8 @@ def averaged_step(net, optimizer, step):
     loss_of(net, step, dist.get_rank()).backward()
     for parameter in net.parameters():
         if parameter.grad is not None:
-            dist.all_reduce(parameter.grad, op=dist.ReduceOp.AVG)
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= dist.get_world_size()
     optimizer.step()
     optimizer.zero_grad()
 
@@ -92,7 +93,7 @@ def end():  # After Served has left. What else the interpreter does at its end t
     os._exit(hasattr(sys, "last_value"))
 
 atexit.register(end)
-dist.init_process_group("gradwire", init_method="file://" + os.environ["STORE"] + role,
+dist.init_process_group("{backend}", init_method="file://" + os.environ["STORE"] + role,
                         rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]))
 """
 
@@ -109,16 +110,17 @@ unittest.addModuleCleanup(jobs.close)
 
 
 class Jobs(unittest.TestCase):
-    def run_ranks(self, workers, servers, body):
+    def run_ranks(self, workers, servers, body, backend="gradwire"):
         """Runs the program on workers, and on `servers` ranks of their own. Returns status and
         output of each rank."""
         roles = ROLES.format(workers=workers, servers=servers, port=free_port(),
-                             other_port=free_port(), secret=secrets.token_hex(16))
+                             other_port=free_port(), secret=secrets.token_hex(16),
+                             backend=backend)
         return jobs.run(workers + servers, MODEL + roles + textwrap.dedent(body))
 
-    def check(self, workers, servers, body):
+    def check(self, workers, servers, body, backend="gradwire"):
         """Returns the outputs of the ranks, all of which must end with status 0."""
-        results = self.run_ranks(workers, servers, body)
+        results = self.run_ranks(workers, servers, body, backend)
         outputs = [output for _, output in results]
         text = "\n".join(f"--- rank {rank}\n{output}" for rank, output in enumerate(outputs))
         self.assertEqual([status for status, _ in results], (workers + servers) * [0], text)
@@ -137,6 +139,13 @@ class Synchronous(Jobs):
                 """)
                 self.assertEqual([text.count("trained") for text in outputs],
                                  2 * [1] + servers * [0], outputs)
+
+    def test_over_gloo(self):
+        for servers in (0, 1):
+            with self.subTest(servers=servers):
+                self.check(2, servers, """
+                    compare(functools.partial(torch.optim.SGD, lr=0.1, momentum=0.9))
+                """, backend="gloo")
 
     def test_beside_workers(self):
         self.check(3, 0, """

@@ -122,8 +122,8 @@ void broadcast_tensors(c10d::ProcessGroup& group, const std::vector<NamedTensor>
 void refuse_codec_without_communicator(std::string_view who, const std::string& codec) {
   if (codec == "none") return;
   throw Exception(ErrorKind::unsupported,
-                  fmt::format("{}: codec \"{}\" requires a gradwire process group; create it with "
-                              "gradwire::init(), or use codec \"none\"",
+                  fmt::format("{}: codec \"{}\" requires a process group of backend gradwire (in "
+                              "C++ that of gradwire::init()): use one, or codec \"none\"",
                               who, codec));
 }
 
