@@ -77,6 +77,11 @@ class Groups(Case):
         with self.assertRaisesRegex(ValueError, "GRADWIRE_SECRET"):
             dist.new_group(pg_options=gradwire.Options(encryption=True, shared_memory=False))
 
+    def test_engines_that_are_torchs_own(self):
+        for engine, why in (("gloo", "no headers of libtorch's Gloo"), ("nccl", "NCCL's groups")):
+            with self.assertRaisesRegex(ValueError, f'engine "{engine}".*{why}'):
+                dist.new_group(pg_options=gradwire.Options(engine=engine))
+
     def test_a_port_that_is_none(self):
         with self.assertRaisesRegex(ValueError, "'port' is 70000"):
             dist.new_group(pg_options=gradwire.Options(port=70000))

@@ -8,6 +8,7 @@
 #include "gradwire/base/log.h"
 #include "gradwire/base/refuse.h"
 #include "gradwire/bootstrap/connect.h"
+#include "gradwire/bootstrap/engine_name.h"
 #include "gradwire/bootstrap/failure_report.h"
 #include "gradwire/comm/arguments.h"
 #include "gradwire/comm/job_topology.h"
@@ -144,8 +145,7 @@ std::shared_ptr<Communicator> Communicator::connect(const Job& job,
   // Report an invalid name before other ranks wait for this one.
   const ForcedAlgorithms forced = forced_algorithms(options);
   const std::string& engine = options.engine.empty() ? job.engine : options.engine;
-  if (engine != "own" && engine != "mpi")
-    refuse("engine \"{}\" is unknown; valid are own and mpi", engine);
+  if (const std::string why = bootstrap::engine_refusal(engine); !why.empty()) refuse("{}", why);
   if (engine == "mpi" && job.world_size > 1) return connect_mpi(job, options, forced, store.get());
   if (store && job.world_size > 1) mpi::tell_engine(*store, options.scope, job.rank, engine);
   const auto planner = [&](topology::JobTopology by) {

@@ -11,6 +11,7 @@
 
 #include "gradwire/base/file.h"
 #include "gradwire/base/refuse.h"
+#include "gradwire/bootstrap/engine_name.h"
 #include "gradwire/bootstrap/servers_job.h"
 #include "gradwire/cli/launch/hosts.h"
 #include "gradwire/cli/launch/process.h"
@@ -122,6 +123,13 @@ std::optional<std::uint16_t> port_of(int given) {
   return static_cast<std::uint16_t>(given);
 }
 
+std::vector<HostEntry> hosts_of(const LaunchArguments& given) {
+  if (!given.hostfile.empty())
+    return parse_hostfile(content_of("--hostfile", given.hostfile), given.hostfile);
+  if (!given.hosts.empty()) return parse_hosts(given.hosts);
+  return {};
+}
+
 }  // namespace
 
 void declare_launch_arguments(CLI::App& app, LaunchArguments& given) {
@@ -137,10 +145,15 @@ void declare_servers(CLI::App& app, LaunchArguments& given) {
       ->capture_default_str();
 }
 
-void declare_engine(CLI::App& app, LaunchArguments& given) {
+void declare_engine(CLI::App& app, LaunchArguments& given, bool measures_backends) {
+  const std::string backends = measures_backends ? "; or torch.distributed's gloo or nccl" : "";
   app.add_option("--engine", given.engine,
-                 "What communicates: own, or mpi, whose mpirun starts the ranks (docs/engines.md)")
-      ->check(CLI::IsMember({"own", "mpi"}))
+                 "What communicates: own, or mpi, whose mpirun starts the ranks" + backends +
+                     " (docs/engines.md)")
+      ->check([measures_backends](const std::string& engine) {
+        const bool is_backend = measures_backends && bootstrap::is_torch_backend(engine);
+        return is_backend ? "" : bootstrap::engine_refusal(engine);
+      })
       ->each([](const std::string& engine) { ::setenv("GRADWIRE_ENGINE", engine.c_str(), 1); });
   app.add_option("--mpirun", given.mpirun, "MPI's mpirun command, optionally with further options")
       ->capture_default_str();
@@ -169,9 +182,10 @@ void check_fits(const LaunchArguments& given, const bootstrap::Job& job) {
 }
 
 int ranks_to_start(const LaunchArguments& given) {
-  const LaunchOptions launch = launch_options_of(given);
-  if (launch.hosts.empty()) return launch.ranks.value_or(1);
-  return static_cast<int>(place_ranks(launch.hosts, launch.ranks).size());
+  const auto hosts = hosts_of(given);
+  const std::optional<int> ranks = given.ranks > 0 ? std::optional(given.ranks) : std::nullopt;
+  if (hosts.empty()) return ranks.value_or(1);
+  return static_cast<int>(place_ranks(hosts, ranks).size());
 }
 
 void declare_start_timeout(CLI::App& app, LaunchArguments& given) {
@@ -185,10 +199,7 @@ LaunchOptions launch_options_of(const LaunchArguments& given) {
   LaunchOptions options;
   if (given.ranks > 0) options.ranks = given.ranks;
   options.servers = given.servers;
-  if (!given.hosts.empty()) options.hosts = parse_hosts(given.hosts);
-  if (!given.hostfile.empty()) {
-    options.hosts = parse_hostfile(content_of("--hostfile", given.hostfile), given.hostfile);
-  }
+  options.hosts = hosts_of(given);
   options.rsh = words_of(given.rsh);
   options.start_timeout =
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(given.start_timeout));
@@ -198,6 +209,10 @@ LaunchOptions launch_options_of(const LaunchArguments& given) {
   options.port = port_of(given.port);
   options.interface = given.interface;
   options.engine = own_variables()["GRADWIRE_ENGINE"];
+  if (const std::string why = bootstrap::engine_refusal(options.engine);
+      !options.engine.empty() && !why.empty()) {
+    refuse("GRADWIRE_ENGINE: {}", why);
+  }
   options.mpirun = words_of(given.mpirun);
   if (options.mpirun.empty()) refuse("--mpirun: expected a command such as mpirun");
   if (!given.secret_file.empty()) options.secret = read_secret_file(given.secret_file);

@@ -33,7 +33,8 @@ void declare_launch_arguments(CLI::App& app, LaunchArguments& given);
 
 /// Adds --engine and --mpirun, of commands whose ranks may communicate by another engine. --engine
 /// sets GRADWIRE_ENGINE of this process, for its own communicators and for the ranks it starts.
-void declare_engine(CLI::App& app, LaunchArguments& given);
+/// `measures_backends`: the command takes backends of torch.distributed too.
+void declare_engine(CLI::App& app, LaunchArguments& given, bool measures_backends = false);
 
 /// Throws Exception(invalid_argument) if this process is already a rank of `job` and the options
 /// ask for another number of ranks than the job has. A rank does not start ranks.
