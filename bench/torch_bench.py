@@ -1,8 +1,10 @@
-"""Collectives over Gloo, measured as `gradwire bench` measures: the time of an iteration is that of
-the slowest rank, CPU time is the mean over ranks. Operations in which not every rank receives from
-every other are preceded by a barrier, which is not counted. Rank 0 prints {"rows": [...]}.
+"""Collectives over a backend of torch.distributed, gloo or nccl, measured as `gradwire bench`
+measures: the time of an iteration is that of the slowest rank, CPU time is the mean over ranks.
+Operations in which not every rank receives from every other are preceded by a barrier, which is not
+counted. Rank 0 prints {"rows": [...]}.
 
-usage: gloo_bench.py COLLECTIVE ITERATIONS SECONDS WARMUP BYTES...      (in torchrun's environment)
+usage: torch_bench.py BACKEND COLLECTIVE ITERATIONS SECONDS WARMUP BYTES...
+(in torchrun's environment; with nccl, each rank has the GPU of its LOCAL_RANK)
 ITERATIONS 0: as many as take SECONDS, from 5 to 2000. BYTES is the size of the larger of input and
 output, of floats that are summed.
 """
@@ -23,18 +25,21 @@ PARTED = ("all_gather", "reduce_scatter", "gather", "scatter", "all_to_all")
 class Test:
     """The buffers of one size and the operation on them."""
 
-    def __init__(self, name, size):
-        self.name, self.bytes = name, size
+    def __init__(self, name, size, device):
+        self.name, self.bytes, self.device = name, size, device
         self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
         size = 0 if name == "barrier" else size
         self.part = size // 4 // self.ranks
         self.total = self.part * self.ranks if name in PARTED else size // 4
         inputs = self.part if name in ("all_gather", "gather") else self.total
         outputs = self.part if name in ("reduce_scatter", "scatter") else self.total
-        self.input, self.output = torch.zeros(inputs), torch.zeros(outputs)
+        self.input = torch.zeros(inputs, device=device)
+        self.output = torch.zeros(outputs, device=device)
 
     def run(self):
         getattr(self, self.name)()
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
 
     def all_reduce(self):
         dist.all_reduce(self.output)
@@ -63,17 +68,20 @@ class Test:
         dist.all_to_all_single(self.output, self.input)
 
     def point_to_point(self):
-        sent = dist.isend(self.input, (self.rank + 1) % self.ranks)
-        dist.recv(self.output, (self.rank - 1) % self.ranks)
-        sent.wait()
+        both = [dist.P2POp(dist.isend, self.input, (self.rank + 1) % self.ranks),
+                dist.P2POp(dist.irecv, self.output, (self.rank - 1) % self.ranks)]
+        for work in dist.batch_isend_irecv(both):
+            work.wait()
 
     def barrier(self):
-        dist.barrier()
+        gpu = [self.device.index] if self.device.type == "cuda" else None
+        dist.barrier(device_ids=gpu)
 
     def expected(self):
         """Returns the result if every element of rank r's input is r + 1."""
         total = self.ranks * (self.ranks + 1) / 2
-        parts = torch.arange(1.0, self.ranks + 1).repeat_interleave(self.part)
+        each = torch.arange(1.0, self.ranks + 1, device=self.device)
+        parts = each.repeat_interleave(self.part)
         at_root = {"reduce": total, "gather": parts}
         before = float((self.rank - 1) % self.ranks + 1)
         everywhere = {"all_reduce": total, "reduce_scatter": total, "all_gather": parts,
@@ -96,7 +104,7 @@ class Test:
 
     def seconds(self):
         if self.name in ROOTED:  # Otherwise one rank would run ahead of the others.
-            dist.barrier()
+            self.barrier()
         start = time.perf_counter()
         self.run()
         return time.perf_counter() - start
@@ -114,7 +122,7 @@ def measure(test, iterations, seconds, warmup):
     for _ in range(max(warmup, 1)):
         once = test.seconds()
     iterations = iterations or iterations_for(once, seconds)
-    dist.barrier()
+    test.barrier()
     used = time.process_time()
     times = [test.seconds() for _ in range(iterations)]
     cpu = torch.tensor((time.process_time() - used) / test.ranks, dtype=torch.float64)
@@ -130,15 +138,21 @@ def measure(test, iterations, seconds, warmup):
 
 
 def main():
-    if len(sys.argv) < 6:
+    if len(sys.argv) < 7:
         sys.exit(__doc__)
-    name, iterations, seconds, warmup = (sys.argv[1], int(sys.argv[2]), float(sys.argv[3]),
-                                         int(sys.argv[4]))
+    backend, name, iterations, seconds, warmup = (sys.argv[1], sys.argv[2], int(sys.argv[3]),
+                                                  float(sys.argv[4]), int(sys.argv[5]))
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
-    rows = [measure(Test(name, int(size)), iterations, seconds, warmup) for size in sys.argv[5:]]
+    device = torch.device("cpu")
+    if backend == "nccl":
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+    # Figures are summed in the memory of the host.
+    dist.init_process_group("gloo" if backend == "gloo" else "cpu:gloo,cuda:nccl")
+    rows = [measure(Test(name, int(size), device), iterations, seconds, warmup)
+            for size in sys.argv[6:]]
     if int(os.environ["RANK"]) == 0:
-        print(json.dumps({"rows": rows}), flush=True)
+        print(json.dumps({"rows": [{"engine": backend, **row} for row in rows]}), flush=True)
     dist.destroy_process_group()
 
 

@@ -31,9 +31,10 @@ def _is_this_command(candidate: str | os.PathLike[str]) -> bool:
 
 
 def environment() -> dict[str, str]:
-    """Returns this environment, such that ranks started by the program find this `python`, and the
-    program knows this Python's PyTorch, for which `gradwire train` must be built."""
-    changed = dict(os.environ)
+    """Returns this environment, such that ranks started by the program find this `python`, and so
+    do its benchmarks of PyTorch (--python). The program knows this Python's PyTorch, for which
+    `gradwire train` must be built."""
+    changed = {"GRADWIRE_PYTHON": sys.executable, **os.environ}
     changed["PATH"] = os.path.dirname(sys.executable) + os.pathsep + changed.get("PATH", "")
     try:
         changed["GRADWIRE_TORCH_INSTALLED"] = importlib.metadata.version("torch")

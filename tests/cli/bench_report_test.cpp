@@ -158,14 +158,14 @@ TEST(Peers, GradwireGetsWhatWasGiven) {
             HasSubstr("--rsh|ssh -p 22|"), HasSubstr("--interface|gw0|"), HasSubstr("--port|99|")));
 }
 
-TEST(Peers, GloosRanksAreStartedByGradwire) {
-  EXPECT_THAT(joined(cli::gloo_command(on_hosts(), kCases, "/gw", "s.py")),
+TEST(Peers, RanksOverTorchAreStartedByGradwire) {
+  EXPECT_THAT(joined(cli::backend_command(on_hosts(), kCases, "gloo", "/gw", "s.py")),
               AllOf(HasSubstr("/gw|run|--engine|own|--no-prefix|--ranks|4|--hosts|a,b|"),
                     HasSubstr("--interface|gw0|"), Not(HasSubstr("GLOO")),
-                    HasSubstr("--|py|s.py|all_reduce|7|1|2|4|64|")));
+                    HasSubstr("--|py|s.py|gloo|all_reduce|7|1|2|4|64|")));
   cli::BenchOptions here;
   here.launch.ranks = 2;
-  EXPECT_THAT(joined(cli::gloo_command(here, kCases, "/gw", "s.py")),
+  EXPECT_THAT(joined(cli::backend_command(here, kCases, "nccl", "/gw", "s.py")),
               HasSubstr("GLOO_SOCKET_IFNAME=lo|"));
 }
 

@@ -176,6 +176,44 @@ TEST(Bench, RefusesWhatDoesNotExistBeforeAnyRankStarts) {
   refuses({"-n", "2", "--compare", "gloo", "--explain"}, "omit one of the two");
   refuses({"-n", "2", "--algorithm", "ring,rign"}, "did you mean \"ring\"?");
   refuses({"--compare", "gloo"}, "-n or --hosts");
+  refuses({"--engine", "gloo"}, "-n or --hosts");
+  refuses({"-n", "2", "--engine", "glo"}, "unknown engine \"glo\"; known: own, mpi");
+  refuses({"-n", "2", "--engine", "gloo", "--type", "int32"},
+          "--engine gloo measures sums of float32");
+  refuses({"-n", "2", "--engine", "nccl", "--algorithm", "ring"},
+          "--algorithm with --engine nccl: its backend chooses");
+  refuses({"-n", "2", "--engine", "gloo", "--encrypt"}, "neither encrypts nor authenticates");
+  refuses({"-n", "2", "--engine", "gloo", "--python", "no-such-python"},
+          "--engine gloo: cannot start no-such-python");
+}
+
+/// A Python that has PyTorch, with so many GPUs.
+constexpr const char* kPythonWithGpus = "#!/bin/sh\necho 1\n";
+
+TEST(Bench, RanksOverNcclNeedAGpuEach) {
+  const TemporaryFolder folder;
+  const std::string python = folder.write("python", kPythonWithGpus, 0755);
+  const Outcome outcome = bench({"-n", "2", "--engine", "nccl", "--python", python});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.err,
+              HasSubstr("--engine nccl: each rank needs a GPU of its own, 2 here, and " + python +
+                        " finds 1"));
+}
+
+TEST(Bench, OtherCommandsSayWhyAnEngineIsNone) {
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"run", "--engine", "gloo", "-n", "2", "--", "true"},
+        {"bench", "step", "--engine", "gloo", "-n", "2"},
+        {"train", "config.json", "--engine", "gloo", "-n", "2"}}) {
+    const Outcome outcome = run_gradwire(command);
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_THAT(outcome.err, AllOf(HasSubstr("this build has no headers of libtorch's Gloo"),
+                                   HasSubstr("init_process_group(\"gloo\")")));
+  }
+  const Outcome outcome = bench({"barrier", "-n", "2"}, {{"GRADWIRE_ENGINE", "nccl"}});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("GRADWIRE_ENGINE: engine \"nccl\": NCCL's groups are"),
+                                 HasSubstr("init_process_group(\"cpu:gloo,cuda:nccl\")")));
 }
 
 TEST(BenchCompare, LeavesOutWhatIsNotInstalledAndSaysWhy) {
@@ -286,7 +324,7 @@ TEST(BenchCompare, MeasuresTheRealOpenMpi) {
 #ifdef GRADWIRE_TORCHRUN_PYTHON
 TEST(BenchCompare, MeasuresTheRealGloo) {
   const Outcome outcome =
-      bench({"reduce_scatter", "-n", "2", "--sizes", "64,4K", "--iterations", "3", "--rounds", "1",
+      bench({"point_to_point", "-n", "2", "--sizes", "64,4K", "--iterations", "3", "--rounds", "1",
              "--compare", "gloo", "--python", GRADWIRE_TORCHRUN_PYTHON, "--json", "-"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   const auto rows = rows_in(outcome.out);

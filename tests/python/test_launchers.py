@@ -1,5 +1,6 @@
 """Launchers: the examples under `gradwire run`, and a rank that dies under torchrun."""
 
+import json
 import os
 import pathlib
 import re
@@ -49,6 +50,21 @@ class Examples(unittest.TestCase):
         sent = {codec: float(megabytes) for codec, _, megabytes in rows}
         self.assertLess(sent["bf16"], 0.6 * sent["none"])
         self.assertLess(sent["int8"], 0.35 * sent["none"])
+
+
+class Bench(unittest.TestCase):
+    def test_gloo_of_this_python(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "rows.json"
+            done = run(sys.executable, "-m", "gradwire", "bench", "all_reduce", "--engine", "gloo",
+                       "-n", 2, "--sizes", "4,64K", "--iterations", 3, "--json", file)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            rows = json.loads(file.read_text())["rows"]
+        self.assertRegex(done.stdout,
+                         r"# 2 ranks.*\n(.*\n){2} +4 +float32 +sum.*\n +65536 +float32")
+        self.assertEqual([(row["engine"], row["bytes"], row["wrong"]) for row in rows],
+                         [("gloo", 4, 0), ("gloo", 65536, 0)])
+        self.assertGreater(min(row["median_us"] for row in rows), 0)
 
 
 class Failures(unittest.TestCase):

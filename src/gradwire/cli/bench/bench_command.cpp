@@ -8,6 +8,7 @@
 
 #include "gradwire/base/file.h"
 #include "gradwire/base/refuse.h"
+#include "gradwire/bootstrap/engine_name.h"
 #include "gradwire/bootstrap/job.h"
 #include "gradwire/cli/bench/bench_options.h"
 #include "gradwire/cli/bench/bench_report.h"
@@ -104,12 +105,29 @@ int compare_all(const BenchOptions& options, const bootstrap::Environment& envir
   return status_of(rows);
 }
 
+int measure_backend_alone(const BenchOptions& options) {
+  const int ranks = ranks_to_start(options.launch);
+  const std::vector<SystemRow> rows = measure_backend(options, make_cases(options, ranks));
+  if (options.json != "-") {
+    fmt::print("{}", table_head(ranks, limit_gbps(options)));
+    for (const SystemRow& row : rows) fmt::print("{}", table_line(row.row, limit_gbps(options)));
+  }
+  write_reports(options, rows);
+  return status_of(rows);
+}
+
 /// Checks the arguments before ranks start. Returns how to start ranks; nullopt: this is a rank.
 std::optional<LaunchOptions> checked(const BenchOptions& options, const bootstrap::Job& job) {
   check_fits(options.launch, job);
   limit_gbps(options);
   const bool starts = options.launch.starts_ranks(job);
   make_cases(options, starts ? ranks_to_start(options.launch) : job.world_size);
+  if (bootstrap::is_torch_backend(options.launch.engine)) {
+    if (!starts)
+      refuse("--engine {} starts the ranks itself: give -n or --hosts", options.launch.engine);
+    check_backend(options);
+    return std::nullopt;
+  }
   if (!options.compare.empty()) check_comparison(options, job);
   if (!starts) return std::nullopt;
   LaunchOptions launch = launch_options_of(options.launch);
@@ -131,6 +149,7 @@ int bench_with_store(int argc, char** argv, const StoreOpener& open_store) {
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
   const bootstrap::Job job = bootstrap::Job::from_environment(environment);
   const auto launch = read_arguments([&] { return checked(options, job); });
+  if (bootstrap::is_torch_backend(options.launch.engine)) return measure_backend_alone(options);
   if (!options.compare.empty()) return compare_all(options, environment);
   if (launch) return run_self(std::vector<std::string>(argv, argv + argc), *launch);
   const auto communicator = Communicator::connect(job, {}, open_store(job));

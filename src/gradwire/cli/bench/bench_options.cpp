@@ -71,9 +71,10 @@ void declare_output(CLI::App& app, BenchOptions& options) {
                  "with --compare: rounds of measurements of each system")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  app.add_option("--python", options.python,
-                 "Python interpreter with PyTorch, for Gloo; default: GRADWIRE_PYTHON, else .venv "
-                 "beside the build folder, else python3")
+  app.add_option(
+         "--python", options.python,
+         "Python interpreter with PyTorch, for Gloo and NCCL; default: GRADWIRE_PYTHON, else .venv "
+         "beside the build folder, else python3")
       ->capture_default_str();
 }
 
@@ -128,7 +129,7 @@ void declare(CLI::App& app, BenchOptions& options, const bootstrap::Environment&
   options.python = default_python(environment);
   declare_measurement(app, options);
   declare_launch_arguments(app, options.launch);
-  declare_engine(app, options.launch);
+  declare_engine(app, options.launch, /*measures_backends=*/true);
   declare_output(app, options);
 }
 

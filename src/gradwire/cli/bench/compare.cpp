@@ -28,24 +28,11 @@ System gradwire_system(const BenchOptions& options) {
       }};
 }
 
-/// Returns "" or why Gloo cannot be measured.
-std::string gloo_missing(const BenchOptions& options) {
-  const std::string python = options.python;
-  const auto tried = run_captured(
-      {python, "-c",
-       "import sys, torch.distributed as d; sys.exit(0 if d.is_gloo_available() else 'no Gloo')"},
-      std::chrono::minutes(2));
-  if (!tried) return tried.error().message;
-  if (tried->status == 0) return "";
-  return fmt::format("{} has no PyTorch with Gloo; name a Python that has it with --python",
-                     python);
-}
-
-System gloo_system(const BenchOptions& options) {
-  return {"gloo", [&options](const Cases& cases) {
-            const std::string script = bench_file("gloo_bench.py");
-            return value_or_throw(
-                run_peer(gloo_command(options, cases, own_executable(), script), cases));
+System torch_system(const BenchOptions& options, const std::string& backend) {
+  return {backend, [&options, backend](const Cases& cases) {
+            const Words command = backend_command(options, cases, backend, own_executable(),
+                                                  bench_file("torch_bench.py"));
+            return value_or_throw(run_peer(command, cases));
           }};
 }
 
@@ -58,9 +45,9 @@ std::vector<System> systems_of(const BenchOptions& options,
   std::vector<System> systems{gradwire_system(options)};
   for (const std::string& peer : options.compare) {
     if (peer == "gloo") {
-      const std::string missing = gloo_missing(options);
+      const std::string missing = why_missing(options.python, peer, 0);
       if (missing.empty()) {
-        systems.push_back(gloo_system(options));
+        systems.push_back(torch_system(options, peer));
       } else {
         leave_out(peer, missing);
       }
@@ -80,6 +67,16 @@ std::vector<System> systems_of(const BenchOptions& options,
 
 }  // namespace
 
+namespace {
+
+/// Peers measure sums of float32 only.
+void check_sums(const BenchOptions& options, const std::string& option) {
+  if (options.type == "float32" && options.op == "sum") return;
+  refuse("{} measures sums of float32; omit --type and --op", option);
+}
+
+}  // namespace
+
 void check_peers(const BenchOptions& options) {
   if (options.algorithms.size() > 1 || options.algorithms == Words{"all"}) {
     refuse("--compare takes one --algorithm, or none");
@@ -94,8 +91,31 @@ void check_peers(const BenchOptions& options) {
     if (std::ranges::find(known, peer) != std::end(known)) continue;
     refuse(unknown_name("system to compare with", peer, known));
   }
-  if (options.type == "float32" && options.op == "sum") return;
-  refuse("--compare measures sums of float32; omit --type and --op");
+  check_sums(options, "--compare");
+}
+
+void check_backend(const BenchOptions& options) {
+  const LaunchArguments& launch = options.launch;
+  const std::string name = "--engine " + launch.engine;
+  check_sums(options, name);
+  const auto omit = [&](const char* option, bool given, const char* why) {
+    if (given) refuse("{} with {}: {}", option, name, why);
+  };
+  omit("--algorithm", !options.algorithms.empty(), "its backend chooses the algorithm");
+  omit("--explain", options.explain, "its backend has no tuner of gradwire's");
+  omit("--compare", !options.compare.empty(), "it measures that backend alone");
+  omit("--encrypt", launch.encrypt, "the backend neither encrypts nor authenticates");
+  const bool is_here = launch.hosts.empty() && launch.hostfile.empty();
+  const int gpus = launch.engine != "nccl" ? 0 : is_here ? ranks_to_start(launch) : 1;
+  const std::string missing = why_missing(options.python, launch.engine, gpus);
+  if (!missing.empty()) throw Exception(ErrorKind::unsupported, name + ": " + missing);
+}
+
+std::vector<SystemRow> measure_backend(const BenchOptions& options, const Cases& cases) {
+  const System system = torch_system(options, options.launch.engine);
+  std::vector<SystemRow> rows;
+  for (BenchRow& row : system.measure(cases)) rows.push_back({system.name, std::move(row)});
+  return rows;
 }
 
 std::vector<std::vector<SystemRow>> compare(const BenchOptions& options, const Cases& cases,

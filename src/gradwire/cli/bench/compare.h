@@ -22,4 +22,13 @@ std::vector<std::vector<SystemRow>> compare(const BenchOptions& options,
 /// that peers lack, or --explain.
 void check_peers(const BenchOptions& options);
 
+/// Measures the cases over a backend of torch.distributed, --engine, alone. `options` must have
+/// passed check_backend(). Throws Exception if its ranks fail.
+std::vector<SystemRow> measure_backend(const BenchOptions& options,
+                                       const std::vector<BenchCase>& cases);
+
+/// Throws Exception: invalid_argument for options that programs over torch.distributed lack;
+/// unsupported if --python cannot run the backend here, or has fewer GPUs than NCCL's ranks need.
+void check_backend(const BenchOptions& options);
+
 }  // namespace gradwire::cli

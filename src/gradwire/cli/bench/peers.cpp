@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -119,19 +120,6 @@ Result<Rows> run_peer(const Words& command, const Cases& cases, Duration limit) 
 
 namespace {
 
-/// Returns "" or why `python` cannot run torch.distributed over a backend.
-std::string why_missing(const std::string& python, std::string_view backend) {
-  const bool gloo = backend == "gloo";
-  const char* const check =
-      gloo ? "import sys, torch.distributed as d; sys.exit(not d.is_gloo_available())"
-           : "import gradwire";
-  const auto tried = run_captured({python, "-c", check}, std::chrono::minutes(2));
-  if (!tried) return tried.error().message;
-  if (tried->status == 0) return "";
-  return fmt::format("{} has no PyTorch with {}; name a Python that has it with --python", python,
-                     gloo ? "Gloo" : "the package gradwire");
-}
-
 const TorchPeer& peer_named(const std::string& system, std::span<const TorchPeer> known) {
   const auto found = std::ranges::find(known, system, &TorchPeer::system);
   if (found != known.end()) return *found;
@@ -142,6 +130,27 @@ const TorchPeer& peer_named(const std::string& system, std::span<const TorchPeer
 
 }  // namespace
 
+std::string why_missing(const std::string& python, std::string_view backend, int gpus) {
+  static const std::map<std::string_view, std::pair<std::string, std::string_view>> known{
+      {"gloo", {"import torch.distributed as d; assert d.is_gloo_available()", "Gloo"}},
+      {"nccl", {"import torch.distributed as d; assert d.is_nccl_available()", "NCCL"}},
+      {"gradwire", {"import gradwire", "the package gradwire"}}};
+  const auto& [check, what] = known.at(backend);
+  const auto tried =
+      run_captured({python, "-c", check + "\nimport torch; print(torch.cuda.device_count())"},
+                   std::chrono::minutes(2));
+  if (!tried) return tried.error().message;
+  if (tried->status != 0) {
+    return fmt::format("{} has no PyTorch with {}; name a Python that has it with --python", python,
+                       what);
+  }
+  int found = 0;
+  std::from_chars(tried->out.data(), tried->out.data() + tried->out.size(), found);
+  if (found >= gpus) return "";
+  return fmt::format("each rank needs a GPU of its own, {} here, and {} finds {}", gpus, python,
+                     found);
+}
+
 std::vector<TorchPeer> installed_peers(std::string_view command,
                                        const std::vector<std::string>& names,
                                        std::span<const TorchPeer> known,
@@ -149,7 +158,7 @@ std::vector<TorchPeer> installed_peers(std::string_view command,
   std::vector<TorchPeer> wanted;
   for (const std::string& system : names) wanted.push_back(peer_named(system, known));
   std::erase_if(wanted, [&](const TorchPeer& peer) {
-    const std::string why = why_missing(python, peer.backend);
+    const std::string why = why_missing(python, peer.backend, 0);
     if (!why.empty()) fmt::print(stderr, "{}: {} is skipped: {}\n", command, peer.system, why);
     return !why.empty();
   });
@@ -188,10 +197,10 @@ Words gradwire_command(const BenchOptions& options, const Cases& cases,
   return words;
 }
 
-Words gloo_command(const BenchOptions& options, const Cases& cases, const std::string& program,
-                   const std::string& script) {
+Words backend_command(const BenchOptions& options, const Cases& cases, std::string_view backend,
+                      const std::string& program, const std::string& script) {
   Words words = python_command(options.launch, options.python, program);
-  words.push_back(script);
+  words.insert(words.end(), {script, std::string(backend)});
   add_measurement(words, cases);
   return words;
 }

@@ -35,6 +35,10 @@ struct TorchPeer {
   std::string_view backend;  ///< "gloo" or "gradwire".
 };
 
+/// Returns "" or why `python` cannot run torch.distributed over a backend: gloo, nccl or gradwire.
+/// `gpus`: how many it must have.
+std::string why_missing(const std::string& python, std::string_view backend, int gpus);
+
 /// Returns those of `known` that --compare names and `python` can run. The others are skipped, with
 /// a line on stderr from `command`. Throws UsageError for an unknown name.
 std::vector<TorchPeer> installed_peers(std::string_view command,
@@ -52,9 +56,10 @@ Words python_command(const LaunchArguments& launch, const std::string& python,
 /// Command of `gradwire bench`. `program`: its path, the same on every host.
 Words gradwire_command(const BenchOptions& options, const Cases& cases, const std::string& program);
 
-/// Command for PyTorch's Gloo; `program` is gradwire, whose `run` starts the ranks.
-Words gloo_command(const BenchOptions& options, const Cases& cases, const std::string& program,
-                   const std::string& script);
+/// Command for a backend of PyTorch, gloo or nccl; `program` is gradwire, whose `run` starts the
+/// ranks.
+Words backend_command(const BenchOptions& options, const Cases& cases, std::string_view backend,
+                      const std::string& program, const std::string& script);
 
 /// Command for Open MPI with one of mpi_algorithms(); `benchmark`: the compiled mpi_bench.c. mpirun
 /// runs under `gradwire run`, which leaves no rank behind when it is killed.
