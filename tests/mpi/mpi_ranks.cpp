@@ -246,7 +246,7 @@ TEST(MpiRanks, WhatMpiLacksIsRefused) {
   EXPECT_THAT(error_of([&] { Communicator::connect(job, {.engine = "mpi"}); }),
               testing::HasSubstr("encryption"));
   EXPECT_THAT(error_of([&] { Communicator::connect(job, {.engine = "nccl"}); }),
-              testing::HasSubstr("valid are own and mpi"));
+              testing::HasSubstr("use own or mpi here"));
 }
 
 /// Rank 0 waits for an operation that the others never start: its timeout must end the job. They
