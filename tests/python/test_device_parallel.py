@@ -50,6 +50,7 @@ class DeviceParallel(unittest.TestCase):
             for found in train_on_devices(2, **options):
                 self.assert_same(found, expected)
 
+    @ranks.needs("a communicator")
     def test_processes_of_two_devices_train_together(self):
         expected = train_on_devices(4)[0]
         found = train_on_devices(2, process_group=dist.new_group([0, 1]))

@@ -64,6 +64,7 @@ def learn_digits(hook_up, steps=60):
     return losses, hook, model
 
 
+@ranks.needs("codecs")
 class Lives(unittest.TestCase):
     def test_a_hook_goes_with_its_model(self):
         def threads():
@@ -80,6 +81,7 @@ class Lives(unittest.TestCase):
         self.assertLessEqual(threads(), after_one)  # Each hook has a thread that awaits buckets.
 
 
+@ranks.needs("codecs")
 class Means(unittest.TestCase):
     """Every step's gradient is the same, and so is the exact mean."""
 
@@ -133,6 +135,7 @@ class Means(unittest.TestCase):
         self.assertFalse(torch.equal(first, other))
 
 
+@ranks.needs("codecs")
 class Hooks(unittest.TestCase):
     def test_every_one_learns(self):
         hooks = gradwire.hooks
