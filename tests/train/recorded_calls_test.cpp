@@ -206,12 +206,15 @@ std::vector<RecordedCall> calls_in_flight(std::vector<RecordedCall> calls) {
 }
 
 /// Trains a pipeline of four stages, over gradwire's own group or recorded.
-NamedValues train_four_stages(std::vector<std::vector<RecordedCall>>* of_rank) {
+NamedValues train_four_stages(std::vector<std::vector<RecordedCall>>* of_rank,
+                              const std::string& codec = "none") {
   TrainedParts trained;
   on_ranks(4, [&](const ProcessGroup& own) {
     const auto recording = std::make_shared<Recording>();
     const auto group = of_rank ? recording_group(own, {.host = "gloo"}, recording) : own;
-    Pipeline model(shared_layers(), pipeline_options(group, "1f1b", 4));
+    auto options = pipeline_options(group, "1f1b", 4);
+    options.activation_codec = {codec, codec};
+    Pipeline model(shared_layers(), options);
     for (int step = 0; step < 4; ++step) {
       const auto batch = pipeline_batch(7, step);
       model.train_step(batch.inputs, batch.targets);
@@ -236,6 +239,14 @@ TEST(PipelineOverAnotherBackend, EveryMessageIsReceivedAndWaitedFor) {
       EXPECT_EQ(sent.empty(), std::abs(from - to) != 1) << from << " to " << to;
     }
   }
+}
+
+TEST(PipelineOverAnotherBackend, ActivationsMayBeEncoded) {
+  std::vector<std::vector<RecordedCall>> of_rank(4);
+  const NamedValues values = train_four_stages(&of_rank, "int8");
+  expect_same(values, train_four_stages(nullptr, "int8"), "the same bits");
+  EXPECT_FALSE(
+      torch::equal(values.at("input.weight"), train_four_stages(nullptr).at("input.weight")));
 }
 
 /// Replicas of two stages, whose means go over recorded groups.
