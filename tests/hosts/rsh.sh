@@ -5,7 +5,8 @@
 # the command is not: it sees its standard input and output close.
 set -euo pipefail
 
-host=${1:?host}
+while [[ ${1:?host} == -* ]]; do shift; done  # Options of ssh, such as MPICH's -x.
+host=$1
 shift
 if [[ ! $host =~ ^[a-z][a-z0-9]*-h[0-9]+$ || ! -e /run/netns/$host ]]; then
   echo "rsh.sh: there is no host $host" >&2

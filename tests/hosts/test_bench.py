@@ -39,6 +39,19 @@ class OneCommand(unittest.TestCase):
         self.assertIn("# 3 ranks", output)
         self.assertRegex(output, r"\d%")
 
+    def test_measures_mpi(self):
+        size, iterations = 1 << 20, 5
+        for mpi in ("openmpi", "mpich"):
+            with self.subTest(mpi), Hosts(2) as hosts:
+                rows, _ = self.bench(hosts, "all_reduce", "--engine", "mpi", "--mpirun",
+                                     f"mpirun.{mpi}", "--sizes", size, "--iterations", iterations,
+                                     "--env", "UCX_TLS=tcp,self",  # Hosts share their kernel.
+                                     "--interface", "gw0")
+                self.assertEqual([(row["engine"], row["ranks"], row["wrong"]) for row in rows],
+                                 [("mpi", 2, 0)])
+                # Of two ranks, each sends all bytes.
+                self.assertGreater(sent_bytes(hosts, 0, "gw0"), iterations * size)
+
     def test_one_port_does(self):
         with Hosts(2) as hosts:
             rows, _ = self.bench(hosts, "all_reduce", "--sizes", "4K", "--iterations", "3",
