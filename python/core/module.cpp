@@ -130,7 +130,7 @@ class PythonBackend final : public HybridProcessGroup {
   }
 
  private:
-  /// Of the ranks between which gradients are coded.
+  /// The ranks between which gradients are coded.
   std::shared_ptr<Communicator> communicator_of_hooks() const {
     if (!hybrid()) return communicator();
     if (between()) return between()->communicator();

@@ -49,7 +49,7 @@ class OneCommand(unittest.TestCase):
                                      "--interface", "gw0")
                 self.assertEqual([(row["engine"], row["ranks"], row["wrong"]) for row in rows],
                                  [("mpi", 2, 0)])
-                # Of two ranks, each sends all bytes.
+                # Each of two ranks sends all bytes.
                 self.assertGreater(sent_bytes(hosts, 0, "gw0"), iterations * size)
 
     def test_one_port_does(self):

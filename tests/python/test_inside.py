@@ -85,7 +85,7 @@ class Inside(unittest.TestCase):
         before = backend.bytes_sent
         dist.all_reduce(torch.ones(1 << 20), group=group)
         sent = backend.bytes_sent - before
-        # Of two ranks, each sends all 4 MiB: each of the two places sends its half.
+        # Two ranks would send all 4 MiB each: each of the two places sends its half.
         self.assertAlmostEqual(sent / (2 << 20), 1, delta=0.01)
 
     def test_training(self):

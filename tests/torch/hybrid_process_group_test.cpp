@@ -158,7 +158,7 @@ TEST(HybridProcessGroup, SendsTheBytesOfOneRankAHost) {
     const std::size_t before = group->communicator()->payload_bytes_sent();
     Tensors tensors{at::ones({count})};
     group->allreduce(tensors, {})->wait();
-    // Of two ranks, each sends all bytes: here each of two places sends its half.
+    // Two ranks would send all bytes each: here each of two places sends its half.
     EXPECT_EQ(group->communicator()->payload_bytes_sent() - before, count * 4 / 2);
   });
 }

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "gradwire/base/error.h"
 #include "tests/support/torch/thread_group.h"
 
 /// Rows on servers beside workers, as threads of this process over real sockets.

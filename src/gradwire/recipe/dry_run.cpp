@@ -150,8 +150,8 @@ std::string dry_run(const TrainConfig& config, int ranks) {
   const Layers layers = make_layers(config.model);
   std::string text = fmt::format("{} ranks: {}\nmodel {}: {} layers; {} samples per replica\n",
                                  ranks, text_of(mesh), config.model.name, layers.size(), samples);
-  text += devices_text(config) + inside_text(config) + groups_text(config) + servers_text(config, ranks) +
-          hogwild_text(config, ranks);
+  text += devices_text(config) + inside_text(config) + groups_text(config) +
+          servers_text(config, ranks) + hogwild_text(config, ranks);
   if (mesh.tensor > 1) text += tensor_text(config) + block_traffic_text(config, samples);
   if (mesh.spatial > 1) {
     text += fmt::format("spatial {}: images in {} x {} parts of height and width\n", mesh.spatial,

@@ -14,8 +14,8 @@
 #include "gradwire/base/refuse.h"
 #include "gradwire/codec/catalogue.h"
 #include "gradwire/recipe/devices_config.h"
-#include "gradwire/recipe/inside_config.h"
 #include "gradwire/recipe/hogwild_config.h"
+#include "gradwire/recipe/inside_config.h"
 #include "gradwire/recipe/mesh_config.h"
 #include "gradwire/recipe/servers_config.h"
 

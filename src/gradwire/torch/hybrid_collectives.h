@@ -113,7 +113,7 @@ class HybridCollectives {
   std::shared_ptr<CompletionThreads> callbacks_ = std::make_shared<CompletionThreads>();
 };
 
-/// Throws Exception(invalid_argument) for PowerSGD: the parts of a host's ranks divide its matrices.
+/// Throws Exception(invalid_argument) for PowerSGD: the parts of ranks divide its matrices.
 void refuse_codec_of_matrices(const std::string& codec);
 
 }  // namespace gradwire

@@ -18,7 +18,7 @@ using WorkPointer = HybridProcessGroup::WorkPointer;
 /// Smaller tensors take one operation of all ranks: its messages are short.
 constexpr std::size_t kLeastBytes = 64 * 1024;
 /// A rank's part of a segment: while it is between hosts, the next is reduced inside.
-constexpr std::size_t kPartBytes = std::size_t{4} << 20;
+constexpr std::size_t kPartBytes = std::size_t{1} << 20;
 
 bool is_common(const c10d::ReduceOp& op) {
   return op == c10d::ReduceOp::SUM || op == c10d::ReduceOp::AVG || op == c10d::ReduceOp::MIN ||
@@ -53,12 +53,7 @@ void HybridProcessGroup::use_inside(const HostGrid& grid, InsideBackends inside)
   if (grid.hosts.size() > 1) between_ = group_for(grid.between());
   hybrid_ = std::make_shared<HybridCollectives>(grid, inside_, [this](const std::string& why) {
     abort_with_reason(why);
-    for (const auto& backend : {inside_.reductions, inside_.gathers}) {
-      try {
-        backend->abort();
-      } catch (const std::exception&) {  // Its operations have timeouts.
-      }
-    }
+    hybrid_->abort();
   });
 }
 

@@ -24,7 +24,7 @@ class HybridProcessGroup : public StagedProcessGroup {
 
   /// Null without use_inside().
   const std::shared_ptr<HybridCollectives>& hybrid() const { return hybrid_; }
-  /// Of the ranks at this place of each host; null without use_inside(), and with one host.
+  /// The ranks at this place of each host; null without use_inside(), and with one host.
   const c10::intrusive_ptr<StagedProcessGroup>& between() const { return between_; }
 
   WorkPointer allreduce(TensorList& tensors, const c10d::AllreduceOptions& opts) override;
