@@ -196,7 +196,7 @@ HybridCollectives::Streams HybridCollectives::streams_of(at::Device device) {
   const std::lock_guard lock(mutex_);
   Streams& streams = streams_[device.index()];
   const HybridGuard guard(device.type());
-  while (streams.size() < kStages) streams.push_back(guard.getStreamFromGlobalPool(device));
+  while (streams.size() < threads_.size()) streams.push_back(guard.getStreamFromGlobalPool(device));
   return streams;
 }
 
@@ -216,48 +216,58 @@ WorkPointer HybridCollectives::run(c10d::OpType type, std::vector<Part> parts,
   }
   for (Part& part : parts) {
     keep_until_done(operation->streams, part.tensors);
-    start(operation, std::make_shared<Part>(std::move(part)));
+    run_stage(operation, std::make_shared<Part>(std::move(part)), 0, {});
   }
   return operation->work;
 }
 
-void HybridCollectives::start(const std::shared_ptr<Operation>& operation,
-                              const std::shared_ptr<Part>& part) {
-  const Wait reduced = part->stages[0] ? part->stages[0]() : Wait();
-  run_stage(operation, part, 0, reduced);
-}
-
-/// Queues the wait for a stage and the start of the next.
+/// Waits for the stage before, and starts this one on the same stream.
 void HybridCollectives::run_stage(const std::shared_ptr<Operation>& operation,
                                   const std::shared_ptr<Part>& part, std::size_t stage,
                                   const Wait& before) {
   threads_[stage].run(with_thread_state([=, this] {
     const at::NoGradGuard no_grad;
     const at::AutoDispatchBelowADInplaceOrView no_autograd;
+    if (stage == 0) enter();
     std::optional<c10::StreamGuard> current;
     if (!operation->streams.empty()) current.emplace(operation->streams[stage]);
     Wait next;
     try {
       if (before && !operation->has_failed()) before();
-      const bool is_last = stage + 1 == kStages;
-      if (!is_last && part->stages[stage + 1] && !operation->has_failed())
-        next = part->stages[stage + 1]();
+      if (stage < part->stages.size() && part->stages[stage] && !operation->has_failed())
+        next = part->stages[stage]();
     } catch (const std::exception& error) {
       operation->fail(std::current_exception());
       on_failure_(error.what());
     }
-    if (stage + 1 < kStages) {
-      if (current) follow(operation->streams[stage + 1], operation->streams[stage]);
-      return run_stage(operation, part, stage + 1, next);
-    }
-    *part = {};
-    {
-      const std::lock_guard lock(operation->mutex);
-      if (--operation->parts_left > 0) return;
-    }
-    operation->work->complete(operation->error);
-    operation->token.reset();
+    if (stage + 1 == threads_.size()) return end_part(*operation, *part);
+    if (current) follow(operation->streams[stage + 1], operation->streams[stage]);
+    run_stage(operation, part, stage + 1, next);
   }));
+}
+
+/// Returns when few enough parts are in flight: more would take the processors from the network,
+/// and memory.
+void HybridCollectives::enter() {
+  constexpr int kPartsInFlight = 4;
+  std::unique_lock lock(mutex_);
+  left_.wait(lock, [this] { return in_flight_ < kPartsInFlight; });
+  ++in_flight_;
+}
+
+void HybridCollectives::end_part(Operation& operation, Part& part) {
+  part = {};
+  {
+    const std::lock_guard lock(mutex_);
+    --in_flight_;
+  }
+  left_.notify_one();
+  {
+    const std::lock_guard lock(operation.mutex);
+    if (--operation.parts_left > 0) return;
+  }
+  operation.work->complete(operation.error);
+  operation.token.reset();
 }
 
 void HybridCollectives::synchronize() {

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <array>
+#include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -24,9 +26,9 @@ namespace gradwire {
 /// one rank a host (hierarchical all-reduce: Jia et al., arXiv:1807.11205, section 4.3; with
 /// reduce-scatter and all-gather inside as in Mikami et al., arXiv:1811.05233).
 ///
-/// Each rank must start the same collectives in the same order. They run in stream order on an
-/// accelerator: the caller's stream reduces, and streams of the three threads do what follows, so
-/// that one collective reduces while another is between hosts and a third is gathered. Thread-safe.
+/// Each rank must start the same collectives in the same order. A thread starts each stage, with a
+/// stream of its own on an accelerator, which begins after what the caller's stream has queued. So
+/// one collective reduces while another is between hosts and a third is gathered. Thread-safe.
 class HybridCollectives {
  public:
   using WorkPointer = c10::intrusive_ptr<c10d::Work>;
@@ -81,10 +83,9 @@ class HybridCollectives {
   static constexpr std::size_t kStages = 3;
   using Start = std::function<Wait()>;
 
-  /// Stages of a collective. The first starts on the caller's thread.
   struct Part {
-    std::array<Start, kStages> stages;
-    std::vector<at::Tensor> tensors;  ///< Those that the stages use.
+    std::array<Start, kStages> stages;  ///< Inside, between, inside; may be empty.
+    std::vector<at::Tensor> tensors;    ///< Those that the stages use.
   };
   struct Operation;
   using Streams = std::vector<c10::Stream>;  ///< One for each thread; none on the CPU.
@@ -95,9 +96,10 @@ class HybridCollectives {
                      std::chrono::milliseconds timeout);
   WorkPointer run(c10d::OpType type, std::vector<Part> parts, const at::Tensor& result,
                   OperationsInFlight::Token token);
-  void start(const std::shared_ptr<Operation>& operation, const std::shared_ptr<Part>& part);
   void run_stage(const std::shared_ptr<Operation>& operation, const std::shared_ptr<Part>& part,
                  std::size_t stage, const Wait& before);
+  void enter();
+  void end_part(Operation& operation, Part& part);
   Streams streams_of(at::Device device);
   at::Tensor by_place(at::Device device);
 
@@ -107,9 +109,11 @@ class HybridCollectives {
   std::mutex mutex_;
   std::uint64_t number_ = 0;
   std::map<c10::DeviceIndex, Streams> streams_;
-  /// Each waits for one stage of a collective after the other, and starts the next stage.
-  std::array<CompletionThreads, kStages> threads_{CompletionThreads(1), CompletionThreads(1),
-                                                  CompletionThreads(1)};
+  std::condition_variable left_;
+  int in_flight_ = 0;
+  /// Each starts one stage of a collective after the other; the last one waits for their end.
+  std::array<CompletionThreads, kStages + 1> threads_{CompletionThreads(1), CompletionThreads(1),
+                                                      CompletionThreads(1), CompletionThreads(1)};
   std::shared_ptr<CompletionThreads> callbacks_ = std::make_shared<CompletionThreads>();
 };
 
