@@ -153,7 +153,9 @@ void PipelineRunner::finish() {
   for (std::int64_t period = step_; period < step_ + delay; ++period) run_period(period, step_);
   drains_ = false;
   first_ = step_;
+  // Without delayed tasks, receives of the next step may be in flight.
   for (Channel& channel : receives_) {
+    if (delay == 0) break;
     channel.period = step_;
     channel.next = 0;
   }
