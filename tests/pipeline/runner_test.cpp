@@ -165,8 +165,10 @@ void expect_as_one_process(const PipelineSchedule& schedule, test::LocalJob& job
     IntegerStages stages(schedule, kSteps);
     const auto transfers = communicator_transfers(borrowed(communicator), schedule);
     PipelineRunner runner(schedule, rank, stages, *transfers);
-    for (int i = 0; i < kSteps; ++i) runner.step();
-    runner.finish();
+    for (int i = 0; i < kSteps; ++i) {
+      runner.step();
+      runner.finish();  // Receives of the next step are in flight.
+    }
     EXPECT_TRUE(stages.all_sent());
     EXPECT_LE(stages.buffers, 1 + with_bounded_receives(schedule).receives_ahead);
     for (const auto& [stage, weight] : stages.weights) {
