@@ -36,6 +36,7 @@ std::size_t reduced_elements(const engine::Fingerprint& what, Rank rank, int ran
 
 MpiEngine::MpiEngine(std::shared_ptr<Process> process, const std::vector<Rank>& members)
     : process_(std::move(process)) {
+  process_->engine_opened();
   driver().exclusively([&] {
     Group all{.size = process_->size(), .rank = process_->rank()};
     if (members.empty()) {
@@ -253,6 +254,7 @@ void MpiEngine::close(Close how, const std::string& failure) {
     }
     groups_.clear();
   });
+  if (how == Close::completing) process_->engine_closed_in_order();
 }
 
 }  // namespace gradwire::mpi

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -11,7 +12,9 @@ namespace gradwire::mpi {
 
 /// MPI in this process, for all communicators: it can be initialized only once. At exit it is
 /// finalized; with an exit status other than 0 all processes of the job end instead, since the
-/// others might wait for this one.
+/// others might wait for this one. A process that ends in order after a signal (status 128 + N,
+/// after the last communicator was closed in order) is finalized too: the others end likewise, and
+/// may have more to say.
 class Process {
  public:
   /// Loads the library for the MPI whose launcher started this process (GRADWIRE_MPI: "openmpi" or
@@ -24,6 +27,11 @@ class Process {
 
   /// Throws Exception(invalid_argument) unless the job has the ranks that MPI knows.
   void check_job(const bootstrap::Job& job) const;
+
+  /// Called by each engine, when it begins and ends.
+  void engine_opened() { ++engines_; }
+  void engine_closed_in_order() { --engines_; }
+  bool has_engines() const { return engines_ > 0; }
 
   Driver& driver() { return driver_; }
   Rank rank() const { return rank_; }
@@ -40,6 +48,7 @@ class Process {
   Driver driver_;
   gradwire_mpi_handle world_ = 0;
   std::string version_;
+  std::atomic<int> engines_ = 0;  ///< Those that have not been closed in order.
 };
 
 }  // namespace gradwire::mpi
