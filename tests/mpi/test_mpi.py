@@ -186,8 +186,10 @@ class Training(Case):
                 {"model": {"name": "mlp", "hidden": 16}, "batch_size": 24, "epochs": 100_000,
                  "checkpoint_every": 10**9}))
             with subprocess.Popen(
-                    [GRADWIRE, "train", f"{folder}/config.json", "--engine", "mpi", "--mpirun",
-                     f"mpirun.{mpi}", "-n", "2", "--output", f"{folder}/out", "--data", folder],
+                    # Open MPI kills ranks 6 s after their SIGTERM.
+                    [GRADWIRE, "run", "--engine", "mpi", "--mpirun", f"mpirun.{mpi}", "-n", "2",
+                     "--grace", "13", "--no-prefix", "--", BUILD / "bin/gradwire-torch", "train",
+                     f"{folder}/config.json", "--output", f"{folder}/out", "--data", folder],
                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                     env=ENVIRONMENT) as job:
                 while "step" not in job.stdout.readline():  # It trains.

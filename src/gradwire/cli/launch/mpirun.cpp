@@ -212,7 +212,7 @@ LaunchOptions through_mpirun(const LaunchOptions& options) {
     // Its SIGTERM comes after this time, and its SIGKILL after twice the time.
     const auto grace = std::chrono::floor<std::chrono::seconds>(options.grace).count();
     add_setting(made.program, "odls_base_sigkill_timeout",
-                fmt::to_string(std::max<std::int64_t>(1, grace / 2 - 1)));
+                fmt::to_string(std::max<std::int64_t>(1, (grace - 1) / 2)));
   }
   add_exports(made.program, kind, exported);
   add_output(made.program, kind, options.output);
