@@ -187,7 +187,7 @@ TEST(Bench, RefusesWhatDoesNotExistBeforeAnyRankStarts) {
           "--engine gloo: cannot start no-such-python");
 }
 
-/// A Python that has PyTorch, with so many GPUs.
+/// A Python that has PyTorch and finds this number of GPUs.
 constexpr const char* kPythonWithGpus = "#!/bin/sh\necho 1\n";
 
 TEST(Bench, RanksOverNcclNeedAGpuEach) {

@@ -18,7 +18,7 @@ using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
-/// Hosts with so many ranks each; numbered in turn, or host by host.
+/// Hosts with the same number of ranks each. Ranks are numbered host by host, or in turn.
 struct Cluster {
   int hosts = 2;
   int places = 2;

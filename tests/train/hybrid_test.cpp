@@ -177,6 +177,17 @@ TEST_F(InTwoLevels, StateOfACodecIsRestored) {
   });
 }
 
+TEST_F(InTwoLevels, UnitsWithoutElementsComplete) {
+  run_on_hosts(Inside::own, [](const ProcessGroup& group) {
+    const auto empty = torch::zeros({0});
+    const auto span = [&] { return lend(empty, {"test", "data", 0}); };
+    const auto exchange = torch_exchange("test", group, {empty}, {{.count = 0}}, {}, nullptr);
+    exchange->all_reduce(0, span(), 0).wait();
+    exchange->reduce_scatter(0, span(), span(), 0).wait();
+    exchange->all_gather(0, span(), span(), 0).wait();
+  });
+}
+
 TEST_F(InTwoLevels, WhatTheyLackIsRefusedByName) {
   run_on_hosts(Inside::own, [](const ProcessGroup& group) {
     EXPECT_THAT(error_of([&] { train_as({.codec = "power_sgd:2"}, group, false); }),

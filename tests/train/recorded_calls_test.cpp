@@ -199,7 +199,7 @@ std::multiset<std::pair<int, std::int64_t>> messages_with(const std::vector<Reco
   return found;
 }
 
-/// Calls that nobody waited for.
+/// Calls without a wait().
 std::vector<RecordedCall> calls_in_flight(std::vector<RecordedCall> calls) {
   std::erase_if(calls, [](const auto& call) { return !call.waited.empty(); });
   return calls;

@@ -47,7 +47,8 @@ struct FederatedRecord {
   std::vector<Client> clients;
 };
 
-/// Unknown keys are ignored. Error: invalid_argument, which names the key and what is expected.
+/// Unknown keys are ignored. Errors are invalid_argument; the message names the key and what is
+/// expected.
 Result<FederatedRecord> parse_federated(std::string_view text);
 
 }  // namespace gradwire::report

@@ -32,7 +32,7 @@ struct GroupOptions final : c10d::Backend::Options {
   std::optional<bool> encryption;        ///< TLS 1.3 between hosts; requires a secret.
   /// Default gradient codec of communication hooks: "int8", "top_k:0.01", ...
   std::string codec = "none";
-  /// The backend between ranks of one host (HybridProcessGroup); empty: none. Whoever creates the
+  /// The backend between ranks of one host (HybridProcessGroup); empty: none. The creator of the
   /// group makes it.
   std::string inside;
   /// All other options. `timeout` applies to operations, and to rendezvous if it is longer than its

@@ -88,9 +88,30 @@ Wait HybridCollectives::gather_inside(const at::Tensor& part, const at::Tensor& 
   return wait_of(inside_.gathers->_allgather_base(output, input, options));
 }
 
-HybridCollectives::Part HybridCollectives::reduced_part(const at::Tensor& data,
+/// Reduces `whole` to this rank's part inside, then between hosts into `result`.
+HybridCollectives::Part HybridCollectives::reduced_part(const at::Tensor& whole,
+                                                        const at::Tensor& part,
+                                                        const at::Tensor& result,
                                                         const Reduction& reduction,
                                                         const Between& between) {
+  // A sum of float16 may overflow although the mean does not.
+  const bool divide_before = reduction.mean && whole.scalar_type() == at::kHalf;
+  Part made;
+  made.tensors = {whole, part, result};
+  made.stages[0] = [=, this] {
+    if (divide_before) whole.div_(grid_.places());
+    return reduce_inside(whole, part, reduction);
+  };
+  made.stages[1] = [=, this] {
+    if (reduction.mean && !divide_before) part.div_(grid_.places());
+    return between(part, result);
+  };
+  return made;
+}
+
+HybridCollectives::Part HybridCollectives::all_reduced_part(const at::Tensor& data,
+                                                            const Reduction& reduction,
+                                                            const Between& between) {
   const std::int64_t count = data.numel();
   const at::Tensor part = at::empty({part_of(count)}, data.options());
   at::Tensor whole = data;
@@ -98,18 +119,8 @@ HybridCollectives::Part HybridCollectives::reduced_part(const at::Tensor& data,
     whole = at::zeros({part.numel() * grid_.places()}, data.options());
     whole.narrow(0, 0, count).copy_(data);
   }
-  // A sum of float16 may overflow although the mean does not.
-  const bool divide_before = reduction.mean && data.scalar_type() == at::kHalf;
-  Part made;
-  made.tensors = {data, whole, part};
-  made.stages[0] = [=, this] {
-    if (divide_before) whole.div_(grid_.places());
-    return reduce_inside(whole, part, reduction);
-  };
-  made.stages[1] = [=, this] {
-    if (reduction.mean && !divide_before) part.div_(grid_.places());
-    return between(part, part);
-  };
+  Part made = reduced_part(whole, part, part, reduction, between);
+  made.tensors.push_back(data);
   made.stages[2] = [=, this]() -> Wait {
     const Wait gathered = gather_inside(part, whole, reduction.timeout);
     if (whole.is_same(data)) return gathered;
@@ -133,8 +144,8 @@ WorkPointer HybridCollectives::all_reduce(const at::Tensor& data, const Reductio
   const std::int64_t width = std::max(line, (wanted + line - 1) / line * line);
   std::vector<Part> parts;
   for (std::int64_t begin = 0; begin < flat.numel(); begin += width) {
-    parts.push_back(reduced_part(flat.narrow(0, begin, std::min(width, flat.numel() - begin)),
-                                 reduction, between));
+    parts.push_back(all_reduced_part(flat.narrow(0, begin, std::min(width, flat.numel() - begin)),
+                                     reduction, between));
   }
   return run(c10d::OpType::ALLREDUCE, std::move(parts), data, std::move(token));
 }
@@ -143,29 +154,22 @@ WorkPointer HybridCollectives::reduce_scatter(const at::Tensor& data, const at::
                                               const Reduction& reduction, const Between& between,
                                               OperationsInFlight::Token token) {
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  if (shard.numel() == 0)
+    return run(c10d::OpType::_REDUCE_SCATTER_BASE, {}, shard, std::move(token));
   const at::Tensor flat = shard.view({-1});
   const auto hosts = static_cast<std::int64_t>(grid_.hosts.size());
   const at::Tensor rows =
       data.view({-1, shard.numel()}).index_select(0, by_place(data.device())).view({-1});
   const at::Tensor part = at::empty({hosts * shard.numel()}, data.options());
-  const bool divide_before = reduction.mean && data.scalar_type() == at::kHalf;
-  Part made;
-  made.tensors = {rows, part, flat};
-  made.stages[0] = [=, this] {
-    if (divide_before) rows.div_(grid_.places());
-    return reduce_inside(rows, part, reduction);
-  };
-  made.stages[1] = [=, this] {
-    if (reduction.mean && !divide_before) part.div_(grid_.places());
-    return between(part, flat);
-  };
-  return run(c10d::OpType::_REDUCE_SCATTER_BASE, {std::move(made)}, shard, std::move(token));
+  return run(c10d::OpType::_REDUCE_SCATTER_BASE,
+             {reduced_part(rows, part, flat, reduction, between)}, shard, std::move(token));
 }
 
 WorkPointer HybridCollectives::all_gather(const at::Tensor& shard, const at::Tensor& data,
                                           const Between& between, std::chrono::milliseconds timeout,
                                           OperationsInFlight::Token token) {
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  if (shard.numel() == 0) return run(c10d::OpType::_ALLGATHER_BASE, {}, data, std::move(token));
   const auto hosts = static_cast<std::int64_t>(grid_.hosts.size());
   const at::Tensor own = shard.view({-1});
   const at::Tensor part = at::empty({hosts * shard.numel()}, shard.options());
@@ -214,6 +218,7 @@ WorkPointer HybridCollectives::run(c10d::OpType type, std::vector<Part> parts,
     for (const c10::Stream& stream : operation->streams)
       follow(stream, HybridGuard(device.type()).getStream(device));
   }
+  if (parts.empty()) operation->work->complete(nullptr);  // There are no elements.
   for (Part& part : parts) {
     keep_until_done(operation->streams, part.tensors);
     run_stage(operation, std::make_shared<Part>(std::move(part)), 0, {});

@@ -90,7 +90,9 @@ class HybridCollectives {
   struct Operation;
   using Streams = std::vector<c10::Stream>;  ///< One for each thread; none on the CPU.
 
-  Part reduced_part(const at::Tensor& data, const Reduction& reduction, const Between& between);
+  Part reduced_part(const at::Tensor& whole, const at::Tensor& part, const at::Tensor& result,
+                    const Reduction& reduction, const Between& between);
+  Part all_reduced_part(const at::Tensor& data, const Reduction& reduction, const Between& between);
   Wait reduce_inside(const at::Tensor& data, const at::Tensor& part, const Reduction& reduction);
   Wait gather_inside(const at::Tensor& part, const at::Tensor& data,
                      std::chrono::milliseconds timeout);
