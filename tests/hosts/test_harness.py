@@ -122,9 +122,11 @@ class RshTest(unittest.TestCase):
                                       text=True, stdout=subprocess.PIPE)
             with client.stdout:
                 self.assertEqual(client.stdout.readline(), "here\n")
+                while not (before := hosts.processes(0, "/usr/bin/sleep")):
+                    self.assertIsNone(client.poll())
                 client.kill()
                 client.wait()
-            self.assertEqual(len(hosts.processes(0, "/usr/bin/sleep")), 1)
+            self.assertEqual(hosts.processes(0, "/usr/bin/sleep"), before)
 
 
 if __name__ == "__main__":
