@@ -7,7 +7,9 @@
 #include <gtest/gtest.h>
 
 #include "gradwire/base/random.h"
+#include "gradwire/federated/computed_updates.h"
 #include "gradwire/federated/metrics.h"
+#include "gradwire/federated/quantizer_sequence.h"
 #include "gradwire/federated/round.h"
 
 namespace gradwire::federated {
@@ -137,6 +139,36 @@ TEST(UpdateQuantizer, CountsWhatItClips) {
   const auto found = quantizer.mean(encoded.integers, 1);
   EXPECT_FLOAT_EQ(found[1], -1);
   EXPECT_FLOAT_EQ(found[3], 1);
+}
+
+/// The updates of a round may be much larger or smaller than the range that the first round has.
+TEST(QuantizerSequence, FindsTheRangeOfUpdatesOfAnyMagnitude) {
+  constexpr std::size_t kSize = 4096;
+  const QuantizerOptions options{.bits = 8, .rotate = true};
+  for (const float deviation : {1e-7F, 1e-4F, 0.1F, 75.0F, 1e4F, 1e6F}) {
+    QuantizerSequence sequence(options, kSize, 7);
+    const auto update = normal_update(kSize, deviation, 3);
+    for (int round = 1; round <= 4; ++round) {
+      const UpdateQuantizer quantizer = sequence.quantizer(round);
+      const auto contribution = encode({.update = update}, {.round = round},
+                                       {.bits = 32, .weight = 1}, {.quantizer = &quantizer});
+      ASSERT_TRUE(contribution);
+      sequence.add(metrics_of((*contribution)[1]));
+    }
+    EXPECT_EQ(sequence.bits(), 8);
+    EXPECT_NEAR(sequence.quantizer(5).range() / deviation, 5, 0.5) << deviation;
+  }
+}
+
+TEST(QuantizerSequence, KeepsTheRangeAfterUpdatesOfZeros) {
+  QuantizerSequence sequence({.bits = 8}, 16, 7);
+  sequence.add({.clients = 2});
+  EXPECT_EQ(sequence.bits(), 16);
+  sequence.add({.clients = 2, .mean_square = 2e-4});
+  const double range = sequence.quantizer(2).range();
+  EXPECT_NEAR(range, 0.2, 1e-9);
+  sequence.add({.clients = 2});
+  EXPECT_EQ(sequence.quantizer(3).range(), range);
 }
 
 TEST(UpdateQuantizer, UsesHalfOfFloat32For256ClientsOf8Bits) {

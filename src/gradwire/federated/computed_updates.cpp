@@ -30,12 +30,13 @@ Result<Contribution> encode(const LocalResult& result, const LocalWork& work,
                                          static_cast<std::uint64_t>(work.client)});
   UpdateQuantizer::Encoded encoded =
       rules.quantizer->encode(update, upload.weight, upload.bits, seed);
+  const double range = rules.quantizer->range();
   const Metrics metrics{
       .clients = 1,
       .steps = result.steps,
       .weighted_steps = static_cast<double>(result.steps) * static_cast<double>(upload.weight),
       .clipped = encoded.clipped,
-      .mean_square = encoded.mean_square,
+      .mean_square = encoded.mean_square / (range * range),
       .evaluated = result.evaluated,
       .correct = result.correct,
       .loss = result.loss,

@@ -11,7 +11,8 @@ namespace {
 
 /// Largest real number of one client, so that the sum of a million fits.
 constexpr double kLargest = 0x1p43;
-constexpr double kFine = 0x1p20, kFinest = 0x1p40;  ///< Units in 1.
+constexpr double kFine = 0x1p20, kFinest = 0x1p56;  ///< Units in 1.
+constexpr double kLargestOfFinest = kLargest / kFinest;
 
 std::uint64_t fixed(double value, double unit) {
   if (!std::isfinite(value)) value = kLargest;
@@ -29,7 +30,10 @@ ModularVector to_integers(const Metrics& metrics) {
   put(static_cast<std::uint64_t>(metrics.steps));
   put(fixed(metrics.weighted_steps, 1));
   put(static_cast<std::uint64_t>(metrics.clipped));
-  put(fixed(metrics.mean_square, kFinest));
+  // One of two numbers, for a range from 2^-57 to 2^23.
+  const bool is_fine = metrics.mean_square < kLargestOfFinest;
+  put(is_fine ? fixed(metrics.mean_square, kFinest) : 0);
+  put(is_fine ? 0 : fixed(metrics.mean_square, kFine));
   put(static_cast<std::uint64_t>(metrics.evaluated));
   put(static_cast<std::uint64_t>(metrics.correct));
   put(fixed(metrics.loss, kFine));
@@ -49,7 +53,7 @@ Metrics metrics_of(const ModularVector& integers) {
           .steps = count(),
           .weighted_steps = real(1),
           .clipped = count(),
-          .mean_square = real(kFinest),
+          .mean_square = real(kFinest) + real(kFine),
           .evaluated = count(),
           .correct = count(),
           .loss = real(kFine),

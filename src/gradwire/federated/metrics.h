@@ -11,16 +11,17 @@ class ModularVector;
 /// the server learns those of all clients together, also under secure aggregation.
 struct Metrics {
   std::int64_t clients = 0;
-  std::int64_t steps = 0;      ///< Local training's.
-  double weighted_steps = 0;   ///< Steps times the weight of the update.
-  std::int64_t clipped = 0;    ///< Elements of the update beyond the range.
-  double mean_square = 0;      ///< The update's elements'; the sum over the clients.
+  std::int64_t steps = 0;     ///< Local training's.
+  double weighted_steps = 0;  ///< Steps times the weight of the update.
+  std::int64_t clipped = 0;   ///< Elements of the update beyond the range.
+  /// The update's elements', in units of the squared range; the sum over the clients.
+  double mean_square = 0;
   std::int64_t evaluated = 0;  ///< Held-out samples.
   std::int64_t correct = 0;    ///< Those classified correctly.
   double loss = 0;             ///< Sum over these.
   double training_loss = 0;    ///< Mean over the local steps; the sum over the clients.
 
-  static constexpr std::size_t kElements = 9;
+  static constexpr std::size_t kElements = 10;
 
   double accuracy() const {
     return evaluated > 0 ? static_cast<double>(correct) / static_cast<double>(evaluated) : 0;

@@ -21,7 +21,8 @@ struct RunSeeds {
 };
 
 /// The quantizers of a run's rounds. Unless the range is given, each has that of the last round's
-/// updates, and the first round has at least 16 bits, up to magnitude 1.
+/// updates, and the first round has at least 16 bits, up to magnitude 1. Updates of zeros leave the
+/// range as it is.
 class QuantizerSequence {
  public:
   /// For updates of `size` elements. `seed`: RunSeeds::updates.
@@ -31,22 +32,26 @@ class QuantizerSequence {
   /// RoundPolicy::update_bits of the next round.
   int bits() const { return of_next().bits; }
   UpdateQuantizer quantizer(std::int64_t round) const {
-    const bool is_known = options_.clip > 0 || mean_square_ > 0;
-    const double range = is_known ? next_range(options_, mean_square_) : kFirstRange;
-    return {of_next(), size_, range, mixed_seed({seed_, static_cast<std::uint64_t>(round)})};
+    return {of_next(), size_, range(), mixed_seed({seed_, static_cast<std::uint64_t>(round)})};
   }
 
   /// Takes the sum of a committed round's metrics.
   void add(const Metrics& sum) {
-    if (sum.clients > 0) mean_square_ = sum.mean_square / static_cast<double>(sum.clients);
+    if (sum.clients == 0 || !(sum.mean_square > 0)) return;
+    mean_square_ = sum.mean_square / static_cast<double>(sum.clients) * range() * range();
   }
 
-  /// All that a checkpoint needs: the mean square of the last round's elements; 0: there was none.
+  /// All that a checkpoint needs: the mean square of the last elements that were not all zero;
+  /// 0: there were none.
   double mean_square() const { return mean_square_; }
   void resume(double mean_square) { mean_square_ = mean_square; }
 
  private:
   static constexpr double kFirstRange = 1;
+  double range() const {
+    const bool is_known = options_.clip > 0 || mean_square_ > 0;
+    return is_known ? next_range(options_, mean_square_) : kFirstRange;
+  }
   QuantizerOptions of_next() const { return mean_square_ == 0 ? first_round(options_) : options_; }
 
   QuantizerOptions options_;
