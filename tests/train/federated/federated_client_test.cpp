@@ -368,6 +368,20 @@ TEST(FederatedClient, AnUnfinishedClientCountsOrIsDroppedAsThePlanSays) {
   }
 }
 
+TEST(FederatedClient, WhoTrainsToTheEndOfTheWindowCounts) {
+  FederationPlan plan = served_plan();
+  plan.rounds = 1;
+  plan.round.window = 2s;
+  plan.local.epochs = 1'000'000;
+  ServedRounds federation(plan);
+  federation.run();
+  EXPECT_THAT(federation.counted, ElementsAre(1, 1, 1));
+  for (const auto& rounds : federation.client_rounds) {
+    ASSERT_EQ(rounds.size(), 1u);
+    EXPECT_LT(rounds.front().steps, rounds.front().all_steps);
+  }
+}
+
 TEST(FederatedClient, RefusesAModelOfOtherTensors) {
   using federated::ModelDescription;
   const ModelDescription description{.tensors = {{"0.weight", {8, 12}}, {"0.bias", {9}}},

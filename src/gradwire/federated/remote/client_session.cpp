@@ -116,6 +116,7 @@ Result<ClientSession::CheckedIn> ClientSession::decline(const std::string& reaso
 
 Result<ClientSession::CheckedIn> ClientSession::fetch(std::uint64_t bytes) {
   max_answer_bytes_ = bytes + kMaxAnswerBytes;
+  const Time asked = network_.clock().now();  // The time of the model's transfer is the round's.
   auto answer = exchange(Fetch{});
   max_answer_bytes_ = kMaxAnswerBytes;
   disconnect();
@@ -130,7 +131,7 @@ Result<ClientSession::CheckedIn> ClientSession::fetch(std::uint64_t bytes) {
                     task->base_version,
                     std::move(task->plan),
                     std::move(task->model),
-                    after(network_.clock().now(), duration_of(task->seconds))};
+                    after(asked, duration_of(task->seconds))};
 }
 
 Result<ClientSession::AfterTraining> ClientSession::ready(std::int64_t steps,

@@ -324,7 +324,7 @@ Offer Coordinator::offer(const Client& client, Time now) {
   if (policy.secure) extra = secure_bytes(policy);
   const auto down = work_.plan.size() + model_.bytes_for(client.version).model.size + extra.down;
   return {.version = work_.version,
-          .seconds = seconds(std::max(Duration{}, round_->deadline() - now)),
+          .seconds = training_seconds(now),
           .memory_bytes = demand.memory_bytes,
           .steps = demand.steps,
           .down_bytes = static_cast<std::int64_t>(down),
@@ -335,9 +335,17 @@ Task Coordinator::task(const Client& client, Time now) {
   ServerModel::Bytes bytes = model_.bytes_for(client.version);
   return {.version = work_.version,
           .base_version = bytes.base_version,
-          .seconds = seconds(std::max(Duration{}, round_->deadline() - now)),
+          .seconds = training_seconds(now),
           .plan = work_.plan,
           .model = std::move(bytes.model)};
+}
+
+/// Until shortly before the end of the window: a client that trains for so long still has to connect
+/// and to say that it is ready.
+double Coordinator::training_seconds(Time now) const {
+  constexpr Duration kLongestWay = std::chrono::seconds(5);
+  const Duration way = std::min(kLongestWay, options_.policy.window / 20);
+  return seconds(std::max(Duration{}, round_->deadline() - way - now));
 }
 
 ComeBack Coordinator::come_back(Time now) {

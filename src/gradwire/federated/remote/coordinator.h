@@ -159,6 +159,7 @@ class Coordinator {
   void deliver(Time now);
   Offer offer(const Client& client, Time now);
   Task task(const Client& client, Time now);
+  double training_seconds(Time now) const;
   double pause(Time now);
   Refusal refusal(ClientId id, const Error& error);
   /// The round, while clients can do something in it.
