@@ -163,7 +163,7 @@ TEST(QuantizerSequence, FindsTheRangeOfUpdatesOfAnyMagnitude) {
 TEST(QuantizerSequence, KeepsTheRangeAfterUpdatesOfZeros) {
   QuantizerSequence sequence({.bits = 8}, 16, 7);
   sequence.add({.clients = 2});
-  EXPECT_EQ(sequence.bits(), 16);
+  EXPECT_EQ(sequence.bits(), 24);
   sequence.add({.clients = 2, .mean_square = 2e-4});
   const double range = sequence.quantizer(2).range();
   EXPECT_NEAR(range, 0.2, 1e-9);

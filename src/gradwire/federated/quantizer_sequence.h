@@ -21,7 +21,7 @@ struct RunSeeds {
 };
 
 /// The quantizers of a run's rounds. Unless the range is given, each has that of the last round's
-/// updates, and the first round has at least 16 bits, up to magnitude 1. Updates of zeros leave the
+/// updates, and the first round has at least 24 bits, up to magnitude 1. Updates of zeros leave the
 /// range as it is.
 class QuantizerSequence {
  public:

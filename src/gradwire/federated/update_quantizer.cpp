@@ -197,7 +197,7 @@ double next_range(const QuantizerOptions& options, double mean_square) {
 }
 
 QuantizerOptions first_round(QuantizerOptions options) {
-  if (options.clip == 0) options.bits = std::max(options.bits, 16);
+  if (options.clip == 0) options.bits = std::max(options.bits, 24);
   return options;
 }
 

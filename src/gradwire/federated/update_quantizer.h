@@ -69,7 +69,7 @@ class UpdateQuantizer {
 /// in two million. Elements that are not rotated have a larger range.
 double next_range(const QuantizerOptions& options, double mean_square);
 
-/// Settings of the first round, in which no range is known: at least 16 bits, up to magnitude 1.
+/// Settings of the first round, in which no range is known: at least 24 bits, up to magnitude 1.
 QuantizerOptions first_round(QuantizerOptions options);
 
 }  // namespace gradwire::federated

@@ -102,8 +102,8 @@ TEST_F(FederateCommand, ServesTheRoundsOfASimulation) {
   for (int i = 1; i <= kProcesses; ++i) clients.push_back(client(i, address_in(server.out())));
   EXPECT_EQ(server.wait(), 0) << server.err();
   EXPECT_THAT(server.out(), HasSubstr("3 rounds are complete"));
-  EXPECT_THAT(server.out(), HasSubstr("8 bits, summed in 20; in the first round 16 bits, summed in "
-                                      "28; clients upload the bits of the sum"));
+  EXPECT_THAT(server.out(), HasSubstr("8 bits, summed in 20; in the first round 24 bits, summed in "
+                                      "36; clients upload the bits of the sum"));
   for (auto& one : clients) {
     EXPECT_EQ(one->wait(), 0) << one->err();
     EXPECT_THAT(one->out(), HasSubstr("this client counted in 3"));
