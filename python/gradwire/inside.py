@@ -51,7 +51,11 @@ def _machine() -> str:
 def _create(name: str, store: dist.Store, group: Any, ranks: list[int]) -> Any:
     rank = ranks.index(group.group_rank)
     if name == "gloo":
-        return dist.ProcessGroupGloo(store, rank, len(ranks), timeout=group.timeout)
+        options = dist.ProcessGroupGloo._Options()
+        options._timeout = group.timeout
+        # These ranks share a network namespace. Gloo does not authenticate: no card may be used.
+        options._devices = [dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
+        return dist.ProcessGroupGloo(store, rank, len(ranks), options)
     everywhere = list(group.global_ranks_in_group) or list(range(group.group_size))
     if name == "nccl":
         options = dist.ProcessGroupNCCL.Options()

@@ -1,6 +1,7 @@
 """Groups in two levels, on four ranks that count as two hosts: another backend inside a host."""
 
 import os
+import time
 import unittest
 from unittest import mock
 
@@ -78,6 +79,49 @@ class Inside(unittest.TestCase):
             self.assertTrue(whole.equal(total))
             dist.barrier(group=group)
 
+    def test_tensors_of_any_type_and_strides(self):
+        size, rank = dist.get_world_size(), dist.get_rank()
+        for name in ("gloo", "own"):
+            group = group_with(name)
+            for dtype in (torch.int16, torch.bool, torch.float8_e5m2):
+                part = (torch.arange(COUNT) % (rank + 2) == 0).to(dtype)
+                whole = torch.empty(COUNT * size, dtype=dtype)
+                dist.all_gather_into_tensor(whole, part, group=group)
+                for r, one in enumerate(whole.float().chunk(size)):
+                    self.assertTrue(one.equal((torch.arange(COUNT) % (r + 2) == 0).float()))
+            # Of some ranks alone.
+            square = torch.full((200, 300), float(rank)).t() if rank else torch.zeros(300, 200)
+            dist.all_reduce(square, group=group)
+            self.assertTrue(square.eq(6).all())
+            sparse = torch.sparse_coo_tensor([[rank]], [1.0], (COUNT,))
+            dist.all_reduce(sparse, group=group)
+            self.assertEqual(sparse.to_dense().sum(), size)
+
+    def test_a_forked_child_is_refused(self):
+        group = group_with("own")
+        dist.all_reduce(torch.ones(COUNT), group=group)
+        child = os.fork()
+        if child == 0:
+            try:
+                dist.all_reduce(torch.ones(COUNT), group=group)
+            except ValueError as error:
+                os._exit(0 if "forked" in str(error) else 1)
+            os._exit(2)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        dist.barrier(group=group)
+
+    def test_a_rank_that_fails_leaves_whatever_its_backend_waits_for(self):
+        group = group_with("gloo")
+        if dist.get_rank() == 0:
+            dist.all_reduce(torch.ones(COUNT), group=group, async_op=True)
+            began = time.monotonic()
+            try:
+                raise ValueError("a rank fails")
+            except ValueError:
+                gradwire.backend_of(group).shutdown()
+            self.assertLess(time.monotonic() - began, 30)  # Gloo waits for half an hour.
+        dist.barrier()
+
     def test_hosts_exchange_the_bytes_of_one_rank_each(self):
         group = group_with("gloo")
         backend = gradwire.backend_of(group)
@@ -123,4 +167,4 @@ class Inside(unittest.TestCase):
 
 if __name__ == "__main__":
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    ranks.main(4, least=6)
+    ranks.main(4, least=9)

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -78,6 +79,7 @@ class HostBackend final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& output, at::Tensor& input,
                                                  const c10d::AllgatherOptions& /*opts*/) override {
     count_call();
+    if (input.scalar_type() != at::kByte) throw std::runtime_error("the host moves bytes alone");
     host_->meet(rank_, input.clone(),
                 [&](const std::vector<at::Tensor>& all) { output.copy_(at::cat(all)); });
     return done(output);
@@ -102,6 +104,24 @@ class HostBackend final : public c10d::Backend {
   }
 
   std::shared_ptr<Host> host_;
+};
+
+/// A backend whose calls never end, and that cannot abort them.
+class StuckBackend final : public c10d::Backend {
+ public:
+  using c10d::Backend::Backend;
+
+  std::atomic<std::chrono::milliseconds> timeout{};  ///< Of the last reduction.
+
+  const std::string getBackendName() const override { return "stuck"; }
+  c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(
+      at::Tensor& /*output*/, at::Tensor& /*input*/,
+      const c10d::ReduceScatterOptions& options) override {
+    timeout = options.timeout;
+    return c10d::Work::create_from_future(
+        c10::make_intrusive<c10::ivalue::Future>(c10::TensorType::get()));
+  }
+  void shutdown() override { throw std::logic_error("it waits for its calls"); }
 };
 
 }  // namespace gradwire::test

@@ -3,10 +3,12 @@
 #include <future>
 #include <map>
 #include <mutex>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "gradwire/torch/codec_hook.h"
 #include "tests/support/error_of.h"
 #include "tests/torch/host_backend.h"
 #include "tests/torch/staged_group.h"
@@ -178,6 +180,62 @@ TEST(HybridProcessGroup, SmallTensorsAndOtherOperationsTakeAllRanks) {
   });
 }
 
+/// Ranks need not agree on strides: here those of even ranks are transposed.
+void check_strides(const Hybrid& group, const std::function<at::Tensor(at::Tensor)>& on) {
+  const int ranks = group->getSize(), rank = group->getRank();
+  constexpr std::int64_t rows = 120, columns = 200;
+  const auto laid_out = [&](const at::Tensor& dense) {
+    const at::Tensor there = on(dense.clone());
+    return rank % 2 == 0 ? there.t().contiguous().t() : there;
+  };
+  const at::Tensor sum = reduced(ranks, c10d::ReduceOp::SUM, ranks * rows * columns, at::kFloat)
+                             .view({ranks * rows, columns});
+  const at::Tensor mine = values(rank, ranks * rows * columns).view({ranks * rows, columns});
+  Tensors tensors{laid_out(mine)};
+  group->allreduce(tensors, {})->wait();
+  EXPECT_TRUE(to_host(tensors[0]).equal(sum));
+  at::Tensor whole = laid_out(mine), part = laid_out(at::zeros({rows, columns}));
+  group->_reduce_scatter_base(part, whole, {})->wait();
+  EXPECT_TRUE(to_host(part).equal(sum.narrow(0, rows * rank, rows)));
+  EXPECT_TRUE(to_host(whole).equal(mine));
+  group->_allgather_base(whole, part, {})->wait();
+  EXPECT_TRUE(to_host(whole).equal(sum));
+}
+
+TEST(HybridProcessGroup, TakesTensorsOfAnyStrides) {
+  const Cluster cluster{2, 2, true};
+  MemoryHosts hosts(cluster);
+  run_hybrid(cluster, std::ref(hosts), [](const Hybrid& group) {
+    check_strides(group, [](const at::Tensor& tensor) { return tensor; });
+    Tensors several{at::ones({kOddCount}), at::ones({kOddCount})};
+    group->allreduce(several, {})->wait();
+    EXPECT_TRUE(several[1].eq(8).all().item<bool>());
+    Tensors expanded{at::ones({1}).expand({kOddCount})};
+    EXPECT_THAT(error_of([&] { group->allreduce(expanded, {}); }), HasSubstr("share memory"));
+  });
+  install_queue_device();
+  run_hybrid(cluster, nullptr, [](const Hybrid& group) {
+    const int rank = group->getRank();
+    to_queue_device(at::empty({0}), rank);  // Makes it current.
+    check_strides(group, [&](const at::Tensor& tensor) { return to_queue_device(tensor, rank); });
+  });
+}
+
+TEST(HybridProcessGroup, GathersAnyType) {
+  const Cluster cluster{2, 2};
+  MemoryHosts hosts(cluster);
+  run_hybrid(cluster, std::ref(hosts), [&](const Hybrid& group) {
+    for (const auto type : {at::kShort, at::kBool, at::kComplexFloat, at::kFloat8_e5m2}) {
+      at::Tensor part = at::full({kOddCount}, group->getRank() % 2, at::kFloat).to(type);
+      at::Tensor whole = at::zeros({4 * kOddCount}, at::kFloat).to(type);
+      group->_allgather_base(whole, part, {})->wait();
+      const at::Tensor found = whole.to(at::kFloat).view({4, kOddCount});
+      for (int rank = 0; rank < 4; ++rank)
+        EXPECT_TRUE(found[rank].eq(rank % 2).all().item<bool>()) << type;
+    }
+  });
+}
+
 TEST(HybridProcessGroup, ABarrierFollowsItsCollectives) {
   const Cluster cluster{2, 2};
   MemoryHosts hosts(cluster);
@@ -210,6 +268,82 @@ TEST(HybridProcessGroup, AFailureInsideAHostIsOneOnAllRanks) {
                     AnyOf(HasSubstr("the host's bus is broken"), HasSubstr("of the host is gone")))
             << group->getRank();
       });
+}
+
+/// Backends whose calls never end. A group that ends with such calls keeps its backends for ever.
+class StuckHosts {
+ public:
+  ~StuckHosts() {  // Here they end.
+    for (StuckBackend* one : all_) c10::intrusive_ptr<StuckBackend>::reclaim(one);
+  }
+  InsideBackends operator()(const HostGrid& grid) {
+    const std::lock_guard lock(mutex_);
+    const auto made = [&] {
+      const auto stuck =
+          c10::make_intrusive<StuckBackend>(static_cast<int>(grid.place), grid.places());
+      all_.push_back(stuck.get());
+      return stuck;
+    };
+    const auto reductions = made();
+    reductions_[grid.inside()[grid.place]] = reductions.get();
+    return {reductions, made()};
+  }
+  StuckBackend& reductions(Rank rank) {
+    const std::lock_guard lock(mutex_);
+    return *reductions_.at(rank);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<StuckBackend*> all_;
+  std::map<Rank, StuckBackend*> reductions_;
+};
+
+TEST(HybridProcessGroup, LeavesAtOnceWhateverItsBackendWaitsFor) {
+  StuckHosts hosts;
+  run_hybrid({}, std::ref(hosts), [](const Hybrid& group) {
+    Tensors tensors{at::ones({kOddCount})};
+    const auto work = group->allreduce(tensors, {});
+    group->leave_at_once("an exception");
+    EXPECT_THAT(error_of([&] { work->wait(); }), HasSubstr("the group ended while ranks of"));
+    group->shutdown();
+    EXPECT_THAT(error_of([&] { group->allreduce(tensors, {}); }), HasSubstr("shut down"));
+  });
+}
+
+TEST(HybridProcessGroup, ItsTimeoutIsThatOfTheBackendInside) {
+  StuckHosts hosts;
+  run_hybrid({}, std::ref(hosts), [&](const Hybrid& group) {
+    constexpr std::chrono::milliseconds given(1234);
+    group->setTimeout(given);
+    Tensors tensors{at::ones({kOddCount})};
+    const auto work = group->allreduce(tensors, {});
+    const StuckBackend& used = hosts.reductions(group->getRank());
+    while (used.timeout.load().count() == 0) std::this_thread::yield();
+    EXPECT_EQ(used.timeout.load(), given);
+    group->leave_at_once("the test is over");
+  });
+}
+
+TEST(CodecHook, MayCloseWhileABucketIsReducedInsideAHost) {
+  const Cluster cluster{2, 2};
+  MemoryHosts hosts(cluster);
+  std::promise<void> closes;
+  const auto closed = closes.get_future().share();
+  run_hybrid(cluster, std::ref(hosts), [&](const Hybrid& group) {
+    auto hook =
+        std::make_shared<CodecHook>(group->between()->communicator(),
+                                    exchange::ExchangeOptions{.codec = "int8"}, group->hybrid());
+    const at::Tensor values = at::ones({kOddCount});
+    const std::vector<std::int64_t> sizes{kOddCount};
+    const c10d::GradBucket bucket(0, 1, values, {0}, {kOddCount}, {sizes}, {values}, {});
+    if (group->getRank() != 0) closed.wait();
+    const auto future = hook->run(bucket);
+    hook->close();
+    hook.reset();
+    if (group->getRank() == 0) closes.set_value();
+    EXPECT_NE(error_of([&] { future->waitAndThrow(); }), "no error") << group->getRank();
+  });
 }
 
 TEST(HostGrid, NamesHostsOfDifferentSizes) {

@@ -115,8 +115,12 @@ FuturePointer CodecHook::average_anywhere(const at::Tensor& values, const Pendin
 
 FuturePointer CodecHook::average_in_two_levels(const at::Tensor& values,
                                                const PendingBucket& pending) {
-  const auto between = [this, pending](const at::Tensor& part, const at::Tensor&) {
-    return [mean = average_anywhere(part, pending)] { mean->waitAndThrow(); };
+  // Runs on a thread of the collective's, perhaps after close().
+  const auto between = [self = shared_from_this(), pending](const at::Tensor& part,
+                                                            const at::Tensor&) {
+    const std::lock_guard lock(self->mutex_);
+    if (self->is_closed_) throw Exception(ErrorKind::aborted, "the gradient hook has been closed");
+    return [mean = self->average_anywhere(part, pending)] { mean->waitAndThrow(); };
   };
   return hybrid_->all_reduce(values, {.mean = true}, between)->getFuture();
 }
@@ -204,6 +208,10 @@ void CodecHook::load_state(SavedTensors saved) {
 }
 
 void CodecHook::close() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_closed_ = true;
+  }
   hybrid_.reset();
   staged_.close();
   waiter_.close();

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,13 +25,13 @@ namespace gradwire {
 /// Buckets of types other than float32 are always sent uncompressed. Buckets on an accelerator are
 /// encoded on the host through pinned memory (device_staging.h). Thread-safe for one backward at a
 /// time, as DDP requires.
-class CodecHook {
+class CodecHook : public std::enable_shared_from_this<CodecHook> {
  public:
   static constexpr int kPlainSteps = 2;
   using FuturePointer = c10::intrusive_ptr<c10::ivalue::Future>;
   using SavedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
-  /// `hybrid`: buckets are averaged in two levels, with the codec between hosts; `communicator` is
+  /// Made by std::make_shared(). `hybrid`: buckets are averaged in two levels, with the codec between hosts; `communicator` is
   /// then that of the ranks at one place. Throws Exception(invalid_argument) for an unknown codec,
   /// and for PowerSGD in two levels.
   CodecHook(std::shared_ptr<Communicator> communicator, exchange::ExchangeOptions options,
@@ -77,6 +78,8 @@ class CodecHook {
   void end_step();
   void begin();
 
+  std::mutex mutex_;        ///< Held while a bucket of two levels is started.
+  bool is_closed_ = false;  ///< No more of them are started.
   std::shared_ptr<Communicator> communicator_;
   exchange::ExchangeOptions options_;
   std::shared_ptr<HybridCollectives> hybrid_;  ///< May be null.

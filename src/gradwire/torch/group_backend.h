@@ -73,7 +73,7 @@ class GroupBackend : public c10d::Backend {
   void shutdown() override;
   /// Sends goodbye immediately; operations in flight fail on this rank and on the peers. For a
   /// process that has failed; `failure` says how, as in Communicator::leave_at_once().
-  void leave_at_once(const std::string& failure);
+  virtual void leave_at_once(const std::string& failure);
 
   // The two halves of shutdown(), for groups that share a communicator. All of them must release it
   // before any stops its callback threads, which the last operations still use.

@@ -10,6 +10,7 @@
 
 #include "gradwire/base/refuse.h"
 #include "gradwire/torch/c10d_work.h"
+#include "gradwire/torch/group_backend.h"
 #include "gradwire/torch/tensor_work.h"
 
 namespace gradwire {
@@ -19,8 +20,29 @@ using Wait = HybridCollectives::Wait;
 using WorkPointer = HybridCollectives::WorkPointer;
 using HybridGuard = c10::impl::VirtualGuardImpl;
 
-Wait wait_of(WorkPointer work) {
-  return [work = std::move(work)] { with_our_errors([&] { work->wait(); }); };
+/// Null if the backend has no futures.
+c10::intrusive_ptr<c10::ivalue::Future> future_of(c10d::Work& work) {
+  try {
+    return work.getFuture();
+  } catch (const std::exception&) {
+    return nullptr;
+  }
+}
+
+/// The bytes of a contiguous 1-D tensor.
+at::Tensor bytes_of(const at::Tensor& flat) {
+  return flat.view(at::kByte);
+}
+
+/// The elements in order, in one dimension: the tensor's own memory if it has no other strides.
+at::Tensor dense_of(const at::Tensor& tensor) {
+  return tensor.resolve_conj().resolve_neg().contiguous().view({-1});
+}
+
+/// The same for a tensor that is only written.
+at::Tensor dense_for(const at::Tensor& tensor) {
+  const bool is_dense = tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+  return is_dense ? tensor.view({-1}) : at::empty({tensor.numel()}, tensor.options());
 }
 
 /// Makes `stream` wait for what `before` has queued.
@@ -42,12 +64,21 @@ void keep_until_done(const std::vector<c10::Stream>& streams,
 
 }  // namespace
 
+/// Calls inside that are in flight.
+struct HybridCollectives::CallsInside {
+  std::mutex mutex;
+  std::condition_variable changed;
+  int count = 0;
+  bool is_aborted = false;  ///< No end is awaited any more.
+};
+
 /// A collective in flight.
 struct HybridCollectives::Operation {
   c10::intrusive_ptr<ThreadWork> work;
   Streams streams;
   OperationsInFlight::Token token;
-  std::mutex mutex;  ///< Guards the members below.
+  at::Tensor result, dense;  ///< The result is copied from `dense` if it has memory of its own.
+  std::mutex mutex;          ///< Guards the members below.
   std::size_t parts_left = 0;
   std::exception_ptr error;
 
@@ -63,10 +94,39 @@ struct HybridCollectives::Operation {
 
 HybridCollectives::HybridCollectives(HostGrid grid, InsideBackends inside,
                                      std::function<void(const std::string& why)> on_failure)
-    : grid_(std::move(grid)), inside_(std::move(inside)), on_failure_(std::move(on_failure)) {}
+    : grid_(std::move(grid)),
+      inside_(std::move(inside)),
+      on_failure_(std::move(on_failure)),
+      calls_(dynamic_cast<const GroupBackend*>(inside_.reductions.get()) != nullptr
+                 ? nullptr
+                 : std::make_shared<CallsInside>()) {}
 
 std::int64_t HybridCollectives::part_of(std::int64_t count) const {
   return (count + grid_.places() - 1) / grid_.places();
+}
+
+/// Waits for a call inside, which may never end once a rank of the host has failed.
+Wait HybridCollectives::wait_of(WorkPointer work) const {
+  const auto future = calls_ ? future_of(*work) : nullptr;
+  if (!future) return [work = std::move(work)] { with_our_errors([&] { work->wait(); }); };
+  {
+    const std::lock_guard lock(calls_->mutex);
+    ++calls_->count;
+  }
+  future->addCallback([calls = calls_](c10::ivalue::Future&) {
+    const std::lock_guard lock(calls->mutex);
+    --calls->count;
+    calls->changed.notify_all();
+  });
+  return [work = std::move(work), future, calls = calls_] {
+    {
+      std::unique_lock lock(calls->mutex);
+      calls->changed.wait(lock, [&] { return future->completed() || calls->is_aborted; });
+    }
+    if (!future->completed())
+      throw Exception(ErrorKind::aborted, "the group ended while ranks of this host communicated");
+    with_our_errors([&] { work->wait(); });
+  };
 }
 
 Wait HybridCollectives::reduce_inside(const at::Tensor& data, const at::Tensor& part,
@@ -83,8 +143,8 @@ Wait HybridCollectives::gather_inside(const at::Tensor& part, const at::Tensor& 
                                       std::chrono::milliseconds timeout) {
   c10d::AllgatherOptions options;
   if (timeout.count() > 0) options.timeout = timeout;
-  at::Tensor output = data;
-  at::Tensor input = part;
+  at::Tensor output = bytes_of(data);  // Backends have few types.
+  at::Tensor input = bytes_of(part);
   return wait_of(inside_.gathers->_allgather_base(output, input, options));
 }
 
@@ -136,7 +196,7 @@ WorkPointer HybridCollectives::all_reduce(const at::Tensor& data, const Reductio
                                           const Between& between, std::size_t segment_bytes,
                                           OperationsInFlight::Token token) {
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
-  const at::Tensor flat = data.view({-1});
+  const at::Tensor flat = dense_of(data);
   // Each rank's part of a segment begins at a cache line.
   const std::int64_t line = std::int64_t{64} * grid_.places();
   const auto wanted = static_cast<std::int64_t>(std::min<std::size_t>(
@@ -147,7 +207,7 @@ WorkPointer HybridCollectives::all_reduce(const at::Tensor& data, const Reductio
     parts.push_back(all_reduced_part(flat.narrow(0, begin, std::min(width, flat.numel() - begin)),
                                      reduction, between));
   }
-  return run(c10d::OpType::ALLREDUCE, std::move(parts), data, std::move(token));
+  return run(c10d::OpType::ALLREDUCE, std::move(parts), data, flat, std::move(token));
 }
 
 WorkPointer HybridCollectives::reduce_scatter(const at::Tensor& data, const at::Tensor& shard,
@@ -155,36 +215,39 @@ WorkPointer HybridCollectives::reduce_scatter(const at::Tensor& data, const at::
                                               OperationsInFlight::Token token) {
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   if (shard.numel() == 0)
-    return run(c10d::OpType::_REDUCE_SCATTER_BASE, {}, shard, std::move(token));
-  const at::Tensor flat = shard.view({-1});
+    return run(c10d::OpType::_REDUCE_SCATTER_BASE, {}, shard, shard, std::move(token));
+  const at::Tensor flat = dense_for(shard);
   const auto hosts = static_cast<std::int64_t>(grid_.hosts.size());
   const at::Tensor rows =
-      data.view({-1, shard.numel()}).index_select(0, by_place(data.device())).view({-1});
+      dense_of(data).view({-1, shard.numel()}).index_select(0, by_place(data.device())).view({-1});
   const at::Tensor part = at::empty({hosts * shard.numel()}, data.options());
   return run(c10d::OpType::_REDUCE_SCATTER_BASE,
-             {reduced_part(rows, part, flat, reduction, between)}, shard, std::move(token));
+             {reduced_part(rows, part, flat, reduction, between)}, shard, flat, std::move(token));
 }
 
 WorkPointer HybridCollectives::all_gather(const at::Tensor& shard, const at::Tensor& data,
                                           const Between& between, std::chrono::milliseconds timeout,
                                           OperationsInFlight::Token token) {
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
-  if (shard.numel() == 0) return run(c10d::OpType::_ALLGATHER_BASE, {}, data, std::move(token));
+  if (shard.numel() == 0)
+    return run(c10d::OpType::_ALLGATHER_BASE, {}, data, data, std::move(token));
   const auto hosts = static_cast<std::int64_t>(grid_.hosts.size());
-  const at::Tensor own = shard.view({-1});
+  const at::Tensor own = dense_of(shard);
+  const at::Tensor all = dense_for(data);
   const at::Tensor part = at::empty({hosts * shard.numel()}, shard.options());
   const at::Tensor rows = at::empty({data.numel()}, data.options());
   const at::Tensor order = by_place(data.device());
   Part made;
-  made.tensors = {own, part, rows, data, order};
+  made.tensors = {own, part, rows, all, order};
   made.stages[1] = [=] { return between(own, part); };
   made.stages[2] = [=, this] {
     return [=, gathered = gather_inside(part, rows, timeout)] {
       gathered();
-      data.view({-1, own.numel()}).index_copy_(0, order, rows.view({-1, own.numel()}));
+      const auto width = static_cast<std::int64_t>(own.nbytes());
+      bytes_of(all).view({-1, width}).index_copy_(0, order, bytes_of(rows).view({-1, width}));
     };
   };
-  return run(c10d::OpType::_ALLGATHER_BASE, {std::move(made)}, data, std::move(token));
+  return run(c10d::OpType::_ALLGATHER_BASE, {std::move(made)}, data, all, std::move(token));
 }
 
 /// The ranks, ordered by their places, then their hosts.
@@ -205,11 +268,16 @@ HybridCollectives::Streams HybridCollectives::streams_of(at::Device device) {
 }
 
 WorkPointer HybridCollectives::run(c10d::OpType type, std::vector<Part> parts,
-                                   const at::Tensor& result, OperationsInFlight::Token token) {
+                                   const at::Tensor& result, const at::Tensor& dense,
+                                   OperationsInFlight::Token token) {
+  if (fork_.in_child())
+    refuse("this process was forked from another one and cannot use its group: make one here");
   const at::Device device = result.device();
   auto operation = std::make_shared<Operation>();
   operation->streams = streams_of(device);
   operation->token = std::move(token);
+  operation->result = result;
+  operation->dense = dense;
   operation->parts_left = parts.size();
   operation->work = c10::make_intrusive<ThreadWork>(inside_.reductions->getRank(), type, number_++,
                                                     std::vector<at::Tensor>{result}, callbacks_);
@@ -219,6 +287,7 @@ WorkPointer HybridCollectives::run(c10d::OpType type, std::vector<Part> parts,
       follow(stream, HybridGuard(device.type()).getStream(device));
   }
   if (parts.empty()) operation->work->complete(nullptr);  // There are no elements.
+  keep_until_done(operation->streams, {result, dense});
   for (Part& part : parts) {
     keep_until_done(operation->streams, part.tensors);
     run_stage(operation, std::make_shared<Part>(std::move(part)), 0, {});
@@ -271,6 +340,9 @@ void HybridCollectives::end_part(Operation& operation, Part& part) {
     const std::lock_guard lock(operation.mutex);
     if (--operation.parts_left > 0) return;
   }
+  const bool is_copied = operation.result.numel() > 0 && !operation.error &&
+                         operation.result.data_ptr() != operation.dense.data_ptr();
+  if (is_copied) operation.result.copy_(operation.dense.view(operation.result.sizes()));
   operation.work->complete(operation.error);
   operation.token.reset();
 }
@@ -284,12 +356,23 @@ void HybridCollectives::synchronize() {
 }
 
 void HybridCollectives::abort() {
+  if (calls_) {
+    const std::lock_guard lock(calls_->mutex);
+    calls_->is_aborted = true;
+    calls_->changed.notify_all();
+  }
   for (const auto& backend : {inside_.reductions, inside_.gathers}) {
     try {
       backend->abort();
-    } catch (const std::exception&) {  // A backend that cannot abort has timeouts.
+    } catch (const std::exception&) {  // Not all backends can.
     }
   }
+}
+
+bool HybridCollectives::has_calls() const {
+  if (!calls_) return false;
+  const std::lock_guard lock(calls_->mutex);
+  return calls_->count > 0;
 }
 
 void HybridCollectives::close() {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -14,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "gradwire/base/fork.h"
 #include "gradwire/torch/completion_threads.h"
 #include "gradwire/torch/hybrid_group.h"
 #include "gradwire/torch/operations_in_flight.h"
@@ -54,7 +56,8 @@ class HybridCollectives {
   /// Elements of a rank's part in all_reduce() of `count` elements.
   std::int64_t part_of(std::int64_t count) const;
 
-  // Tensors are contiguous. `token` is released on completion.
+  // Tensors may have any strides. `token` is released on completion. Throw
+  // Exception(invalid_argument) in a forked child.
 
   /// `data` = its reduction, in segments of about `segment_bytes`. `between` gets this rank's part
   /// as input and output.
@@ -74,8 +77,11 @@ class HybridCollectives {
 
   /// Makes the current stream of each device wait for the results of completed collectives.
   void synchronize();
-  /// Fails the calls inside this host.
+  /// Fails the calls inside this host. Those of a backend that cannot abort are not waited for any
+  /// more.
   void abort();
+  /// Returns true if the backends inside have calls that have not ended.
+  bool has_calls() const;
   /// Returns when all collectives, and the callbacks of their futures, have run.
   void close();
 
@@ -88,8 +94,10 @@ class HybridCollectives {
     std::vector<at::Tensor> tensors;    ///< Those that the stages use.
   };
   struct Operation;
+  struct CallsInside;
   using Streams = std::vector<c10::Stream>;  ///< One for each thread; none on the CPU.
 
+  Wait wait_of(WorkPointer work) const;
   Part reduced_part(const at::Tensor& whole, const at::Tensor& part, const at::Tensor& result,
                     const Reduction& reduction, const Between& between);
   Part all_reduced_part(const at::Tensor& data, const Reduction& reduction, const Between& between);
@@ -97,7 +105,7 @@ class HybridCollectives {
   Wait gather_inside(const at::Tensor& part, const at::Tensor& data,
                      std::chrono::milliseconds timeout);
   WorkPointer run(c10d::OpType type, std::vector<Part> parts, const at::Tensor& result,
-                  OperationsInFlight::Token token);
+                  const at::Tensor& dense, OperationsInFlight::Token token);
   void run_stage(const std::shared_ptr<Operation>& operation, const std::shared_ptr<Part>& part,
                  std::size_t stage, const Wait& before);
   void enter();
@@ -108,8 +116,10 @@ class HybridCollectives {
   const HostGrid grid_;
   const InsideBackends inside_;
   const std::function<void(const std::string&)> on_failure_;
+  const ForkGuard fork_;
+  const std::shared_ptr<CallsInside> calls_;  ///< Null if the backend can abort.
+  std::atomic<std::uint64_t> number_ = 0;
   std::mutex mutex_;
-  std::uint64_t number_ = 0;
   std::map<c10::DeviceIndex, Streams> streams_;
   std::condition_variable left_;
   int in_flight_ = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <ATen/MemoryOverlap.h>
 #include <fmt/format.h>
 
 #include "gradwire/base/refuse.h"
@@ -32,6 +33,11 @@ bool is_common(const c10d::ReduceOp& op, at::ScalarType type) {
   return is_common(op) && (floats || (integers && op != c10d::ReduceOp::AVG));
 }
 
+/// Never destroys a backend, whose destructor would wait for its calls.
+void keep(c10::intrusive_ptr<c10d::Backend>& backend) {
+  [[maybe_unused]] const auto* kept = backend.release();
+}
+
 HybridCollectives::Wait wait_for(WorkPointer work) {
   return [work = std::move(work)] { work->wait(); };
 }
@@ -57,12 +63,16 @@ void HybridProcessGroup::use_inside(const HostGrid& grid, InsideBackends inside)
   });
 }
 
-/// The same on all ranks, which agree on shapes and types.
+/// The same on all ranks, which agree on shapes and types, but not on strides.
 bool HybridProcessGroup::is_hybrid(const at::Tensor& whole, const at::Tensor& part) const {
   if (!hybrid_ || !whole.defined() || !part.defined()) return false;
-  return whole.nbytes() >= kLeastBytes && whole.layout() == at::kStrided && whole.is_contiguous() &&
-         part.is_contiguous() && whole.device() == part.device() &&
+  return whole.layout() == at::kStrided && part.layout() == at::kStrided &&
+         whole.nbytes() >= kLeastBytes && whole.device() == part.device() &&
          whole.scalar_type() == part.scalar_type();
+}
+
+bool is_written_once(const at::Tensor& tensor) {
+  return at::has_internal_overlap(tensor) != at::MemOverlap::Yes;
 }
 
 WorkPointer HybridProcessGroup::reported(WorkPointer work) {
@@ -71,16 +81,25 @@ WorkPointer HybridProcessGroup::reported(WorkPointer work) {
   return work;
 }
 
+std::chrono::milliseconds HybridProcessGroup::timeout_inside(
+    std::chrono::milliseconds timeout) const {
+  const auto own = options_with(timeout).timeout;
+  return own ? std::chrono::ceil<std::chrono::milliseconds>(*own) : std::chrono::milliseconds{};
+}
+
 HybridCollectives::Reduction HybridProcessGroup::reduction_inside(
     const c10d::ReduceOp& op, std::chrono::milliseconds timeout) const {
   const bool mean = op == c10d::ReduceOp::AVG;
-  return {.op = mean ? c10d::ReduceOp(c10d::ReduceOp::SUM) : op, .mean = mean, .timeout = timeout};
+  return {.op = mean ? c10d::ReduceOp(c10d::ReduceOp::SUM) : op,
+          .mean = mean,
+          .timeout = timeout_inside(timeout)};
 }
 
 WorkPointer HybridProcessGroup::allreduce(TensorList& tensors, const c10d::AllreduceOptions& opts) {
-  if (tensors.size() != 1 || !is_hybrid(tensors[0], tensors[0]) ||
+  if (tensors.size() != 1 || !is_hybrid(tensors[0], tensors[0]) || !is_written_once(tensors[0]) ||
       !is_common(opts.reduceOp, tensors[0].scalar_type()))
     return Base::allreduce(tensors, opts);
+  communicator();  // Throws after shutdown().
   const auto between = [this, opts](const at::Tensor& input, const at::Tensor&) {
     if (!between_) return HybridCollectives::Wait();
     TensorList part{input};
@@ -94,8 +113,9 @@ WorkPointer HybridProcessGroup::allreduce(TensorList& tensors, const c10d::Allre
 WorkPointer HybridProcessGroup::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                      const c10d::ReduceScatterOptions& opts) {
   if (!is_hybrid(input, output) || input.numel() != output.numel() * size_ ||
-      !is_common(opts.reduceOp, input.scalar_type()))
+      !is_written_once(output) || !is_common(opts.reduceOp, input.scalar_type()))
     return Base::_reduce_scatter_base(output, input, opts);
+  communicator();
   const auto between = [this, opts](const at::Tensor& parts, const at::Tensor& shard) {
     at::Tensor from = parts;
     at::Tensor into = shard;
@@ -109,8 +129,10 @@ WorkPointer HybridProcessGroup::_reduce_scatter_base(at::Tensor& output, at::Ten
 
 WorkPointer HybridProcessGroup::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                 const c10d::AllgatherOptions& opts) {
-  if (!is_hybrid(output, input) || output.numel() != input.numel() * size_)
+  if (!is_hybrid(output, input) || output.numel() != input.numel() * size_ ||
+      !is_written_once(output))
     return Base::_allgather_base(output, input, opts);
+  communicator();
   const auto between = [this, opts](const at::Tensor& shard, const at::Tensor& parts) {
     at::Tensor from = shard;
     at::Tensor into = parts;
@@ -118,7 +140,8 @@ WorkPointer HybridProcessGroup::_allgather_base(at::Tensor& output, at::Tensor& 
     into.copy_(from);
     return HybridCollectives::Wait();
   };
-  return reported(hybrid_->all_gather(input, output, between, opts.timeout, begin_operation()));
+  return reported(
+      hybrid_->all_gather(input, output, between, timeout_inside(opts.timeout), begin_operation()));
 }
 
 WorkPointer HybridProcessGroup::barrier(const c10d::BarrierOptions& opts) {
@@ -137,10 +160,20 @@ void HybridProcessGroup::abort() {
   if (hybrid_) hybrid_->abort();
 }
 
+void HybridProcessGroup::leave_at_once(const std::string& failure) {
+  Base::leave_at_once(failure);
+  if (hybrid_) hybrid_->abort();
+}
+
 void HybridProcessGroup::shutdown() {
   if (hybrid_) {
     hybrid_->close();
-    for (const auto& backend : {inside_.reductions, inside_.gathers}) backend->shutdown();
+    for (auto* backend : {&inside_.reductions, &inside_.gathers}) {
+      if (hybrid_->has_calls())
+        keep(*backend);
+      else if (*backend)
+        (*backend)->shutdown();
+    }
   }
   if (between_) between_->shutdown();
   Base::shutdown();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "gradwire/torch/hybrid_collectives.h"
@@ -37,10 +38,12 @@ class HybridProcessGroup : public StagedProcessGroup {
   void setTimeout(std::chrono::milliseconds timeout) override;
   void abort() override;
   void shutdown() override;
+  void leave_at_once(const std::string& failure) override;
 
  private:
   bool is_hybrid(const at::Tensor& whole, const at::Tensor& part) const;
   WorkPointer reported(WorkPointer work);
+  std::chrono::milliseconds timeout_inside(std::chrono::milliseconds timeout) const;
   HybridCollectives::Reduction reduction_inside(const c10d::ReduceOp& op,
                                                 std::chrono::milliseconds timeout) const;
 

@@ -30,7 +30,7 @@ WorkPointer ProcessGroupGradwire::allreduce(TensorList& tensors,
   if (tensors.size() > 1) {
     TensorList one{reduce_locally(tensors, opts.reduceOp, name("all_reduce", "tensors"))};
     for (const at::Tensor& tensor : tensors) copies.also_copy_to(one.front(), tensor);
-    return copies.copy_back(allreduce(one, opts), tensors);
+    return copies.copy_back(ProcessGroupGradwire::allreduce(one, opts), tensors);
   }
   TensorList dense = copies.written(tensors, argument);
   if (copies.any()) return copies.copy_back(allreduce(dense, opts), tensors);
