@@ -70,7 +70,7 @@ class MortalClient {
         kNetwork.pause(std::min<Duration>(duration_of(back->seconds), 50ms));
         continue;
       }
-      const auto trained = session_.ready(5, 0.001);
+      const auto trained = session_.ready(5, 0.001, {});
       const auto* order = trained ? std::get_if<UploadOrder>(&*trained) : nullptr;
       if (order == nullptr) continue;
       const auto contribution = contribution_of(id_, order->bits, order->weight, kUpdate);

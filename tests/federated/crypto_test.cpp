@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <set>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -153,10 +154,10 @@ TEST(Crypto, DrawsFromTheSystem) {
   EXPECT_FALSE(a == b || a == Secret());
 }
 
-ModularVector masked_by(const Secret& secret, std::int64_t round, std::size_t segment = 0) {
+ModularVector masked_by(const Secret& secret, std::uint8_t round, std::size_t segment = 0) {
   std::vector<ModularVector> segments(segment + 1, ModularVector(32, 16));
   const std::vector<Mask> masks{{.secret = secret}};
-  EXPECT_TRUE(add_masks(masks, round, segments).has_value());
+  EXPECT_TRUE(add_masks(masks, {std::byte{round}}, segments).has_value());
   return segments[segment];
 }
 
@@ -185,7 +186,7 @@ TEST(Mask, DependsOnAllBitsOfTheSeedAndOnRoundAndSegment) {
 
 TEST(Mask, IsTheKeyStreamAsLittleEndianWords) {
   const Secret secret = Secret::draw(test::seeded_bytes(1)).value();
-  std::vector<std::byte> info = from_hex("6d61736b05000000000000000000000000000000");
+  std::vector<std::byte> info = from_hex("6d61736b05" + std::string(2 * 39, '0'));
   KeyStream stream;
   std::vector<std::byte> bytes(400'000);
   ASSERT_TRUE(stream.start_at_block(derive(secret, info).value(), 0).has_value());
@@ -194,7 +195,7 @@ TEST(Mask, IsTheKeyStreamAsLittleEndianWords) {
     const auto word_bytes = static_cast<std::size_t>(bits / 8);
     std::vector<ModularVector> segments{ModularVector(bytes.size() / word_bytes, bits)};
     const std::vector<Mask> masks{{.secret = secret}};
-    ASSERT_TRUE(add_masks(masks, 5, segments, 2).has_value());
+    ASSERT_TRUE(add_masks(masks, {std::byte{5}}, segments, 2).has_value());
     EXPECT_EQ(packed(segments[0]), bytes) << bits;
   }
 }
@@ -204,10 +205,10 @@ TEST(Mask, CancelsWithItsNegative) {
   for (const int bits : {5, 16, 17, 32, 40, 64}) {
     std::vector<ModularVector> segments{ModularVector(70'001, bits)};
     const std::vector<Mask> one{{.secret = secret}};
-    ASSERT_TRUE(add_masks(one, 5, segments).has_value());
+    ASSERT_TRUE(add_masks(one, {std::byte{5}}, segments).has_value());
     EXPECT_FALSE(segments[0] == ModularVector(70'001, bits));
     const std::vector<Mask> other{{.secret = secret, .is_negative = true}};
-    ASSERT_TRUE(add_masks(other, 5, segments).has_value());
+    ASSERT_TRUE(add_masks(other, {std::byte{5}}, segments).has_value());
     EXPECT_EQ(segments[0], ModularVector(70'001, bits)) << bits;
   }
 }

@@ -42,7 +42,7 @@ int take_part(ClientSession& session, ClientId id, Dies dies = Dies::never) {
     if (dies == Dies::at_check_in) return counted;
     if (std::holds_alternative<ComeBack>(*checked_in)) continue;
     if (dies == Dies::with_the_model) return counted;
-    const auto after_training = session.ready(5, 0.001);
+    const auto after_training = session.ready(5, 0.001, {});
     if (!after_training || dies == Dies::when_ready) return counted;
     const auto* order = std::get_if<UploadOrder>(&*after_training);
     if (order == nullptr) continue;
@@ -342,7 +342,7 @@ TEST(FederatedServer, TheOthersStopWhenEnoughAreReady) {
       while (task && std::holds_alternative<ComeBack>(*task)) task = session->check_in(10, -1);
       ASSERT_TRUE(task) << task.error().message;
       if (!std::holds_alternative<ClientTask>(*task)) return;
-      const auto answer = session->ready(1, 0.1);
+      const auto answer = session->ready(1, 0.1, {});
       ASSERT_TRUE(answer) << answer.error().message;
       const auto* order = std::get_if<UploadOrder>(&*answer);
       ++(order != nullptr ? ordered : stopped);
@@ -494,7 +494,7 @@ TEST(FederatedServer, UpdatesThatArriveAtOnceShareABudgetAndAllCount) {
       const auto session = served.session(identity);
       auto task = session->check_in(10, -1);
       ASSERT_TRUE(task && std::holds_alternative<ClientTask>(*task));
-      const auto answer = session->ready(1, 0.1);
+      const auto answer = session->ready(1, 0.1, {});
       ASSERT_TRUE(answer && std::holds_alternative<UploadOrder>(*answer));
       const auto order = std::get<UploadOrder>(*answer);
       const auto done =

@@ -13,6 +13,7 @@ namespace gradwire::federated {
 namespace {
 
 using test::SecureTrial;
+using test::SecureTrialOptions;
 
 /// Each lie of a server, and the reason by which a client refuses it.
 template <class T>
@@ -397,6 +398,29 @@ TEST_F(CheckedLyingServer, CallsOneAliveThatIsNotInTheList) {
   list.alive.pop_back();
   ASSERT_TRUE(client().on_alive_list(list).has_value());
   expect_refused(client().on_unmask_request(lie), "is alive, and not in the list");
+}
+
+TEST(LyingServers, TellsOneClientAnotherPlan) {
+  SecureTrial trial({});
+  MaskingClientOptions told = trial.client_options(trial.id(1));
+  told.task = digest_of_task(1, "{\"learning_rate\": 0}");
+  SecureHistory history;
+  trial.clients.at(trial.id(1)) = MaskingClient::join(told, history).value();
+  ASSERT_TRUE(trial.run().has_value());
+  EXPECT_NE(trial.server.sum(), trial.plain_sum());
+}
+
+/// The same keys, signed for another plan.
+TEST(LyingServers, TellsTheOthersAnotherPlanAndClientsSignTheirs) {
+  SecureTrialOptions options{.policy = {.neighbours = 4, .threshold = 3, .active = true}};
+  SecureTrial trial(options);
+  options.task = digest_of_task(1, "{\"learning_rate\": 0}");
+  SecureTrial others(options);
+  ASSERT_TRUE(trial.run_until(SecurePhase::shares).has_value());
+  ASSERT_TRUE(others.run_until(SecurePhase::shares).has_value());
+  expect_refused(trial.client(1).on_roster(others.server.roster_for(trial.id(1))),
+                 "was told another plan or model");
+  EXPECT_TRUE(trial.run().has_value());
 }
 
 TEST(MaskingClient, FailsWithoutRandomBytes) {

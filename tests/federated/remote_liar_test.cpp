@@ -42,8 +42,7 @@ class RemoteLiar {
     thread_ = std::thread([this] { serve(); });
   }
   ~RemoteLiar() {
-    stop_.second.close();
-    thread_.join();
+    stop();
     set_log_sink({});
   }
 
@@ -59,8 +58,20 @@ class RemoteLiar {
             [] { return Duration{}; }};
   }
   ClientId victim() const { return victim_.id; }
+  /// Once the victim's update counts: ends the round, and returns the first element of its sum.
+  std::uint64_t sum() {
+    stop();
+    while (!desk_.coordinator->has_ended())
+      for (SecureCompanion& one : companions_) one.go_on();
+    return (*desk_.coordinator->ended().sum)[0][0];
+  }
 
  private:
+  void stop() {
+    stop_.second.close();
+    if (thread_.joinable()) thread_.join();
+  }
+
   void serve() {
     std::unique_ptr<MessageChannel> channel;
     bootstrap::HandshakeServer handshakes(
@@ -121,11 +132,12 @@ class RemoteLiar {
 };
 
 /// Takes part in a round; returns the error, or whether the update counts.
-std::string taking_part(ClientSession& session, ClientId id) {
+std::string taking_part(ClientSession& session, ClientId id,
+                        const ClientSession::Terms& terms = {.update_bits = 16}) {
   const auto task = session.check_in(10, -1);
   if (!task) return task.error().message;
   if (const auto* back = std::get_if<ComeBack>(&*task)) return back->reason;
-  const auto order = session.ready(1, 0.1);
+  const auto order = session.ready(1, 0.1, terms);
   if (!order) return order.error().message;
   const auto& upload = std::get<UploadOrder>(*order);
   const auto done = session.upload(test::contribution_of(id, upload.bits, upload.weight));
@@ -137,10 +149,11 @@ constexpr SecurePolicy kPassiveFour{.neighbours = 4, .threshold = 3};
 constexpr SecurePolicy kActiveFour{.neighbours = 4, .threshold = 3, .active = true};
 
 std::string told_by_liar(const RemoteLie& lie, const SecurePolicy& policy = kPassiveFour,
-                         const SecureDemands& demands = {.is_required = true}) {
+                         const SecureDemands& demands = {.is_required = true},
+                         const ClientSession::Terms& terms = {.update_bits = 16}) {
   RemoteLiar server(policy, lie);
   ClientSession session = server.session(demands);
-  return taking_part(session, server.victim());
+  return taking_part(session, server.victim(), terms);
 }
 
 /// A lie in an order of secure aggregation, of this kind.
@@ -169,6 +182,52 @@ TEST(RemoteLiar, APlainUpdateIsNotGivenIfSecureAggregationIsRequired) {
     if (auto* order = std::get_if<UploadOrder>(&answer)) order->neighbours = 0;
   };
   EXPECT_THAT(told_by_liar(plain), HasSubstr("asks for an update that it could read"));
+}
+
+RemoteLie changed_upload(const std::function<void(UploadOrder&)>& change) {
+  return [change](std::string_view, Answer& answer, std::int64_t&) {
+    if (auto* order = std::get_if<UploadOrder>(&answer)) change(*order);
+  };
+}
+
+/// With no weight for the others, or one that lifts the update above theirs, the sum would show it.
+TEST(RemoteLiar, AWeightThatSetsOneUpdateApartIsRefused) {
+  for (const std::int64_t weight : {std::int64_t{0}, std::int64_t{-5}, std::int64_t{1} << 40}) {
+    const auto lie = changed_upload([&](UploadOrder& order) { order.weight = weight; });
+    EXPECT_THAT(told_by_liar(lie), HasSubstr(fmt::format("a weight of {}, and by its plan it is "
+                                                         "10 to 10",
+                                                         weight)));
+    EXPECT_THAT(told_by_liar(lie, kPassiveFour, {}, {.update_bits = 16, .draws = 13}),
+                HasSubstr(fmt::format("a weight of {}, and by its plan it is 1 to 13", weight)));
+  }
+  EXPECT_EQ(told_by_liar(kNoLie, kPassiveFour, {}, {.update_bits = 16, .draws = 13}), "counts");
+  EXPECT_THAT(told_by_liar(kNoLie, kActiveFour, {.is_required = true, .least = kActiveFour},
+                           {.update_bits = 16, .draws = 13}),
+              HasSubstr("chooses the weights"));
+}
+
+TEST(RemoteLiar, BitsThatThePlanDoesNotAllowAreRefused) {
+  for (const std::int64_t bits : {0, 15, 65}) {
+    const auto lie = changed_upload([&](UploadOrder& order) { order.bits = bits; });
+    EXPECT_THAT(told_by_liar(lie), HasSubstr(fmt::format("elements of {} bits", bits)));
+  }
+}
+
+/// The plan has a digest of the model, so that another model is another plan, too.
+TEST(RemoteLiar, APlanForOneClientAloneUnmasksNothing) {
+  const RemoteLie plan = [](std::string_view, Answer& answer, std::int64_t&) {
+    if (auto* task = std::get_if<Task>(&answer)) task->plan = "{\"epochs\": 2}";
+  };
+  const auto sum_of = [](const RemoteLie& lie) {
+    RemoteLiar server(kPassiveFour, lie);
+    ClientSession session = server.session({.is_required = true});
+    EXPECT_EQ(taking_part(session, server.victim()), "counts");
+    return server.sum();
+  };
+  EXPECT_EQ(sum_of(kNoLie), 10U * (1 + 2 + 3 + 4 + 5));
+  EXPECT_NE(sum_of(plan), 10U * (1 + 2 + 3 + 4 + 5));
+  EXPECT_THAT(told_by_liar(plan, kActiveFour, {.is_required = true, .least = kActiveFour}),
+              HasSubstr("not signed by the client's enrolled key, for this plan"));
 }
 
 TEST(RemoteLiar, ASecondUnmaskingIsRefused) {
@@ -228,7 +287,7 @@ TEST(RemoteLiar, ItsOwnKeysDoNotPassForThoseOfANeighbour) {
     Roster::Neighbour& one = roster->neighbours.front();
     one.channel = value_or_throw(AgreementKey::of(key)).shared();
     const KeyDigest digest = digest_of_keys(one.client, one.channel, one.masking);
-    one.signature = value_or_throw(ed25519_sign(signer, signed_keys(1, one.client, digest)));
+    one.signature = value_or_throw(ed25519_sign(signer, signed_keys({}, one.client, digest)));
     for (Roster::Member& member : roster->members)
       if (member.client == one.client) member.keys = digest;
     // All are neighbours, so that the graph is the same.

@@ -71,12 +71,13 @@ class SecureCompanion {
   void take(const federated::Answer& answer) {
     if (std::holds_alternative<federated::Offer>(answer)) {
       question_ = federated::Fetch{};
-    } else if (std::holds_alternative<federated::Task>(answer)) {
+    } else if (const auto* task = std::get_if<federated::Task>(&answer)) {
+      task_ = federated::digest_of_task(task->version, task->plan);
       desk_.coordinator->on_task_sent(identity_.id, desk_.now);
       question_ = federated::Ready{1};
     } else if (const auto* order = std::get_if<federated::UploadOrder>(&answer)) {
       upload_.emplace(value_or_throw(federated::MaskedUpload::begin(
-          identity_, round(), order->secure().value(), {},
+          identity_, round(), task_, order->secure().value(), {},
           contribution_of(identity_.id, order->bits, order->weight), history_)));
       question_ = value_or_throw(upload_->first());
     } else if (const auto* secure = std::get_if<federated::SecureOrder>(&answer)) {
@@ -95,6 +96,7 @@ class SecureCompanion {
   SecureDesk& desk_;
   federated::ClientIdentity identity_;
   federated::SecureHistory history_;
+  federated::Digest task_{};
   std::optional<federated::MaskedUpload> upload_;
   federated::Question question_ = federated::CheckIn{10, -1};
   bool is_done_ = false, counts_ = false;

@@ -1,5 +1,6 @@
 #include "gradwire/federated/secure/secure_messages.h"
 
+#include <set>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -81,14 +82,30 @@ TEST(SecureMessages, AreSignedForTheirRoundAndClients) {
   const KeyDigest keys = digest_of_keys(3, drawn<32>(1), drawn<32>(2));
   EXPECT_NE(keys, digest_of_keys(4, drawn<32>(1), drawn<32>(2)));
   EXPECT_NE(keys, digest_of_keys(3, drawn<32>(2), drawn<32>(1)));
-  EXPECT_NE(signed_keys(1, 3, keys), signed_keys(2, 3, keys));
-  EXPECT_NE(signed_keys(1, 3, keys), signed_keys(1, 4, keys));
+  EXPECT_NE(signed_keys(drawn<32>(1), 3, keys), signed_keys(drawn<32>(2), 3, keys));
+  EXPECT_NE(signed_keys(drawn<32>(1), 3, keys), signed_keys(drawn<32>(1), 4, keys));
   const std::vector<ClientId> one{1, 2}, other{1, 3};
   EXPECT_NE(signed_list(1, one), signed_list(2, one));
   EXPECT_NE(signed_list(1, one), signed_list(1, other));
   const std::vector<Roster::Member> members{{3, keys}};
   EXPECT_NE(graph_seed(1, members), graph_seed(2, members));
   EXPECT_NE(graph_seed(1, members), graph_seed(1, {}));
+}
+
+TEST(SecureMessages, TheDigestOfARoundHasAllThatIsTheSameForItsClients) {
+  const SecurePolicy policy{.neighbours = 4, .threshold = 3};
+  const std::vector<SegmentShape> shapes{{5, 16}, {2, 64}};
+  std::set<Digest> digests{digest_of_round(1, policy, shapes, digest_of_task(1, "{}"))};
+  digests.insert(digest_of_round(2, policy, shapes, digest_of_task(1, "{}")));
+  digests.insert(digest_of_round(1, policy, shapes, digest_of_task(2, "{}")));
+  digests.insert(digest_of_round(1, policy, shapes, digest_of_task(1, "{ }")));
+  for (const SecurePolicy& other :
+       {SecurePolicy{5, 3, false}, SecurePolicy{4, 4, false}, SecurePolicy{4, 3, true}})
+    digests.insert(digest_of_round(1, other, shapes, digest_of_task(1, "{}")));
+  for (const std::vector<SegmentShape>& other :
+       {std::vector<SegmentShape>{{6, 16}, {2, 64}}, {{5, 17}, {2, 64}}, {{5, 16}}})
+    digests.insert(digest_of_round(1, policy, other, digest_of_task(1, "{}")));
+  EXPECT_EQ(digests.size(), 1 + 3 + 3 + 3);
 }
 
 }  // namespace

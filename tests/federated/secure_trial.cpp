@@ -31,6 +31,7 @@ federated::UnmaskingServerOptions server_options(const SecureTrialOptions& optio
                                          .policy = options.policy,
                                          .cohort = {},
                                          .shapes = options.shapes,
+                                         .task = options.task,
                                          .least = options.least,
                                          .signing_keys = signing_keys(),
                                          .threads = options.threads};
@@ -82,6 +83,7 @@ federated::MaskingClientOptions SecureTrial::client_options(ClientId client) con
       .policy = options.policy,
       .least = {},
       .shapes = options.shapes,
+      .task = options.task,
       .signing_key = signing_secret(client),
       .signing_keys = signing_keys(),
       .random = seeded_bytes(mixed_seed({options.seed, 2, static_cast<std::uint64_t>(client)}))};

@@ -16,6 +16,7 @@ struct SecureTrialOptions {
   federated::SecurePolicy policy{.neighbours = 4, .threshold = 3};
   std::vector<federated::SegmentShape> shapes{{5, 16}, {2, 64}};
   std::uint64_t seed = 1;
+  federated::Digest task{};
   int threads = 1;
   int least = 2;
   /// Returns true if the client sends nothing from this phase on.

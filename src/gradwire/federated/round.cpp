@@ -246,6 +246,7 @@ void Round::begin_secure(int bits, Time now) {
                                          .policy = how.policy,
                                          .cohort = std::move(cohort),
                                          .shapes = {{shape_.elements, bits}, {shape_.metrics, 64}},
+                                         .task = how.task,
                                          .least = policy_.least,
                                          .signing_keys = how.signing_keys,
                                          .threads = how.threads});

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gradwire/base/json_fields.h"
+#include "gradwire/federated/remote/identity.h"
 
 namespace gradwire::federated {
 namespace {
@@ -13,6 +14,8 @@ namespace {
 using Ordered = nlohmann::ordered_json;
 
 constexpr std::int64_t kMostEpochs = 1'000'000, kMostSamples = 1'000'000'000;
+/// Clients of a round, at most.
+constexpr std::int64_t kMostDraws = 1'000'000;
 constexpr double kMostRange = 1e30;
 
 /// JSON's numbers have 53 bits in many programs.
@@ -23,6 +26,12 @@ std::uint64_t seed_in(JsonFields& fields, std::string_view key) {
   if (error != std::errc() || end != text.data() + text.size())
     fields.refuse(key, "a seed: a decimal number of 64 bits, as a text");
   return seed;
+}
+
+Digest digest_in(JsonFields& fields, std::string_view key) {
+  Digest digest{};
+  if (!from_hex(fields.text(key), digest)) fields.refuse(key, "a SHA-256: 64 hexadecimal digits");
+  return digest;
 }
 
 QuantizerOptions update_in(JsonFields fields) {
@@ -52,7 +61,8 @@ std::string to_json(const ClientPlan& plan) {
                  {"round_seed", std::to_string(plan.round_seed)},
                  {"rounding_seed", std::to_string(plan.rounding_seed)},
                  {"download", plan.is_bf16 ? "bf16" : "float32"},
-                 {"checksum", plan.checksum}}
+                 {"draws", plan.draws},
+                 {"model", to_hex(plan.model)}}
       .dump();
 }
 
@@ -70,8 +80,8 @@ Result<ClientPlan> client_plan_from_json(std::string_view text) {
     plan.round_seed = seed_in(fields, "round_seed");
     plan.rounding_seed = seed_in(fields, "rounding_seed");
     plan.is_bf16 = fields.choice_or("download", "float32", {"float32", "bf16"}) == "bf16";
-    plan.checksum = static_cast<std::uint32_t>(
-        fields.integer_or("checksum", 0, 0, std::numeric_limits<std::uint32_t>::max()));
+    plan.draws = fields.integer_or("draws", 0, 0, kMostDraws);
+    plan.model = digest_in(fields, "model");
     return plan;
   });
 }

@@ -8,6 +8,7 @@
 #include "gradwire/base/error.h"
 #include "gradwire/federated/partial.h"
 #include "gradwire/federated/quantizer_options.h"
+#include "gradwire/federated/secure/public_key.h"
 
 namespace gradwire::federated {
 
@@ -24,7 +25,10 @@ struct ClientPlan {
   std::uint64_t round_seed = 0;     ///< For signs and mask.
   std::uint64_t rounding_seed = 0;  ///< UpdateRules::seed.
   bool is_bf16 = false;             ///< Elements of the model as they are sent.
-  std::uint32_t checksum = 0;       ///< checksum_of() the model.
+  /// Draws of the round with Selection::proportional: an update weighs 1 to as many. 0: it weighs
+  /// as many as its client has samples.
+  std::int64_t draws = 0;
+  Digest model{};  ///< digest_of_model().
 
   bool operator==(const ClientPlan&) const = default;
 };

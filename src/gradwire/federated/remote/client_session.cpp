@@ -85,6 +85,7 @@ Result<std::string> ClientSession::describe() {
 Result<ClientSession::CheckedIn> ClientSession::check_in(std::int64_t samples,
                                                          std::int64_t version) {
   round_ = -1;
+  samples_ = samples;
   auto answer = exchange(CheckIn{samples, version});
   if (!answer) return tl::unexpected<Error>(answer.error());
   if (auto* back = std::get_if<ComeBack>(&*answer)) {
@@ -126,6 +127,7 @@ Result<ClientSession::CheckedIn> ClientSession::fetch(std::uint64_t bytes) {
     return ComeBack{late->seconds, "the round was over before the model was sent"};
   auto task = expect<Task>(std::move(answer));
   if (!task) return tl::unexpected<Error>(task.error());
+  task_ = digest_of_task(task->version, task->plan);
   return ClientTask{round_,
                     task->version,
                     task->base_version,
@@ -135,7 +137,8 @@ Result<ClientSession::CheckedIn> ClientSession::fetch(std::uint64_t bytes) {
 }
 
 Result<ClientSession::AfterTraining> ClientSession::ready(std::int64_t steps,
-                                                          double compute_seconds) {
+                                                          double compute_seconds,
+                                                          const Terms& terms) {
   GRADWIRE_RETURN_IF_ERROR(costs_.add_compute(compute_seconds, steps));
   auto answer = exchange(Ready{compute_seconds});
   if (!answer) return tl::unexpected<Error>(answer.error());
@@ -145,15 +148,42 @@ Result<ClientSession::AfterTraining> ClientSession::ready(std::int64_t steps,
   }
   const auto order = expect<UploadOrder>(std::move(answer));
   if (!order) return tl::unexpected<Error>(order.error());
-  if (options_.secure.is_required && !order->secure()) {
-    return tl::unexpected(leave_for(
-        {ErrorKind::refused,
-         fmt::format("the server {} asks for an update that it could read, and {} requires "
-                     "secure aggregation: have it turned on, or do not require it",
-                     options_.server, options_.identity.name)}));
-  }
+  if (const Status right = check(*order, terms); !right)
+    return tl::unexpected(leave_for(right.error()));
   order_ = *order;
   return *order;
+}
+
+Status ClientSession::check(const UploadOrder& order, const Terms& terms) const {
+  if (options_.secure.is_required && !order.secure()) {
+    return failure(ErrorKind::refused,
+                   fmt::format("the server {} asks for an update that it could read, and {} "
+                               "requires secure aggregation: have it turned on, or do not require "
+                               "it",
+                               options_.server, options_.identity.name));
+  }
+  if (options_.secure.least.active && terms.draws > 0) {
+    return failure(ErrorKind::refused,
+                   fmt::format("the server {} chooses the weights (round.select \"proportional\"), "
+                               "so that it could tell an update from the others in the sum, and {} "
+                               "requires protection from a server that lies",
+                               options_.server, options_.identity.name));
+  }
+  const std::int64_t least = terms.draws > 0 ? 1 : samples_;
+  const std::int64_t most = terms.draws > 0 ? terms.draws : samples_;
+  if (order.weight < least || order.weight > most) {
+    return failure(ErrorKind::refused,
+                   fmt::format("the server {} gives the update a weight of {}, and by its plan it "
+                               "is {} to {}: another could tell it from the others in the sum",
+                               options_.server, order.weight, least, most));
+  }
+  if (order.bits < terms.update_bits || order.bits > 64) {
+    return failure(ErrorKind::refused,
+                   fmt::format("the server {} asks for elements of {} bits, and by its plan they "
+                               "have {} to 64",
+                               options_.server, order.bits, terms.update_bits));
+  }
+  return {};
 }
 
 Result<ClientSession::Uploaded> ClientSession::upload(const Contribution& contribution) {
@@ -172,8 +202,8 @@ Result<ClientSession::Uploaded> ClientSession::upload(const Contribution& contri
 
 /// Returns the server's last answer, which is no order any more.
 Result<Answer> ClientSession::upload_masked(const Contribution& contribution) {
-  auto upload = MaskedUpload::begin(options_.identity, round_, *order_->secure(), options_.secure,
-                                    contribution, history_);
+  auto upload = MaskedUpload::begin(options_.identity, round_, task_, *order_->secure(),
+                                    options_.secure, contribution, history_);
   if (!upload) return tl::unexpected(leave_for(upload.error()));
   for (auto question = upload->first();;) {
     if (!question) return tl::unexpected(leave_for(question.error()));

@@ -60,10 +60,16 @@ class ClientSession {
   /// of `version`, -1: none. Work beyond the limits is declined, before the model is sent.
   Result<CheckedIn> check_in(std::int64_t samples, std::int64_t version);
 
+  /// The upload orders that a round's plan allows.
+  struct Terms {
+    int update_bits = 2;     ///< Bits of an element of an update that is not weighted.
+    std::int64_t draws = 0;  ///< ClientPlan::draws.
+  };
   using AfterTraining = std::variant<UploadOrder, NotNeeded>;
-  /// The task is done, with so many steps in that time. Fails with refused if the client requires
-  /// secure aggregation, and the server does without.
-  Result<AfterTraining> ready(std::int64_t steps, double compute_seconds);
+  /// The task is done, with so many steps in that time. Fails with refused, and leaves the round,
+  /// if the client requires secure aggregation, and the server does without; and if the order is
+  /// not by the terms: a weight of the server's choice could set one update apart in the sum.
+  Result<AfterTraining> ready(std::int64_t steps, double compute_seconds, const Terms& terms);
 
   struct Uploaded {
     bool counts = false;  ///< False: the round goes on without it, or is abandoned.
@@ -84,6 +90,7 @@ class ClientSession {
   Result<CheckedIn> decline(const std::string& reason, double come_back);
   Result<CheckedIn> fetch(std::uint64_t bytes);
   Result<Answer> upload_masked(const Contribution& contribution);
+  Status check(const UploadOrder& order, const Terms& terms) const;
   Error leave_for(Error error);
   Result<Answer> exchange(Question question);
   Result<Answer> attempt(const Message& message);
@@ -105,6 +112,8 @@ class ClientSession {
   std::unique_ptr<MessageChannel> channel_;
   std::int64_t round_ = -1;          ///< The task's,
   std::int64_t answered_round_ = 0;  ///< and that of the last answer.
+  std::int64_t samples_ = 0;         ///< Told at the check-in.
+  Digest task_{};                    ///< digest_of_task().
   std::optional<UploadOrder> order_;
   SecureHistory history_;
   std::uint64_t max_answer_bytes_ = kMaxAnswerBytes;

@@ -75,6 +75,8 @@ void Coordinator::begin_round(Time now) {
   ++number_;
   work_ = model_.begin(number_);
   if (work_.update_bits > 0) options_.policy.update_bits = work_.update_bits;
+  if (auto& secure = options_.policy.secure)
+    secure->task = digest_of_task(work_.version, work_.plan);
   round_.emplace(options_.policy, work_.shape, number_, options_.seed);
   began_ = now;
   // Those that wait have checked in to the last round, or while it was ending.

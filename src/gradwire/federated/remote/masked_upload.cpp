@@ -16,14 +16,16 @@ Result<Question> question_of(Result<Kind> message) {
 }  // namespace
 
 Result<MaskedUpload> MaskedUpload::begin(const ClientIdentity& identity, std::int64_t round,
-                                         const SecurePolicy& policy, const SecureDemands& demands,
-                                         Contribution contribution, SecureHistory& history) {
+                                         const Digest& task, const SecurePolicy& policy,
+                                         const SecureDemands& demands, Contribution contribution,
+                                         SecureHistory& history) {
   auto keys = std::make_shared<Keys>();
   MaskingClientOptions options{.self = identity.id,
                                .round = round,
                                .policy = policy,
                                .least = demands.least,
                                .shapes = shapes_of(contribution),
+                               .task = task,
                                .signing_key = Secret(identity.signing_key)};
   options.signing_keys = [keys](ClientId client) -> std::optional<PublicKey> {
     const auto found = keys->find(client);

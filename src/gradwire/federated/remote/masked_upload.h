@@ -21,10 +21,11 @@ struct SecureDemands {
 /// question that follows. Not thread-safe.
 class MaskedUpload {
  public:
-  /// Fails as MaskingClient::join(), and the others as its functions.
+  /// `task`: digest_of_task(). Fails as MaskingClient::join(), and the others as its functions.
   static Result<MaskedUpload> begin(const ClientIdentity& identity, std::int64_t round,
-                                    const SecurePolicy& policy, const SecureDemands& demands,
-                                    Contribution contribution, SecureHistory& history);
+                                    const Digest& task, const SecurePolicy& policy,
+                                    const SecureDemands& demands, Contribution contribution,
+                                    SecureHistory& history);
 
   Result<Question> first();
   Result<Question> after(const SecureOrder& order);

@@ -22,7 +22,7 @@ namespace gradwire::federated {
 // doubles of 8 bytes little-endian, texts after their size, and bytes at the end. A further kind is
 // a struct with its fields, and its row in Question or Answer.
 
-inline constexpr std::uint16_t kMessageVersion = 1;
+inline constexpr std::uint16_t kMessageVersion = 2;
 /// Longest text in a message.
 inline constexpr std::size_t kMaxTextBytes = std::size_t{1} << 20;
 /// Longest question but an upload, and longest answer without its model.

@@ -1,12 +1,13 @@
 #include "gradwire/federated/remote/model_bytes.h"
 
+#include <array>
 #include <bit>
 
 #include <fmt/format.h>
 #include <zlib.h>
 
 #include "gradwire/base/check.h"
-#include "gradwire/base/crc32c.h"
+#include "gradwire/federated/secure/crypto.h"
 
 namespace gradwire::federated {
 namespace {
@@ -112,8 +113,10 @@ Result<std::vector<float>> model_after(ConstBytes difference, std::span<const fl
   return values;
 }
 
-std::uint32_t checksum_of(std::span<const float> values) {
-  return crc32c(model_bytes(values, ModelType::float32));
+Digest digest_of_model(std::string_view description, std::span<const float> values) {
+  std::array<Digest, 2> parts{sha256({bytes_of(description), description.size()}),
+                              sha256(model_bytes(values, ModelType::float32))};
+  return sha256(std::as_bytes(std::span(parts)));
 }
 
 }  // namespace gradwire::federated

@@ -3,10 +3,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "gradwire/base/bytes.h"
 #include "gradwire/base/error.h"
+#include "gradwire/federated/secure/public_key.h"
 
 namespace gradwire::federated {
 
@@ -27,7 +29,9 @@ std::vector<std::byte> model_difference(std::span<const float> values, std::span
 Result<std::vector<float>> model_after(ConstBytes difference, std::span<const float> base,
                                        ModelType type);
 
-/// Both ends compare it: a difference may be applied to the wrong model.
-std::uint32_t checksum_of(std::span<const float> values);
+/// A digest of the model, whatever its bytes on the way, and of the description of its tensors and
+/// of the work. Both ends compare it: a difference may be applied to the wrong model, or the server
+/// may have another one for each client.
+Digest digest_of_model(std::string_view description, std::span<const float> values);
 
 }  // namespace gradwire::federated

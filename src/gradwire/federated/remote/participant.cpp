@@ -33,7 +33,8 @@ Participant::Participant(const net::HostNetwork& network, Options options,
 
 const ModelDescription& Participant::description() {
   if (!description_) {
-    description_ = value_or_throw(model_description_from_json(value_or_throw(session_.describe())));
+    description_text_ = value_or_throw(session_.describe());
+    description_ = value_or_throw(model_description_from_json(description_text_));
   }
   return *description_;
 }
@@ -115,9 +116,11 @@ Status Participant::take(const ClientTask& task, const ClientPlan& plan) {
   GRADWIRE_ASSIGN_OR_RETURN(values_, is_whole
                                          ? model_in(task.model.bytes(), order_.elements(), type)
                                          : model_after(task.model.bytes(), values_, type));
-  if (checksum_of(values_) != plan.checksum) {
+  if (digest_of_model(description_text_, values_) != plan.model) {
     return failure(ErrorKind::corrupted,
-                   "the model is not the server's: its checksum differs; the next one is whole");
+                   "the model is not that of the plan, or its description is another: their "
+                   "SHA-256 differs; the next model is whole. If the server began anew with "
+                   "another configuration, start the client again");
   }
   version_ = task.version;
   return {};
@@ -146,7 +149,8 @@ Participant::Outcome Participant::end(const LocalResult& result, std::int64_t al
   const bool is_partial = result.steps < all_steps;
   if (is_stopped_ || result.steps == 0 || (is_partial && plan_.partial == Partial::drop))
     return leave(ended_early_.empty() ? "it was stopped" : ended_early_);
-  const auto after = session_.ready(result.steps, seconds(network_.clock().now() - began_));
+  const auto after = session_.ready(result.steps, seconds(network_.clock().now() - began_),
+                                    {.update_bits = plan_.update.bits, .draws = plan_.draws});
   if (!after) return {false, after.error().message};
   if (const auto* late = std::get_if<NotNeeded>(&*after)) {
     come_back_ = late->seconds;

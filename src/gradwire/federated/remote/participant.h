@@ -89,6 +89,7 @@ class Participant {
   Eligibility eligibility_;
   std::pair<net::Socket, net::Socket> stop_;
   std::atomic<bool> is_stopped_ = false;
+  std::string description_text_;  ///< The server's words, byte for byte.
   std::optional<ModelDescription> description_;
   TensorOrder order_;
   std::int64_t version_ = -1;  ///< The model's,

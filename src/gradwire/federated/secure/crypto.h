@@ -39,7 +39,6 @@ class Secret {
 };
 
 using Signature = std::array<std::byte, 64>;
-using Digest = std::array<std::byte, 32>;
 
 Digest sha256(ConstBytes bytes);
 

@@ -17,11 +17,11 @@ constexpr std::size_t kTileBytes = 128 * 1024;
 constexpr std::size_t kPieceBytes = 8 * 1024;
 static_assert(kTileBytes % kPieceBytes == 0 && kPieceBytes % KeyStream::kBlockBytes == 0);
 
-Result<Secret> segment_key(const Mask& mask, std::int64_t round, std::size_t segment) {
-  std::array<std::byte, 4 + 8 + 8> info{std::byte{'m'}, std::byte{'a'}, std::byte{'s'},
-                                        std::byte{'k'}};
-  store_little_endian(info.data() + 4, static_cast<std::uint64_t>(round));
-  store_little_endian(info.data() + 12, static_cast<std::uint64_t>(segment));
+Result<Secret> segment_key(const Mask& mask, const Digest& round, std::size_t segment) {
+  std::array<std::byte, 4 + sizeof(Digest) + 8> info{std::byte{'m'}, std::byte{'a'}, std::byte{'s'},
+                                                     std::byte{'k'}};
+  std::byte* const end = std::ranges::copy(round, info.data() + 4).out;
+  store_little_endian(end, static_cast<std::uint64_t>(segment));
   return derive(mask.secret, info);
 }
 
@@ -61,8 +61,8 @@ Status add_to_tile(std::span<const Mask> masks, std::span<const Secret> keys, st
 
 }  // namespace
 
-Status add_masks(std::span<const Mask> masks, std::int64_t round, std::span<ModularVector> segments,
-                 int threads) {
+Status add_masks(std::span<const Mask> masks, const Digest& round,
+                 std::span<ModularVector> segments, int threads) {
   for (std::size_t segment = 0; segment < segments.size(); ++segment) {
     std::vector<Secret> keys(masks.size());
     GRADWIRE_RETURN_IF_ERROR(on_threads(threads, masks.size(), [&](std::size_t m) -> Status {

@@ -96,7 +96,7 @@ Result<KeyAdvert> MaskingClient::advertise() {
     const KeyDigest keys = digest_of_keys(options_.self, advert.channel, advert.masking);
     GRADWIRE_ASSIGN_OR_RETURN(
         advert.signature,
-        ed25519_sign(options_.signing_key, signed_keys(options_.round, options_.self, keys)));
+        ed25519_sign(options_.signing_key, signed_keys(round_, options_.self, keys)));
   }
   stage_ = Stage::advertised;
   return advert;
@@ -133,8 +133,9 @@ Status MaskingClient::check_neighbour(const Roster& roster,
   if (!options_.policy.active) return {};
   const std::optional<PublicKey> signer = options_.signing_keys(client);
   if (!signer || !neighbour.signature ||
-      !ed25519_verifies(*signer, signed_keys(options_.round, client, keys), *neighbour.signature))
-    return refuse(fmt::format("client {} has not signed its keys", client));
+      !ed25519_verifies(*signer, signed_keys(round_, client, keys), *neighbour.signature))
+    return refuse(fmt::format(
+        "client {} has not signed its keys, or was told another plan or model", client));
   return {};
 }
 
@@ -249,7 +250,7 @@ Result<MaskedInput> MaskingClient::mask(std::vector<ModularVector> contribution)
     if (neighbour.held)
       masks.push_back({.secret = neighbour.common, .is_negative = client < options_.self});
   }
-  GRADWIRE_RETURN_IF_ERROR(add_masks(masks, options_.round, contribution));
+  GRADWIRE_RETURN_IF_ERROR(add_masks(masks, round_, contribution));
   stage_ = Stage::masked;
   return MaskedInput{.round = options_.round, .segments = std::move(contribution)};
 }

@@ -27,6 +27,7 @@ struct MaskingClientOptions {
   SecurePolicy policy;               ///< The server's for this round.
   SecurePolicy least;                ///< Less than that the client does not accept.
   std::vector<SegmentShape> shapes;  ///< The segments of its contribution.
+  Digest task{};                     ///< digest_of_task() of what it was told.
   Secret signing_key;                ///< With SecurePolicy::active, as the next.
   SigningKeys signing_keys;
   RandomBytes random = system_random_bytes;
@@ -40,7 +41,8 @@ struct MaskingClientOptions {
 ///
 /// where i is the client, j are neighbours, and s_ij is their common secret. The server can take
 /// off PRG(seed) of those that count, and PRG(s_ij) of a j that vanished, as each client's seed and
-/// masking key are shared among its neighbours. None of them gives both.
+/// masking key are shared among its neighbours. None of them gives both. Masks depend on
+/// digest_of_round(): with clients that were told something else there are none that cancel.
 ///
 /// A state machine without network. Messages of a server that does not follow the protocol fail
 /// with ErrorKind::refused and reveal nothing; the state is as before. Not thread-safe.
@@ -73,7 +75,9 @@ class MaskingClient {
     std::optional<Held> held;  ///< Only with those that sent shares are there masks.
   };
 
-  explicit MaskingClient(MaskingClientOptions options) : options_(std::move(options)) {}
+  explicit MaskingClient(MaskingClientOptions options)
+      : options_(std::move(options)),
+        round_(digest_of_round(options_.round, options_.policy, options_.shapes, options_.task)) {}
   tl::unexpected<Error> refuse(std::string_view reason) const;
   Status expect(Stage stage, std::int64_t round, std::string_view message) const;
   Status check_members(const Roster& roster) const;
@@ -86,6 +90,7 @@ class MaskingClient {
   bool has_shares_of(ClientId client) const;
 
   MaskingClientOptions options_;
+  Digest round_;
   Stage stage_ = Stage::joined;
   Secret seed_, masking_secret_;
   std::optional<AgreementKey> channel_key_, masking_key_;

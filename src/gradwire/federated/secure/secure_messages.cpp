@@ -192,7 +192,32 @@ Digest graph_seed(std::int64_t round, std::span<const Roster::Member> members) {
   return sha256(bytes);
 }
 
-std::vector<std::byte> signed_keys(std::int64_t round, ClientId client, const KeyDigest& keys) {
+Digest digest_of_task(std::int64_t version, std::string_view plan) {
+  std::vector<std::byte> bytes;
+  append(bytes, "gradwire task");
+  FieldWriter(bytes).write(version);
+  append(bytes, plan);
+  return sha256(bytes);
+}
+
+Digest digest_of_round(std::int64_t round, const SecurePolicy& policy,
+                       std::span<const SegmentShape> shapes, const Digest& task) {
+  std::vector<std::byte> bytes;
+  append(bytes, "gradwire round");
+  FieldWriter writer(bytes);
+  writer.write(round);
+  writer.write(policy.neighbours);
+  writer.write(policy.threshold);
+  writer.write(static_cast<std::uint8_t>(policy.active));
+  writer.write(task);
+  for (const SegmentShape& shape : shapes) {
+    writer.write(static_cast<std::uint64_t>(shape.size));
+    writer.write(shape.bits);
+  }
+  return sha256(bytes);
+}
+
+std::vector<std::byte> signed_keys(const Digest& round, ClientId client, const KeyDigest& keys) {
   std::vector<std::byte> bytes;
   append(bytes, "gradwire signed keys");
   FieldWriter writer(bytes);

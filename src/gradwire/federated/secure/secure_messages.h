@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
 #include "gradwire/federated/client_id.h"
 #include "gradwire/federated/modular_vector.h"
 #include "gradwire/federated/secure/crypto.h"
+#include "gradwire/federated/secure/secure_policy.h"
 #include "gradwire/federated/secure/shamir.h"
 
 /// The messages between clients and the server of secure aggregation, in the order of a round.
@@ -158,8 +160,17 @@ Result<MaskedInput> decode_masked(ConstBytes bytes, std::span<const SegmentShape
 KeyDigest digest_of_keys(ClientId client, const PublicKey& channel, const PublicKey& masking);
 /// The seed of NeighbourGraph.
 Digest graph_seed(std::int64_t round, std::span<const Roster::Member> members);
-/// The bytes that clients sign.
-std::vector<std::byte> signed_keys(std::int64_t round, ClientId client, const KeyDigest& keys);
+
+/// A digest of the work that a server gives: its plan, which has a digest of the model.
+Digest digest_of_task(std::int64_t version, std::string_view plan);
+/// A digest of all that must be the same for the clients of a round, so that a server cannot have
+/// one of them upload something else than the others. Masks and signatures depend on it: masks of
+/// clients that were told different things do not cancel.
+Digest digest_of_round(std::int64_t round, const SecurePolicy& policy,
+                       std::span<const SegmentShape> shapes, const Digest& task);
+
+/// The bytes that clients sign. `round`: of digest_of_round().
+std::vector<std::byte> signed_keys(const Digest& round, ClientId client, const KeyDigest& keys);
 std::vector<std::byte> signed_list(std::int64_t round, std::span<const ClientId> alive);
 
 }  // namespace gradwire::federated

@@ -23,7 +23,9 @@ std::string_view name_of(SecurePhase phase) {
   return kNames[static_cast<std::size_t>(phase)];
 }
 
-UnmaskingServer::UnmaskingServer(UnmaskingServerOptions options) : options_(std::move(options)) {
+UnmaskingServer::UnmaskingServer(UnmaskingServerOptions options)
+    : options_(std::move(options)),
+      round_(digest_of_round(options_.round, options_.policy, options_.shapes, options_.task)) {
   throw_if_error(check(options_.policy));
   std::vector<ClientId>& cohort = options_.cohort;
   std::ranges::sort(cohort);
@@ -86,8 +88,9 @@ Status UnmaskingServer::on_advert(ClientId client, const KeyAdvert& advert) {
     const auto signer = options_.signing_keys(client);
     const KeyDigest keys = digest_of_keys(client, advert.channel, advert.masking);
     if (!signer || !advert.signature ||
-        !ed25519_verifies(*signer, signed_keys(options_.round, client, keys), *advert.signature))
-      return refuse(client, "it is not signed by the client's enrolled key");
+        !ed25519_verifies(*signer, signed_keys(round_, client, keys), *advert.signature))
+      return refuse(client,
+                    "it is not signed by the client's enrolled key, for this plan and model");
   }
   keys_.insert({advert.channel, advert.masking});
   clients_[client].advert = advert;
@@ -315,7 +318,7 @@ Status UnmaskingServer::unmask() {
   std::vector<Mask> masks;
   for (const std::vector<Mask>& each : masks_of_each)
     masks.insert(masks.end(), each.begin(), each.end());
-  if (status) status = add_masks(masks, options_.round, sum_, options_.threads);
+  if (status) status = add_masks(masks, round_, sum_, options_.threads);
   if (!status) return abandon(status.error().message);
   begin(SecurePhase::done, {});
   return {};

@@ -32,6 +32,7 @@ struct UnmaskingServerOptions {
   SecurePolicy policy;
   std::vector<ClientId> cohort;
   std::vector<SegmentShape> shapes;  ///< The segments of contributions.
+  Digest task{};                     ///< digest_of_task() of what all clients are told.
   int least = 2;                     ///< With fewer contributions the round is abandoned.
   SigningKeys signing_keys;          ///< With SecurePolicy::active.
   int threads = 1;                   ///< For taking off masks; the sum does not depend on them.
@@ -102,6 +103,7 @@ class UnmaskingServer {
   Result<std::vector<Mask>> masks_of(ClientId client, bool counts) const;
 
   UnmaskingServerOptions options_;
+  Digest round_;  ///< digest_of_round().
   SecurePhase phase_ = SecurePhase::keys;
   std::vector<ClientId> present_;  ///< Those who take part in this phase, ascending.
   std::set<ClientId> awaited_;

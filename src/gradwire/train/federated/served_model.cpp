@@ -61,7 +61,7 @@ void ServedModel::keep(std::int64_t version) {
   kept_.push_front({version, sent_values(plan_, model_)});
   if (kept_.size() > kKeptVersions) kept_.pop_back();
   const std::vector<float>& values = kept_.front().values;
-  checksum_ = federated::checksum_of(values);
+  digest_ = federated::digest_of_model(description(), values);
   whole_ = federated::Blob::of(federated::model_bytes(values, type()));
   differences_.clear();
   for (const Kept& base : kept_) {
@@ -85,6 +85,7 @@ std::string ServedModel::description() {
 }
 
 federated::ClientPlan ServedModel::client_plan() const {
+  const bool draws = plan_.round.selection == federated::Selection::proportional;
   return {.epochs = plan_.local.epochs,
           .batch_size = plan_.local.batch_size,
           .optimizer = options_.optimizer,
@@ -96,7 +97,8 @@ federated::ClientPlan ServedModel::client_plan() const {
           .round_seed = quantizer_->round_seed(),
           .rounding_seed = server_options(plan_).seed,
           .is_bf16 = plan_.sends_bf16,
-          .checksum = checksum_};
+          .draws = draws ? plan_.round.use : 0,
+          .model = digest_};
 }
 
 federated::ServerModel::Work ServedModel::begin(std::int64_t round) {

@@ -80,7 +80,7 @@ class ServedModel final : public federated::ServerModel {
   std::deque<Kept> kept_;  ///< Values as they were sent, the newest first.
   federated::Blob whole_;
   std::map<std::int64_t, federated::Blob> differences_;  ///< By their base version.
-  std::uint32_t checksum_ = 0;
+  federated::Digest digest_{};  ///< digest_of_model() of the newest values.
 };
 
 }  // namespace gradwire
