@@ -41,7 +41,7 @@ struct FederatedClientSettings {
   std::function<bool()> test;
   federated::CostLimits limits;
   bool is_secure = false, is_active = false;
-  int least_threshold = 2;
+  std::optional<int> least_threshold;
   double give_up_s = 600;
 };
 
@@ -49,10 +49,8 @@ Participant::Options participant_options(const FederatedClientSettings& from) {
   Participant::Options options = Participant::options_of(from.identity);
   options.session.server = from.server;
   options.session.limits = from.limits;
-  options.session.secure = {.is_required = from.is_secure,
-                            .least = {.neighbours = from.least_threshold,
-                                      .threshold = from.least_threshold,
-                                      .active = from.is_active}};
+  options.session.secure =
+      federated::SecureDemands::of(from.is_secure, from.is_active, from.least_threshold);
   options.session.give_up = duration_of(from.give_up_s);
   options.eligibility.plugged = from.plugged;
   options.eligibility.command = from.command;

@@ -424,7 +424,7 @@ class FederatedClientSettings:
     limits: FederatedLimits
     secure: bool
     active: bool
-    least_threshold: int
+    least_threshold: int | None
     give_up_s: float
     def __init__(self) -> None: ...
 

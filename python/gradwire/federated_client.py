@@ -70,9 +70,9 @@ class FederatedClient:
         command exits with status 0, or this function returns True. Both are looked at before a
         round, and every 10 s while it trains. The function may be called on another thread.
     limits: rounds that cost more are declined, and a training ends at them.
-    secure: uploads only updates that the server cannot read. secure_active: also if the server
-        lies; keys and lists must be signed. secure_threshold: the least threshold; a sum has at
-        least so many other clients.
+    secure: uploads only updates that the server cannot read. secure_active: the same, also if the
+        server lies; keys and lists must be signed. secure_threshold: the same, with at least this
+        threshold (None: 2): a sum has at least so many other clients.
     give_up_s: the longest absence of the server; meanwhile the client connects again and again.
 
     The module's trainable parameters and floating buffers must have the names and shapes of the
@@ -97,7 +97,7 @@ class FederatedClient:
         limits: FederatedLimits | None = None,
         secure: bool = False,
         secure_active: bool = False,
-        secure_threshold: int = 2,
+        secure_threshold: int | None = None,
         give_up_s: float = 600,
     ) -> None:
         if len(dataset) < 1:  # type: ignore[arg-type]
@@ -108,7 +108,7 @@ class FederatedClient:
         settings.command = eligible if isinstance(eligible, str) else ""
         settings.test = eligible if callable(eligible) else None
         settings.limits = _limits(limits or FederatedLimits())
-        settings.secure, settings.active = secure or secure_active, secure_active
+        settings.secure, settings.active = secure, secure_active
         settings.least_threshold = secure_threshold
         self._participant = _core.FederatedParticipant(settings)
         self._model, self._dataset, self._held_out = LocalModel(module), dataset, held_out

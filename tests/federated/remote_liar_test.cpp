@@ -181,7 +181,12 @@ TEST(RemoteLiar, APlainUpdateIsNotGivenIfSecureAggregationIsRequired) {
   const RemoteLie plain = [](std::string_view, Answer& answer, std::int64_t&) {
     if (auto* order = std::get_if<UploadOrder>(&answer)) order->neighbours = 0;
   };
-  EXPECT_THAT(told_by_liar(plain), HasSubstr("asks for an update that it could read"));
+  for (const SecureDemands& demands :
+       {SecureDemands::of(true, false, std::nullopt), SecureDemands::of(false, true, std::nullopt),
+        SecureDemands::of(false, false, 2)})
+    EXPECT_THAT(told_by_liar(plain, kPassiveFour, demands),
+                HasSubstr("asks for an update that it could read"));
+  EXPECT_FALSE(SecureDemands::of(false, false, std::nullopt).is_required);
 }
 
 RemoteLie changed_upload(const std::function<void(UploadOrder&)>& change) {

@@ -226,10 +226,11 @@ class Alone(unittest.TestCase):
             self.assertEqual([one["abandoned"] for one in server.end()["rounds"]], [True, False])
 
     def test_secure_aggregation_is_demanded(self):
-        with Server(**ALONE) as server:
-            done = server.client(0, secure=True).next()
-            self.assertFalse(done.counted)
-            self.assertIn("asks for an update that it could read", done.reason)
+        for demand in ({"secure": True}, {"secure_active": True}, {"secure_threshold": 2}):
+            with self.subTest(**demand), Server(**ALONE) as server:
+                done = server.client(0, **demand).next()
+                self.assertFalse(done.counted)
+                self.assertIn("asks for an update that it could read", done.reason)
 
     def test_an_error_in_the_training_leaves_the_round(self):
         def fail(outputs, targets):

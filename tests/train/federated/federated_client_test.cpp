@@ -316,6 +316,31 @@ TEST(FederatedClient, LeavesARoundWhoseMaskedSumHasTooFewContributors) {
   }
 }
 
+/// Each setting of secure aggregation requires it.
+TEST(FederatedClient, LeavesARoundWhoseServerCouldReadItsUpdate) {
+  FederationPlan plan = served_plan();
+  plan.round = {.ask = 1, .use = 1, .least = 1, .gather = 20s};
+  ServedRounds federation(plan);
+  federation.serve();
+  const DataSet data = points(330);
+  const std::array<SecureUploads, 3> demands{
+      SecureUploads{.required = true}, {.least_threshold = 2}, {.active = true}};
+  for (std::size_t i = 0; i < demands.size(); ++i) {
+    FederatedClientOptions options = federation.client_options(static_cast<int>(i));
+    options.secure = demands[i];
+    FederatedClient client(options);
+    std::optional<ClientRound> left;
+    client.run(linear(), data, only(unequal(3, true), static_cast<int>(i)),
+               [&](const ClientRound& round) {
+                 left = round;
+                 client.stop();
+               });
+    ASSERT_TRUE(left) << i;
+    EXPECT_THAT(left->reason, HasSubstr("asks for an update that it could read")) << i;
+  }
+  federation.stop_serving();
+}
+
 TEST(FederatedClient, GoesOnFromACheckpointWithTheSameRounds) {
   const FederationPlan plan = served_plan();
   ServedRounds federation(plan);

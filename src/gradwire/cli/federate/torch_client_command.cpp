@@ -61,11 +61,11 @@ void declare_client(CLI::App& app, ClientArguments& given) {
   app.add_flag("--secure", secure.required,
                "uploads under secure aggregation alone: nothing that the server could read");
   app.add_flag("--secure-active", secure.active,
-               "with --secure: also if the server lies; keys and lists must be signed");
+               "as --secure, also if the server lies; keys and lists must be signed");
   app.add_option("--secure-threshold", secure.least_threshold,
-                 "with --secure: the least threshold; a sum has at least so many other clients")
-      ->check(CLI::Range(2, 1'000'000))
-      ->capture_default_str();
+                 "as --secure, with at least this threshold (2): a sum has at least so many other "
+                 "clients")
+      ->check(CLI::Range(2, 1'000'000));
   declare_limits(app, given);
 }
 

@@ -15,6 +15,13 @@ Result<Question> question_of(Result<Kind> message) {
 
 }  // namespace
 
+SecureDemands SecureDemands::of(bool is_required, bool active, std::optional<int> least_threshold) {
+  SecureDemands made{.is_required = is_required || active || least_threshold.has_value()};
+  made.least.active = active;
+  if (least_threshold) made.least.neighbours = made.least.threshold = *least_threshold;
+  return made;
+}
+
 Result<MaskedUpload> MaskedUpload::begin(const ClientIdentity& identity, std::int64_t round,
                                          const Digest& task, const SecurePolicy& policy,
                                          const SecureDemands& demands, Contribution contribution,

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "gradwire/federated/remote/identity.h"
 #include "gradwire/federated/remote/messages.h"
@@ -15,6 +16,10 @@ struct SecureDemands {
   /// Less it does not accept. With a threshold of t a sum has at least t + 1 clients. With `active`
   /// the server may be a liar.
   SecurePolicy least{.neighbours = 2, .threshold = 2};
+
+  /// Each of the three requires secure aggregation: `active`, and a least threshold, mean nothing
+  /// without it.
+  static SecureDemands of(bool is_required, bool active, std::optional<int> least_threshold);
 };
 
 /// A MaskingClient whose messages are questions and answers: each order of the server has one

@@ -48,10 +48,8 @@ federated::Participant::Options participant_options(const FederatedClientOptions
                                  .up_bytes = limits.day_up_bytes,
                                  .down_bytes = limits.day_down_bytes},
                          .memory_bytes = limits.memory_bytes};
-  made.session.secure = {.is_required = options.secure.required,
-                         .least = {.neighbours = options.secure.least_threshold,
-                                   .threshold = options.secure.least_threshold,
-                                   .active = options.secure.active}};
+  made.session.secure = federated::SecureDemands::of(options.secure.required, options.secure.active,
+                                                     options.secure.least_threshold);
   made.session.give_up = duration_of(options.give_up_seconds);
   made.eligibility.plugged = options.plugged;
   made.eligibility.command = options.eligible;

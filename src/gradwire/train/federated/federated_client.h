@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "gradwire/data/data_set.h"
@@ -22,11 +23,13 @@ struct FederatedLimits {
   std::int64_t memory_bytes = 0;
 };
 
-/// Secure aggregation that a client demands.
+/// Secure aggregation that a client demands. Each of the three makes it upload nothing that the
+/// server could read.
 struct SecureUploads {
-  bool required = false;    ///< The client uploads nothing that the server could read.
-  int least_threshold = 2;  ///< A sum has at least so many clients, and one more.
-  bool active = false;      ///< The server may lie: keys and lists are signed by enrolled clients.
+  bool required = false;
+  /// A sum has at least so many clients, and one more; none: 2.
+  std::optional<int> least_threshold;
+  bool active = false;  ///< The server may lie: keys and lists are signed by enrolled clients.
 };
 
 struct FederatedClientOptions {
