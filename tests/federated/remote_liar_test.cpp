@@ -212,10 +212,20 @@ TEST(RemoteLiar, AWeightThatSetsOneUpdateApartIsRefused) {
 }
 
 TEST(RemoteLiar, BitsThatThePlanDoesNotAllowAreRefused) {
-  for (const std::int64_t bits : {0, 15, 65}) {
-    const auto lie = changed_upload([&](UploadOrder& order) { order.bits = bits; });
-    EXPECT_THAT(told_by_liar(lie), HasSubstr(fmt::format("elements of {} bits", bits)));
-  }
+  const auto lie = [](std::int64_t bits) {
+    return changed_upload([bits](UploadOrder& order) { order.bits = bits; });
+  };
+  EXPECT_THAT(told_by_liar(lie(15)), HasSubstr("elements of 15 bits"));
+  for (const std::int64_t bits : {0, 65})
+    EXPECT_THAT(told_by_liar(lie(bits)), HasSubstr("bytes are no message"));
+}
+
+TEST(RemoteLiar, NeighboursWithoutEndAreRefused) {
+  const auto lie = changed_upload([](UploadOrder& order) {
+    order.neighbours = order.threshold = std::numeric_limits<std::int32_t>::max();
+    order.active = 1;
+  });
+  EXPECT_THAT(told_by_liar(lie, kActiveFour), HasSubstr("bytes are no message"));
 }
 
 /// The plan has a digest of the model, so that another model is another plan, too.

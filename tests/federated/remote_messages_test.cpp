@@ -137,9 +137,26 @@ TEST(FederatedMessages, AnUploadOrderSaysHowUpdatesAreMasked) {
   EXPECT_EQ(order.secure()->neighbours, 12);
   EXPECT_EQ(order.secure()->threshold, 9);
   EXPECT_TRUE(order.secure()->active);
-  const UploadOrder huge{.neighbours = (std::int64_t{1} << 32) + 12, .threshold = -1};
-  EXPECT_EQ(huge.secure()->neighbours, std::numeric_limits<int>::max());
-  EXPECT_EQ(huge.secure()->threshold, 0);
+}
+
+/// A client would need memory without end for the neighbours, and cannot have such elements.
+TEST(FederatedMessages, AnUploadOrderOfImpossibleNumbersIsRefused) {
+  const auto decodes = [](const UploadOrder& order) {
+    const Received one = received(whole(encode(Answer(order), 5)));
+    const auto decoded = decode_answer(one.header, one.body);
+    if (!decoded) {
+      EXPECT_EQ(decoded.error().kind, ErrorKind::corrupted);
+    }
+    return decoded.has_value();
+  };
+  EXPECT_TRUE(decodes({.bits = 64, .neighbours = 4096, .threshold = 4096, .active = 1}));
+  EXPECT_TRUE(decodes({.bits = 1}));
+  for (const std::int64_t bits : {0, 65, -1}) EXPECT_FALSE(decodes({.bits = bits})) << bits;
+  for (const std::int64_t count : {std::int64_t{-1}, std::int64_t{4097}, std::int64_t{0x7FFFFFFF},
+                                   (std::int64_t{1} << 32) + 12}) {
+    EXPECT_FALSE(decodes({.bits = 17, .neighbours = count, .threshold = 3})) << count;
+    EXPECT_FALSE(decodes({.bits = 17, .neighbours = 4, .threshold = count})) << count;
+  }
 }
 
 TEST(FederatedMessages, AContributionComesBackAsItWas) {

@@ -1,6 +1,7 @@
 #include "gradwire/federated/secure/secure_policy.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <set>
 
@@ -76,6 +77,15 @@ TEST(SecurePolicy, HasTheLeastThresholds) {
 }
 
 /// By counting: clients that vanish are drawn at random, and neighbours by the graph.
+/// Twice as many would not fit into an int.
+TEST(SecurePolicy, HasAtMostSoManyNeighbours) {
+  EXPECT_TRUE(check(SecurePolicy{4096, 4096, true}));
+  EXPECT_FALSE(check(SecurePolicy{4097, 4097, true}));
+  const int most = std::numeric_limits<int>::max();
+  for (const int threshold : {1, 1000, most})
+    EXPECT_EQ(check(SecurePolicy{most, threshold, true}).error().kind, ErrorKind::invalid_argument);
+}
+
 TEST(SecurePolicy, BoundsWhatSimulationFinds) {
   const CohortAssumptions cohort{.clients = 40, .dropping = 0.3, .colluding = 0.2};
   const SecurePolicy policy{.neighbours = 16, .threshold = 9};

@@ -129,7 +129,13 @@ Result<Variant> decode_any(const MessageHeader& header, std::uint16_t first, con
   auto any = blank<Variant>(index, std::make_index_sequence<kKinds>());
   FieldReader reader(body);
   std::visit([&](auto& one) { each_field(one, reader); }, any);
-  if (!reader.is_complete()) {
+  const bool is_possible = std::visit(
+      [](const auto& one) {
+        if constexpr (requires { one.is_possible(); }) return one.is_possible();
+        return true;
+      },
+      any);
+  if (!reader.is_complete() || !is_possible) {
     return failure(ErrorKind::corrupted,
                    fmt::format("{} bytes are no message of kind {}", body.size, header.kind));
   }
@@ -205,13 +211,17 @@ UploadOrder UploadOrder::of(const Order::Upload& order) {
   return made;
 }
 
+bool UploadOrder::is_possible() const {
+  const auto is_within = [](std::int64_t value, std::int64_t least, std::int64_t most) {
+    return value >= least && value <= most;
+  };
+  return is_within(bits, 1, 64) && is_within(neighbours, 0, kMostNeighbours) &&
+         is_within(threshold, 0, kMostNeighbours);
+}
+
 std::optional<SecurePolicy> UploadOrder::secure() const {
   if (neighbours == 0) return std::nullopt;
-  const auto small = [](std::int64_t value) {
-    return static_cast<int>(
-        std::clamp<std::int64_t>(value, 0, std::numeric_limits<std::int32_t>::max()));
-  };
-  return SecurePolicy{small(neighbours), small(threshold), active != 0};
+  return SecurePolicy{static_cast<int>(neighbours), static_cast<int>(threshold), active != 0};
 }
 
 std::vector<SegmentShape> segments_of(const UpdateShape& shape, int bits) {

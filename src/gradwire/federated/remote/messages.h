@@ -115,6 +115,8 @@ struct UploadOrder {
 
   static UploadOrder of(const Order::Upload& order);
   std::optional<SecurePolicy> secure() const;
+  /// Returns false if the numbers cannot be those of an order: others would exhaust memory.
+  bool is_possible() const;
 };
 /// With secure aggregation: an encoded Roster, ForwardedShares, AliveList or UnmaskRequest.
 struct SecureOrder {

@@ -120,6 +120,11 @@ int least_threshold(int neighbours, bool active) {
 }
 
 Status check(const SecurePolicy& policy) {
+  if (policy.neighbours > kMostNeighbours) {
+    return failure(ErrorKind::invalid_argument,
+                   fmt::format("a client has {} neighbours, and may have {}", policy.neighbours,
+                               kMostNeighbours));
+  }
   const int least = least_threshold(policy.neighbours, policy.active);
   if (policy.neighbours >= 1 && policy.threshold >= least && policy.threshold <= policy.neighbours)
     return {};

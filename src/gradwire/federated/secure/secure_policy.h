@@ -19,7 +19,11 @@ struct SecurePolicy {
 /// "Practical Secure Aggregation for Privacy-Preserving Machine Learning", CCS 2017, section 6).
 int least_threshold(int neighbours, bool active);
 
-/// Fails with invalid_argument if the threshold is below the least, or above `neighbours`.
+/// More neighbours are refused, so that a peer's number cannot exhaust memory.
+inline constexpr int kMostNeighbours = 4096;
+
+/// Fails with invalid_argument if the threshold is below the least, or above `neighbours`, or these
+/// are more than kMostNeighbours.
 Status check(const SecurePolicy& policy);
 
 /// Fewer clients may not add to an element of a masked update: of two, each could read the other's.
