@@ -85,8 +85,8 @@ class FederatedParticipant {
         interruptibly([&] { return participant_.end(result, all_steps); });
     return {counted, reason};
   }
-  void leave(const std::string& reason) {
-    interruptibly([&] { participant_.leave(reason); });
+  void leave() {
+    interruptibly([&] { participant_.leave(federated::LeaveReason::training_failed); });
   }
   void stop() { participant_.stop(); }
 
@@ -164,7 +164,7 @@ void bind_federated_client(py::module_& module) {
       .def("end", &FederatedParticipant::end, py::arg("update"), py::arg("steps"),
            py::arg("training_loss"), py::arg("evaluated"), py::arg("correct"), py::arg("loss"),
            py::arg("all_steps"))
-      .def("leave", &FederatedParticipant::leave, py::arg("reason"))
+      .def("leave", &FederatedParticipant::leave)
       .def("stop", &FederatedParticipant::stop);
 }
 

@@ -491,7 +491,7 @@ class FederatedParticipant:
     ) -> tuple[bool, str]:
         """Uploads the update. Returns whether it counted, and why it did not."""
 
-    def leave(self, reason: str) -> None:
+    def leave(self) -> None:
         """Leaves the round, in place of end()."""
 
     def stop(self) -> None:

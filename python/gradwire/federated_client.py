@@ -143,8 +143,8 @@ class FederatedClient:
             return None
         try:
             before, all_steps, (update, steps, loss) = self._train(work)
-        except BaseException as error:  # The others of the round need not wait for this client.
-            self._participant.leave(f"its training raised {type(error).__name__}: {error}")
+        except BaseException:  # The others of the round need not wait; its text stays here.
+            self._participant.leave()
             raise
         counted, reason = self._participant.end(update, steps, loss, *before, all_steps)
         return FederatedRound(work.round, steps, all_steps, loss, counted, reason, before)

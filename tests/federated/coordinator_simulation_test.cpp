@@ -81,7 +81,7 @@ class CoordinatorSimulation {
                                   to_update(contribution_of(id, 9, 77)), now_);
         break;
       default:
-        (void)coordinator_->reply(id, client.instance, client.round, Leave{"no"}, now_);
+        (void)coordinator_->reply(id, client.instance, client.round, Leave{}, now_);
         client.state = State::idle;
     }
   }

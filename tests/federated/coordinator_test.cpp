@@ -240,7 +240,7 @@ TEST(Coordinator, AClientThatIsGoneBeforeTheDrawIsNotAsked) {
 TEST(Coordinator, WhoLeavesOrBeginsAnewIsLostInTheRound) {
   Desk desk({.ask = 3, .use = 2, .least = 1, .update_bits = 16});
   desk.ask_all(3);
-  desk.expect<Done>(0, Leave{"not plugged in"});
+  desk.expect<Done>(0, Leave::of(LeaveReason::not_eligible));
   EXPECT_TRUE(desk.waits(1, Ready{1}));
   desk.expect<ComeBack>(1, CheckIn{20, -1});
   const auto order = desk.expect<UploadOrder>(2, Ready{1});

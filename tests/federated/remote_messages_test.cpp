@@ -32,7 +32,7 @@ std::vector<Question> questions() {
           Fetch{},
           Ready{12.5},
           to_update(test::contribution_of(3, 17, 600)),
-          Leave{"the battery is discharging"},
+          Leave::of(LeaveReason::refuses_order),
           SecureMessage{Blob::of(encode(UnmaskingShares{.round = 5, .shares = {Share{}}}))},
           MaskedUpdate{Blob::of(std::vector<std::byte>(5, std::byte{5}))},
           Describe{}};
@@ -125,6 +125,18 @@ TEST(FederatedMessages, TimesAreFiniteAndAnotherVersionIsNamed) {
   ASSERT_FALSE(header);
   EXPECT_EQ(header.error().kind, ErrorKind::mismatch);
   EXPECT_THAT(header.error().message, testing::HasSubstr("version 9"));
+}
+
+/// No text of the client reaches the server.
+TEST(FederatedMessages, AClientLeavesForOneOfAFewReasons) {
+  std::set<std::string_view> texts;
+  for (std::int64_t reason = -1; reason <= 9; ++reason) {
+    const Received one = received(whole(encode(Question(Leave{reason}), 1, 5)));
+    const auto decoded = decode_question(one.header, one.body);
+    EXPECT_EQ(decoded.has_value(), reason >= 0 && reason < 9) << reason;
+    if (decoded) texts.insert(text_of(static_cast<LeaveReason>(reason)));
+  }
+  EXPECT_EQ(texts.size(), 9U);
 }
 
 TEST(FederatedMessages, AnUploadOrderSaysHowUpdatesAreMasked) {

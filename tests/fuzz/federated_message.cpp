@@ -49,8 +49,7 @@ std::vector<std::string> seeds() {
   for (const Question& one :
        {Question(federated::CheckIn{600, 3}), Question(federated::Fetch{}),
         Question(federated::Ready{1.5}), Question(federated::to_update(contribution)),
-        Question(federated::Leave{"unplugged"}),
-        Question(federated::SecureMessage{copy_of("shares")}),
+        Question(federated::Leave{2}), Question(federated::SecureMessage{copy_of("shares")}),
         Question(federated::MaskedUpdate{copy_of("masked")})})
     all.push_back(text_of(encode(one, 7, 3)));
   for (const Answer& one :

@@ -101,17 +101,17 @@ Result<ClientSession::CheckedIn> ClientSession::check_in(std::int64_t samples,
   round_ = answered_round_;
   if (offer->down_bytes < 0) return failure(ErrorKind::corrupted, "the server offers no cost");
   if (const auto declined = costs_.check(*offer))
-    return decline(declined->reason, declined->seconds);
+    return decline(LeaveReason::beyond_limits, declined->reason, declined->seconds);
   const Status begun = costs_.begin(round_);
   if (!begun && begun.error().kind == ErrorKind::refused)
-    return decline(begun.error().message, kRoundAgain);
+    return decline(LeaveReason::known_round, begun.error().message, kRoundAgain);
   GRADWIRE_RETURN_IF_ERROR(begun);
   return fetch(static_cast<std::uint64_t>(offer->down_bytes));
 }
 
-Result<ClientSession::CheckedIn> ClientSession::decline(const std::string& reason,
+Result<ClientSession::CheckedIn> ClientSession::decline(LeaveReason told, const std::string& reason,
                                                         double come_back) {
-  GRADWIRE_RETURN_IF_ERROR(leave(reason));
+  GRADWIRE_RETURN_IF_ERROR(leave(told));
   return ComeBack{come_back, "declined: " + reason};
 }
 
@@ -216,13 +216,13 @@ Result<Answer> ClientSession::upload_masked(const Contribution& contribution) {
 
 /// Tells the server, so that the others need not wait for this client.
 Error ClientSession::leave_for(Error error) {
-  const Status told = leave(error.message);
+  const Status told = leave(LeaveReason::refuses_order);
   if (!told && told.error().kind == ErrorKind::aborted) return told.error();
   return error;
 }
 
-Status ClientSession::leave(std::string reason) {
-  const auto done = expect<Done>(exchange(Leave{std::move(reason)}));
+Status ClientSession::leave(LeaveReason reason) {
+  const auto done = expect<Done>(exchange(Leave::of(reason)));
   disconnect();
   if (!done) return tl::unexpected<Error>(done.error());
   return note_bytes();

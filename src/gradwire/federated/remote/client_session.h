@@ -81,13 +81,13 @@ class ClientSession {
   Result<Uploaded> upload(const Contribution& contribution);
 
   /// The client does not complete the task, such as when it is not eligible any more.
-  Status leave(std::string reason);
+  Status leave(LeaveReason reason);
 
   void cancel() { cancel_.second.close(); }
   ClientCosts& costs() { return costs_; }
 
  private:
-  Result<CheckedIn> decline(const std::string& reason, double come_back);
+  Result<CheckedIn> decline(LeaveReason told, const std::string& reason, double come_back);
   Result<CheckedIn> fetch(std::uint64_t bytes);
   Result<Answer> upload_masked(const Contribution& contribution);
   Status check(const UploadOrder& order, const Terms& terms) const;

@@ -208,7 +208,8 @@ Coordinator::Reply Coordinator::reply_to(ClientId id, std::int64_t round, const 
 Coordinator::Reply Coordinator::reply_to(ClientId id, std::int64_t round, const Leave& question,
                                          Time now) {
   if (current() != nullptr && round == number_) {
-    note(id, {ErrorKind::aborted, "it leaves: " + question.reason});
+    note(id, {ErrorKind::aborted,
+              fmt::format("it leaves: {}", text_of(static_cast<LeaveReason>(question.reason)))});
     on_gone(id, now);
     round_->on_lost(id, now);
     Client& client = clients_[id];

@@ -17,6 +17,16 @@ namespace {
 
 constexpr std::uint16_t kFirstAnswer = 256;
 constexpr std::size_t kMaxSegments = 16;
+constexpr std::array<std::string_view, 9> kLeaveReasons{
+    "it is not eligible any more",
+    "it was stopped",
+    "the time of the round was over",
+    "the work is beyond its limits",
+    "by its state file it was in this round, or a later one, before",
+    "it cannot use the plan or the model",
+    "its training failed",
+    "its update is not finite",
+    "it refuses the server's order"};
 /// Times are those of rounds and days.
 constexpr double kMaxSeconds = 1e9;
 
@@ -161,6 +171,14 @@ std::string_view name_of(const Question& question) {
   if (kind == SealedShares::kKind) return "shares";
   if (kind == AliveSignature::kKind) return "signature";
   return kind == UnmaskingShares::kKind ? "unmasking" : kNames[question.index()];
+}
+
+std::string_view text_of(LeaveReason reason) {
+  return kLeaveReasons[static_cast<std::size_t>(reason)];
+}
+
+bool Leave::is_possible() const {
+  return reason >= 0 && reason < std::ssize(kLeaveReasons);
 }
 
 Error Refusal::error() const {

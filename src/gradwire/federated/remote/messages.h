@@ -61,10 +61,29 @@ struct Update {
   Blob packed;
   static constexpr auto fields = [](auto& m) { return std::tie(m.shape, m.packed); };
 };
+/// Why a client leaves a round: all that the server learns of it. Texts, such as those of errors,
+/// may have samples, commands and paths of the client.
+enum class LeaveReason : std::uint8_t {
+  not_eligible,
+  stopped,
+  out_of_time,
+  beyond_limits,
+  known_round,
+  unusable_task,
+  training_failed,
+  not_finite,
+  refuses_order,
+};
+/// Such as "it is not eligible any more".
+std::string_view text_of(LeaveReason reason);
+
 /// It takes no part in the round any more.
 struct Leave {
-  std::string reason;
+  std::int64_t reason = 0;  ///< A LeaveReason.
   static constexpr auto fields = [](auto& m) { return std::tie(m.reason); };
+
+  static Leave of(LeaveReason reason) { return {static_cast<std::int64_t>(reason)}; }
+  bool is_possible() const;
 };
 /// With secure aggregation: an encoded KeyAdvert, SealedShares, AliveSignature or UnmaskingShares.
 struct SecureMessage {

@@ -90,7 +90,8 @@ std::optional<Participant::Work> Participant::work_for(const ClientTask& task) {
   auto plan = client_plan_from_json(task.plan);
   const Status taken = plan ? take(task, *plan) : Status(tl::unexpected<Error>(plan.error()));
   if (!taken) {
-    log_warning("round {}: {}", task.round, leave(taken.error().message).reason);
+    log_warning("round {}: {}", task.round,
+                leave(LeaveReason::unusable_task, taken.error().message).reason);
     return std::nullopt;
   }
   plan_ = *plan;
@@ -98,7 +99,7 @@ std::optional<Participant::Work> Participant::work_for(const ClientTask& task) {
   deadline_ = task.deadline;
   began_ = network_.clock().now();
   steps_ = 0;
-  ended_early_.clear();
+  ended_early_.reset();
   return Work{id_, round_, plan_, order_.to_own(values_)};
 }
 
@@ -134,21 +135,23 @@ bool Participant::goes_on() {
   const Duration a_step = steps_ > 0 ? elapsed / steps_ : Duration{};
   ++steps_;
   if (is_stopped_) {
-    ended_early_ = "it was stopped";
+    ended_early_ = {LeaveReason::stopped, "it was stopped"};
   } else if (!eligibility_.check().empty()) {
-    ended_early_ = eligibility_.check();
+    ended_early_ = {LeaveReason::not_eligible, eligibility_.check()};
   } else if (now + a_step > deadline_) {
-    ended_early_ = "the time of the round was over";
+    ended_early_ = {LeaveReason::out_of_time, "the time of the round was over"};
   } else if (seconds(elapsed + a_step) > session_.costs().compute_seconds_left()) {
-    ended_early_ = "the limit of compute was reached";
+    ended_early_ = {LeaveReason::beyond_limits, "the limit of compute was reached"};
   }
-  return ended_early_.empty();
+  return !ended_early_;
 }
 
 Participant::Outcome Participant::end(const LocalResult& result, std::int64_t all_steps) {
   const bool is_partial = result.steps < all_steps;
-  if (is_stopped_ || result.steps == 0 || (is_partial && plan_.partial == Partial::drop))
-    return leave(ended_early_.empty() ? "it was stopped" : ended_early_);
+  if (is_stopped_ || result.steps == 0 || (is_partial && plan_.partial == Partial::drop)) {
+    if (!ended_early_) return leave(LeaveReason::stopped);
+    return leave(ended_early_->first, ended_early_->second);
+  }
   const auto after = session_.ready(result.steps, seconds(network_.clock().now() - began_),
                                     {.update_bits = plan_.update.bits, .draws = plan_.draws});
   if (!after) return {false, after.error().message};
@@ -169,10 +172,10 @@ Participant::Outcome Participant::upload(const UploadOrder& order, const LocalRe
                                    {.quantizer = &quantizer,
                                     .normalizes = plan_.partial == Partial::normalize,
                                     .seed = plan_.rounding_seed});
-  if (!contribution) return leave(contribution.error().message);
+  if (!contribution) return leave(LeaveReason::not_finite, contribution.error().message);
   if (order.secure()) {
     const Status enough = check_contributors(*order.secure(), plan_.update.keep);
-    if (!enough) return leave(enough.error().message);
+    if (!enough) return leave(LeaveReason::refuses_order, enough.error().message);
   }
   const auto done = session_.upload(*contribution);
   if (!done) return {false, done.error().message};
@@ -181,12 +184,12 @@ Participant::Outcome Participant::upload(const UploadOrder& order, const LocalRe
   return {false, "the round went on without it"};
 }
 
-Participant::Outcome Participant::leave(std::string reason) {
+Participant::Outcome Participant::leave(LeaveReason reason, std::string details) {
   if (!is_stopped_) {
     const Status left = session_.leave(reason);
     if (!left) log_warning("{}", left.error().message);
   }
-  return {false, std::move(reason)};
+  return {false, std::move(details)};
 }
 
 }  // namespace gradwire::federated

@@ -70,8 +70,10 @@ class Participant {
   /// After the training, with the update in the order of set_tensors(). `all_steps`: of the plan.
   Outcome end(const LocalResult& result, std::int64_t all_steps);
 
-  /// Leaves the round in place of end(). The server hears it, so that it does not wait.
-  Outcome leave(std::string reason);
+  /// Leaves the round in place of end(). The server hears that, so that it does not wait, and of the
+  /// reason its kind alone; `details` stay here, in the outcome.
+  Outcome leave(LeaveReason reason, std::string details);
+  Outcome leave(LeaveReason reason) { return leave(reason, std::string(text_of(reason))); }
 
   /// Ends begin(), goes_on() and end(), for good; from any thread.
   void stop();
@@ -101,7 +103,8 @@ class Participant {
   std::int64_t round_ = 0;
   Time began_{}, deadline_{};
   std::int64_t steps_ = 0;
-  std::string ended_early_;  ///< Why the training was not complete; empty: it was.
+  /// Why the training was not complete, and the details; nothing: it was.
+  std::optional<std::pair<LeaveReason, std::string>> ended_early_;
 };
 
 }  // namespace gradwire::federated
