@@ -9,8 +9,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "gradwire/base/file.h"
 #include "gradwire/base/log.h"
-#include "gradwire/federated/remote/client_session.h"
+#include "gradwire/federated/remote/participant.h"
 #include "tests/federated/fake_server_model.h"
 #include "tests/support/loopback.h"
 #include "tests/support/temporary_folder.h"
@@ -326,6 +327,53 @@ TEST(FederatedServer, OfTwoProcessesWithOneIdentityTheSecondIsTold) {
   ASSERT_TRUE(told) << told.error().message;
   EXPECT_THAT(std::get<ComeBack>(*told).reason, HasSubstr("another process uses this identity"));
   EXPECT_THAT(served.log(), ElementsAre(HasSubstr("(phone-1): another process")));
+  ClientSession::Options impatient = served.client_options(one);
+  impatient.give_up = 20ms;
+  const auto given_up = ClientSession(kNetwork, impatient, [] { return Duration{}; }).describe();
+  ASSERT_FALSE(given_up);
+  EXPECT_EQ(given_up.error().kind, ErrorKind::refused);
+  EXPECT_THAT(given_up.error().message,
+              HasSubstr("has phone-1 wait: another process uses this identity"));
+}
+
+/// Such as one that was killed and is started again.
+TEST(FederatedServer, ASecondProcessWaitsUntilTheFirstIsForgotten) {
+  ServedFederation served(policy_of(2, 2, 2), 0);
+  served.options().rounds.expected_within = 1s;
+  const auto one = served.enrol("phone-1");
+  served.start();
+  const auto first = served.connect(one);
+  first->send(encode(Fetch{}, 1, 1));
+  ASSERT_TRUE(advance_until(*first, [&] { return first->is_deciding(); }));
+  const auto told = served.session(one)->describe();
+  ASSERT_TRUE(told) << told.error().message;
+}
+
+/// Limits, and a server that began anew.
+TEST(FederatedServer, AClientSaysWhyItWaits) {
+  std::string said;
+  Participant* waiting = nullptr;
+  ServedFederation served(policy_of(1, 1, 1), 0);
+  set_log_sink([&](std::string_view line) {
+    if (line.find("asking again") == std::string_view::npos) return;  // By another thread.
+    said = line;
+    waiting->stop();
+  });
+  ClientSession::Options limited = served.client_options(served.enrol("phone-1"));
+  limited.limits.memory_bytes = 999;
+  const ClientSession::Options old = served.client_options(served.enrol("phone-2"));
+  write_file(old.state, R"({"version": 1, "last_round": 1000, "seconds_per_step": 0, "day": 0,
+      "compute_seconds": 0, "up_bytes": 0, "down_bytes": 0})");
+  served.start();
+  const auto said_by = [&](const ClientSession::Options& session) {
+    Participant participant(kNetwork, {.session = session, .eligibility = {}},
+                            [] { return Duration{}; });
+    waiting = &participant;
+    EXPECT_FALSE(participant.begin(10));
+    return said;
+  };
+  EXPECT_THAT(said_by(limited), HasSubstr("declined: the work needs"));
+  EXPECT_THAT(said_by(old), HasSubstr("if the server began anew, remove " + old.state.string()));
 }
 
 TEST(FederatedServer, TheOthersStopWhenEnoughAreReady) {

@@ -75,11 +75,17 @@ ClientSession::ClientSession(const net::HostNetwork& network, Options options,
 
 Result<std::string> ClientSession::describe() {
   round_ = -1;
-  auto told = expect<Description>(exchange(Describe{}));
-  disconnect();
-  GRADWIRE_RETURN_IF_ERROR(note_bytes());
-  if (!told) return tl::unexpected<Error>(told.error());
-  return std::move(told->text);
+  const Time until = after(network_.clock().now(), options_.give_up);
+  for (int failures = 0;;) {
+    auto answer = exchange(Describe{});
+    disconnect();
+    GRADWIRE_RETURN_IF_ERROR(note_bytes());
+    const bool is_told_to_wait = answer && std::holds_alternative<ComeBack>(*answer);
+    auto told = expect<Description>(std::move(answer));
+    if (told) return std::move(told->text);
+    if (!is_told_to_wait) return tl::unexpected<Error>(told.error());
+    GRADWIRE_RETURN_IF_ERROR(pause(++failures, until, told.error()));
+  }
 }
 
 Result<ClientSession::CheckedIn> ClientSession::check_in(std::int64_t samples,
@@ -236,6 +242,10 @@ Result<Expected> ClientSession::expect(Result<Answer> answer) const {
     const Error error = refusal->error();
     return failure(error.kind, fmt::format("the server {} refuses {}: {}", options_.server,
                                            options_.identity.name, error.message));
+  }
+  if (const auto* back = std::get_if<ComeBack>(&*answer)) {
+    return failure(ErrorKind::refused, fmt::format("the server {} has {} wait: {}", options_.server,
+                                                   options_.identity.name, back->reason));
   }
   return failure(ErrorKind::corrupted,
                  fmt::format("the server {} gives another answer than was asked for: it does not "

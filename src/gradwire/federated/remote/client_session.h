@@ -52,7 +52,8 @@ class ClientSession {
   ClientSession(const net::HostNetwork& network, Options options,
                 std::function<Duration()> time_of_day);
 
-  /// Returns the Description of the model and the data.
+  /// Returns the Description of the model and the data. Asks again while the server has it wait,
+  /// such as for another process with this identity, until `give_up`.
   Result<std::string> describe();
 
   using CheckedIn = std::variant<ClientTask, ComeBack, Over>;

@@ -352,7 +352,7 @@ double Coordinator::training_seconds(Time now) const {
 }
 
 ComeBack Coordinator::come_back(Time now) {
-  return {pause(now), fmt::format("round {} is in progress", number_)};
+  return {pause(now), "a round is in progress"};
 }
 
 /// Seconds until the next round, as the last one lasted; spread, so that not all call at once

@@ -58,11 +58,17 @@ std::optional<Participant::Work> Participant::begin(std::int64_t samples) {
     const ClientSession::CheckedIn answer = value_or_throw(std::move(checked_in));
     if (std::holds_alternative<Over>(answer)) break;
     if (const auto* back = std::get_if<ComeBack>(&answer))
-      come_back_ = back->seconds;
+      come_back(*back);
     else if (auto work = work_for(std::get<ClientTask>(answer)))
       return work;
   }
   return std::nullopt;
+}
+
+void Participant::come_back(const ComeBack& told) {
+  come_back_ = told.seconds;
+  if (std::exchange(said_, told.reason) != told.reason)
+    log_warning("{}; asking again in {:.0f} s", told.reason, told.seconds);
 }
 
 /// Returns false after stop().

@@ -53,7 +53,8 @@ class Participant {
     ClientPlan plan;
     std::vector<float> model;  ///< In the order of set_tensors().
   };
-  /// Waits until this client is eligible and the server offers it a round. `samples`: the number of
+  /// Waits until this client is eligible and the server offers it a round, and logs why it waits,
+  /// once for each reason in a row. `samples`: the number of
   /// its samples. Returns nullopt if the server has no more rounds, and after stop(). Throws
   /// Exception: refused if the server does not know the identity.
   std::optional<Work> begin(std::int64_t samples);
@@ -79,6 +80,7 @@ class Participant {
   void stop();
 
  private:
+  void come_back(const ComeBack& told);
   bool wait(double seconds);
   bool wait_until_eligible();
   std::optional<Work> work_for(const ClientTask& task);
@@ -96,7 +98,8 @@ class Participant {
   TensorOrder order_;
   std::int64_t version_ = -1;  ///< The model's,
   std::vector<float> values_;  ///< in the server's order.
-  double come_back_ = 0;       ///< Seconds until the next check-in.
+  double come_back_ = 0;       ///< Seconds until the next check-in,
+  std::string said_;           ///< and the last reason for such a wait that was logged.
 
   // The round.
   ClientPlan plan_;
