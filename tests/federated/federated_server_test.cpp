@@ -438,6 +438,42 @@ TEST(FederatedServer, WorkBeyondALimitIsDeclinedBeforeTheModelIsSent) {
   EXPECT_LT(session.costs().today().down_bytes, 1000);
 }
 
+/// The offer is for others with as many samples as the client; theirs add bits to the sum.
+TEST(FederatedServer, AnUploadThatTheOthersMakeTooLongIsNotSent) {
+  const UpdateShape shape{.elements = 10'000, .metrics = 2};
+  ServedFederation served(policy_of(3, 3, 2), 1, shape);
+  ClientSession::Options limited = served.client_options(served.enrol("phone-0"));
+  limited.limits.round.up_bytes = 30'000;  // Enough for 16 + 2 bits an element, not 16 + 16.
+  const std::vector<ClientIdentity> others{served.enrol("phone-1"), served.enrol("phone-2")};
+  served.start();
+  std::vector<std::thread> clients;
+  for (const ClientIdentity& identity : others) {
+    clients.emplace_back([&served, &identity, &shape] {
+      const auto session = served.session(identity);
+      const auto task = session->check_in(20'000, -1);
+      ASSERT_TRUE(task && std::holds_alternative<ClientTask>(*task));
+      const auto answer = session->ready(1, 0.1, {.shape = shape});
+      ASSERT_TRUE(answer) << answer.error().message;
+      const auto order = std::get<UploadOrder>(*answer);
+      EXPECT_EQ(order.bits, 32);
+      EXPECT_TRUE(session->upload(contribution_of(identity.id, order.bits, order.weight, shape)));
+      EXPECT_EQ(take_part(*session, identity.id), 0);
+    });
+  }
+  ClientSession session(kNetwork, limited, [] { return Duration{}; });
+  const auto task = session.check_in(1, -1);
+  ASSERT_TRUE(task && std::holds_alternative<ClientTask>(*task));
+  const auto answer = session.ready(1, 0.1, {.shape = shape});
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().kind, ErrorKind::refused);
+  EXPECT_THAT(answer.error().message, HasSubstr("the limit of a round is 30000: the sum has 32"));
+  EXPECT_LT(session.costs().today().up_bytes, 30'000);
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(take_part(session, 0), 0);
+  served.join();
+  EXPECT_THAT(served.model().ended().at(0).counted, ElementsAre(1, 2));
+}
+
 TEST(FederatedServer, RandomBytesEndAConnectionAndNothingElse) {
   ServedFederation served(policy_of(1, 1, 1), 1);
   const auto one = served.enrol("phone-1"), two = served.enrol("phone-2");

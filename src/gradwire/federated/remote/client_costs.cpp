@@ -78,30 +78,34 @@ std::optional<ClientCosts::Declined> ClientCosts::check(const Offer& offer) {
                                 format_bytes(static_cast<std::size_t>(limits_.memory_bytes))),
                     kAskAgain};
   }
-  struct Limit {
-    const char* what;
-    double needed, spent, of_round, of_day;
-  };
   const ClientCost& round = limits_.round;
   const ClientCost& day = limits_.day;
-  for (const Limit& one :
-       {Limit{"seconds of compute", seconds_per_step_ * static_cast<double>(offer.steps),
-              today_.compute_seconds, round.compute_seconds, day.compute_seconds},
-        Limit{"bytes down", static_cast<double>(offer.down_bytes), today_.down_bytes,
-              round.down_bytes, day.down_bytes},
-        Limit{"bytes up", static_cast<double>(offer.up_bytes), today_.up_bytes, round.up_bytes,
-              day.up_bytes}}) {
-    if (one.of_round > 0 && one.needed > one.of_round) {
-      return Declined{fmt::format("the work takes {:.0f} {}, and the limit of a round is {:.0f}",
-                                  one.needed, one.what, one.of_round),
-                      kAskAgain};
-    }
-    if (one.of_day > 0 && (one.spent >= one.of_day || one.spent + one.needed > one.of_day)) {
-      return Declined{fmt::format("the work takes {:.0f} {} after {:.0f} today, and the limit of a "
-                                  "day is {:.0f}",
-                                  one.needed, one.what, one.spent, one.of_day),
-                      seconds(kDay - time_of_day_() % kDay)};
-    }
+  for (const Need& one :
+       {Need{"seconds of compute", seconds_per_step_ * static_cast<double>(offer.steps),
+             today_.compute_seconds, round.compute_seconds, day.compute_seconds},
+        Need{"bytes down", static_cast<double>(offer.down_bytes), today_.down_bytes,
+             round.down_bytes, day.down_bytes},
+        upload_of(static_cast<double>(offer.up_bytes))})
+    if (auto declined = check(one)) return declined;
+  return std::nullopt;
+}
+
+std::optional<ClientCosts::Declined> ClientCosts::check_upload(double bytes) {
+  turn_the_day();
+  return check(upload_of(bytes));
+}
+
+std::optional<ClientCosts::Declined> ClientCosts::check(const Need& one) const {
+  if (one.of_round > 0 && one.needed > one.of_round) {
+    return Declined{fmt::format("the work takes {:.0f} {}, and the limit of a round is {:.0f}",
+                                one.needed, one.what, one.of_round),
+                    kAskAgain};
+  }
+  if (one.of_day > 0 && (one.spent >= one.of_day || one.spent + one.needed > one.of_day)) {
+    return Declined{fmt::format("the work takes {:.0f} {} after {:.0f} today, and the limit of a "
+                                "day is {:.0f}",
+                                one.needed, one.what, one.spent, one.of_day),
+                    seconds(kDay - time_of_day_() % kDay)};
   }
   return std::nullopt;
 }

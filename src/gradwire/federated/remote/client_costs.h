@@ -38,6 +38,8 @@ class ClientCosts {
   /// nullopt if the work is within the limits. The time of a step is that of the last round; until
   /// one is known, only what has been spent counts.
   std::optional<Declined> check(const Offer& offer);
+  /// nullopt if an upload of so many bytes is within the limits.
+  std::optional<Declined> check_upload(double bytes);
 
   /// The round begins; kept in the file before anything is sent. Fails with refused if it is not
   /// newer than the last one, or with system.
@@ -53,6 +55,14 @@ class ClientCosts {
   std::int64_t last_round() const { return last_round_; }
 
  private:
+  struct Need {
+    const char* what;
+    double needed, spent, of_round, of_day;
+  };
+  std::optional<Declined> check(const Need& one) const;
+  Need upload_of(double bytes) const {
+    return {"bytes up", bytes, today_.up_bytes, limits_.round.up_bytes, limits_.day.up_bytes};
+  }
   void turn_the_day();
   void read(std::string_view text);
   Status write() const;

@@ -106,6 +106,7 @@ Result<ClientSession::CheckedIn> ClientSession::check_in(std::int64_t samples,
   if (!offer) return tl::unexpected<Error>(offer.error());
   round_ = answered_round_;
   if (offer->down_bytes < 0) return failure(ErrorKind::corrupted, "the server offers no cost");
+  offered_bytes_ = static_cast<double>(offer->up_bytes);
   if (const auto declined = costs_.check(*offer))
     return decline(LeaveReason::beyond_limits, declined->reason, declined->seconds);
   const Status begun = costs_.begin(round_);
@@ -156,6 +157,10 @@ Result<ClientSession::AfterTraining> ClientSession::ready(std::int64_t steps,
   if (!order) return tl::unexpected<Error>(order.error());
   if (const Status right = check(*order, terms); !right)
     return tl::unexpected(leave_for(right.error()));
+  if (auto exceeded = exceeded_by(*order, terms.shape)) {
+    return tl::unexpected(
+        leave_for({ErrorKind::refused, *std::move(exceeded)}, LeaveReason::beyond_limits));
+  }
   order_ = *order;
   return *order;
 }
@@ -206,6 +211,19 @@ Result<ClientSession::Uploaded> ClientSession::upload(const Contribution& contri
   return Uploaded{true, done->seconds};
 }
 
+/// The bits of a sum are known when its cohort is. Returns why the upload is too long, if it is.
+std::optional<std::string> ClientSession::exceeded_by(const UploadOrder& order,
+                                                      const UpdateShape& shape) {
+  std::size_t bytes = update_bytes(shape, static_cast<int>(order.bits));
+  if (const auto secure = order.secure())
+    bytes += secure_up_bytes(static_cast<std::size_t>(secure->neighbours + secure->neighbours % 2));
+  if (static_cast<double>(bytes) <= offered_bytes_) return std::nullopt;
+  const auto declined = costs_.check_upload(static_cast<double>(bytes));
+  if (!declined) return std::nullopt;
+  return fmt::format("{}: the sum has {} bits an element, and {:.0f} bytes were offered",
+                     declined->reason, order.bits, offered_bytes_);
+}
+
 /// Returns the server's last answer, which is no order any more.
 Result<Answer> ClientSession::upload_masked(const Contribution& contribution) {
   auto upload = MaskedUpload::begin(options_.identity, round_, task_, *order_->secure(),
@@ -221,8 +239,8 @@ Result<Answer> ClientSession::upload_masked(const Contribution& contribution) {
 }
 
 /// Tells the server, so that the others need not wait for this client.
-Error ClientSession::leave_for(Error error) {
-  const Status told = leave(LeaveReason::refuses_order);
+Error ClientSession::leave_for(Error error, LeaveReason reason) {
+  const Status told = leave(reason);
   if (!told && told.error().kind == ErrorKind::aborted) return told.error();
   return error;
 }

@@ -65,11 +65,13 @@ class ClientSession {
   struct Terms {
     int update_bits = 2;     ///< Bits of an element of an update that is not weighted.
     std::int64_t draws = 0;  ///< ClientPlan::draws.
+    UpdateShape shape;       ///< The upload's; its bytes follow from the order's bits.
   };
   using AfterTraining = std::variant<UploadOrder, NotNeeded>;
   /// The task is done, with so many steps in that time. Fails with refused, and leaves the round,
-  /// if the client requires secure aggregation, and the server does without; and if the order is
-  /// not by the terms: a weight of the server's choice could set one update apart in the sum.
+  /// if the client requires secure aggregation, and the server does without; if the order is not by
+  /// the terms: a weight of the server's choice could set one update apart in the sum; and if the
+  /// upload is longer than was offered, and beyond the limits.
   Result<AfterTraining> ready(std::int64_t steps, double compute_seconds, const Terms& terms);
 
   struct Uploaded {
@@ -92,7 +94,8 @@ class ClientSession {
   Result<CheckedIn> fetch(std::uint64_t bytes);
   Result<Answer> upload_masked(const Contribution& contribution);
   Status check(const UploadOrder& order, const Terms& terms) const;
-  Error leave_for(Error error);
+  std::optional<std::string> exceeded_by(const UploadOrder& order, const UpdateShape& shape);
+  Error leave_for(Error error, LeaveReason reason = LeaveReason::refuses_order);
   Result<Answer> exchange(Question question);
   Result<Answer> attempt(const Message& message);
   Status connect();
@@ -115,6 +118,7 @@ class ClientSession {
   std::int64_t answered_round_ = 0;  ///< and that of the last answer.
   std::int64_t samples_ = 0;         ///< Told at the check-in.
   Digest task_{};                    ///< digest_of_task().
+  double offered_bytes_ = 0;         ///< Up.
   std::optional<UploadOrder> order_;
   SecureHistory history_;
   std::uint64_t max_answer_bytes_ = kMaxAnswerBytes;

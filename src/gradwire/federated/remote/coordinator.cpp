@@ -27,15 +27,14 @@ struct SecureBytes {
   std::size_t up = 0, down = 0;
 };
 SecureBytes secure_bytes(const RoundPolicy& policy) {
-  constexpr std::size_t kFixed = 256;  // An advert has less.
+  constexpr std::size_t kFixed = 256;
   const std::size_t neighbours = most_neighbours(policy);
   const auto cohort = static_cast<std::size_t>(policy.use);
   const bool active = policy.secure->policy.active;
-  const std::size_t longest = kFixed + neighbours * sizeof(SealedShare);
   std::size_t each = sizeof(Roster::Neighbour) + sizeof(ForwardedShares::From) + sizeof(ClientId);
   if (active) each += kCertificateBytes + sizeof(UnmaskRequest::Signed);
-  return {.longest = longest,
-          .up = longest + 3 * kFixed + neighbours * sizeof(Share),
+  return {.longest = longest_secure_message(neighbours),
+          .up = secure_up_bytes(neighbours),
           .down = 4 * kFixed + neighbours * each +
                   cohort * (sizeof(Roster::Member) + (active ? sizeof(ClientId) : 0))};
 }

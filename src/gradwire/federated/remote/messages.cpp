@@ -260,6 +260,20 @@ std::size_t masked_bytes(const UpdateShape& shape, int bits) {
   return bytes;
 }
 
+namespace {
+
+constexpr std::size_t kSecureBytes = 256;  // A message without its lists; an advert has less.
+
+}  // namespace
+
+std::size_t longest_secure_message(std::size_t neighbours) {
+  return kSecureBytes + neighbours * sizeof(SealedShare);
+}
+
+std::size_t secure_up_bytes(std::size_t neighbours) {
+  return longest_secure_message(neighbours) + 3 * kSecureBytes + neighbours * sizeof(Share);
+}
+
 Update to_update(const Contribution& contribution) {
   Update update;
   std::vector<std::byte> packed;

@@ -228,6 +228,10 @@ std::vector<SegmentShape> segments_of(const UpdateShape& shape, int bits);
 /// The bytes of an update for such an order, without the header; and of a masked one.
 std::size_t update_bytes(const UpdateShape& shape, int bits);
 std::size_t masked_bytes(const UpdateShape& shape, int bits);
+/// Bytes that a client with so many neighbours sends beside its masked update, at most.
+std::size_t secure_up_bytes(std::size_t neighbours);
+/// The longest of these messages.
+std::size_t longest_secure_message(std::size_t neighbours);
 Update to_update(const Contribution& contribution);
 /// Inverse of to_update(). Allocates only if the update is as ordered; fails with corrupted.
 Result<Contribution> contribution_in(const Update& update, const UpdateShape& shape, int bits);

@@ -158,18 +158,21 @@ Participant::Outcome Participant::end(const LocalResult& result, std::int64_t al
     if (!ended_early_) return leave(LeaveReason::stopped);
     return leave(ended_early_->first, ended_early_->second);
   }
+  const UpdateQuantizer quantizer(plan_.update, values_.size(), plan_.range, plan_.round_seed);
   const auto after = session_.ready(result.steps, seconds(network_.clock().now() - began_),
-                                    {.update_bits = plan_.update.bits, .draws = plan_.draws});
+                                    {.update_bits = plan_.update.bits,
+                                     .draws = plan_.draws,
+                                     .shape = {quantizer.elements(), Metrics::kElements}});
   if (!after) return {false, after.error().message};
   if (const auto* late = std::get_if<NotNeeded>(&*after)) {
     come_back_ = late->seconds;
     return {false, "the update was not needed"};
   }
-  return upload(std::get<UploadOrder>(*after), result);
+  return upload(std::get<UploadOrder>(*after), result, quantizer);
 }
 
-Participant::Outcome Participant::upload(const UploadOrder& order, const LocalResult& result) {
-  const UpdateQuantizer quantizer(plan_.update, values_.size(), plan_.range, plan_.round_seed);
+Participant::Outcome Participant::upload(const UploadOrder& order, const LocalResult& result,
+                                         const UpdateQuantizer& quantizer) {
   const std::vector<float> update = order_.to_server(result.update);
   LocalResult sent = result;
   sent.update = update;

@@ -71,8 +71,8 @@ class Participant {
   /// After the training, with the update in the order of set_tensors(). `all_steps`: of the plan.
   Outcome end(const LocalResult& result, std::int64_t all_steps);
 
-  /// Leaves the round in place of end(). The server hears that, so that it does not wait, and of the
-  /// reason its kind alone; `details` stay here, in the outcome.
+  /// Leaves the round in place of end(). The server hears that, so that it does not wait, and of
+  /// the reason its kind alone; `details` stay here, in the outcome.
   Outcome leave(LeaveReason reason, std::string details);
   Outcome leave(LeaveReason reason) { return leave(reason, std::string(text_of(reason))); }
 
@@ -85,7 +85,8 @@ class Participant {
   bool wait_until_eligible();
   std::optional<Work> work_for(const ClientTask& task);
   Status take(const ClientTask& task, const ClientPlan& plan);
-  Outcome upload(const UploadOrder& order, const LocalResult& result);
+  Outcome upload(const UploadOrder& order, const LocalResult& result,
+                 const UpdateQuantizer& quantizer);
 
   const net::HostNetwork& network_;
   ClientId id_;
