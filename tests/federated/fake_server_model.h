@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gradwire/federated/remote/coordinator.h"
@@ -38,9 +39,17 @@ class FakeServerModel final : public federated::ServerModel {
     federated::ClientLedger ledger;
   };
 
+  /// In place of a model without tensors.
+  void set_model(std::string description, std::string plan, federated::Blob model) {
+    description_ = std::move(description);
+    plan_ = std::move(plan);
+    model_ = std::move(model);
+  }
+
+  std::string description() override { return description_; }
   Work begin(std::int64_t round) override {
     begun_ = round;
-    return {version_, "{\"epochs\": 1}", shape_};
+    return {version_, plan_, shape_};
   }
   Demand demand(std::int64_t samples) override {
     return {.memory_bytes = 1000, .steps = samples / 10};
@@ -78,6 +87,7 @@ class FakeServerModel final : public federated::ServerModel {
 
  private:
   federated::UpdateShape shape_;
+  std::string description_ = "{}", plan_ = "{\"epochs\": 1}";
   federated::Blob model_;
   std::int64_t version_ = 0;
   std::int64_t begun_ = 0;

@@ -11,6 +11,7 @@
 
 #include "gradwire/base/file.h"
 #include "gradwire/base/log.h"
+#include "gradwire/federated/remote/model_bytes.h"
 #include "gradwire/federated/remote/participant.h"
 #include "tests/federated/fake_server_model.h"
 #include "tests/support/loopback.h"
@@ -374,6 +375,36 @@ TEST(FederatedServer, AClientSaysWhyItWaits) {
   };
   EXPECT_THAT(said_by(limited), HasSubstr("declined: the work needs"));
   EXPECT_THAT(said_by(old), HasSubstr("if the server began anew, remove " + old.state.string()));
+}
+
+/// The same plan for all clients, and a model or a description of its own for one of them.
+TEST(FederatedServer, AModelThatIsNotThePlansIsNotTrained) {
+  const std::vector<float> values{1, 2, 3, 4, 5}, others{1, 2, 3, 4, 6};
+  const std::string description = to_json(ModelDescription{.tensors = {{"weight", {5}}}});
+  const auto outcome_of = [&](const Digest& model) -> std::string {
+    Participant* waiting = nullptr;
+    std::string said;
+    ServedFederation served(policy_of(1, 1, 1), 0);
+    served.model().set_model(description, to_json(ClientPlan{.model = model}),
+                             Blob::of(model_bytes(values, ModelType::float32)));
+    set_log_sink([&](std::string_view line) {
+      if (line.find("SHA-256 differs") == std::string_view::npos) return;
+      said = line;
+      waiting->stop();
+    });
+    const auto session = served.client_options(served.enrol("phone-1"));
+    served.start();
+    Participant participant(kNetwork, {.session = session, .eligibility = {}},
+                            [] { return Duration{}; });
+    waiting = &participant;
+    participant.set_tensors(participant.description().tensors);
+    const auto work = participant.begin(10);
+    EXPECT_TRUE(!work || work->model == values);
+    return work ? "trains" : said;
+  };
+  EXPECT_EQ(outcome_of(digest_of_model(description, values)), "trains");
+  EXPECT_THAT(outcome_of(digest_of_model(description, others)), HasSubstr("round 1: the model"));
+  EXPECT_THAT(outcome_of(digest_of_model(description + " ", values)), HasSubstr("round 1"));
 }
 
 TEST(FederatedServer, TheOthersStopWhenEnoughAreReady) {
