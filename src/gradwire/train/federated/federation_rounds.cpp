@@ -111,18 +111,15 @@ int FederationRounds::largest_sum_bits() const {
 void FederationRounds::save(const std::filesystem::path& path) {
   Json clients = Json::array();
   for (const federated::ClientRecord& one : records()) clients.push_back(to_json(one));
-  const Json run = {{"number", rounds_.number()},
-                    {"time_ns", rounds_.now().time_since_epoch().count()},
-                    {"proximal", to_json(proximal_)},
-                    {"configuration", Json::parse(plan_.configuration)},
-                    {"clients", std::move(clients)}};
-  model_.save(path, run.dump());
+  Json run = {{"number", rounds_.number()},
+              {"time_ns", rounds_.now().time_since_epoch().count()},
+              {"proximal", to_json(proximal_)},
+              {"clients", std::move(clients)}};
+  save_checkpoint(model_, path, std::move(run), plan_.configuration);
 }
 
 void FederationRounds::load(const std::filesystem::path& path) {
-  const Json run = Json::parse(model_.load(path, [&](const std::string& text) {
-    check_configuration(Json::parse(text), Json::parse(plan_.configuration), path);
-  }));
+  const Json run = load_checkpoint(model_, path, plan_.configuration);
   std::vector<federated::ClientRecord> clients;
   for (const Json& one : run.at("clients")) clients.push_back(client_record_of(one));
   if (clients.size() != records().size()) {

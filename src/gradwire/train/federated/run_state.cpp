@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <map>
-#include <string>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -47,8 +47,6 @@ std::map<std::string, nlohmann::json> values_of(const nlohmann::json& configurat
   return values;
 }
 
-}  // namespace
-
 void check_configuration(const nlohmann::json& run, const nlohmann::json& configuration,
                          const std::filesystem::path& checkpoint) {
   if (!run.contains("configuration")) {
@@ -71,6 +69,21 @@ void check_configuration(const nlohmann::json& run, const nlohmann::json& config
     refuse("{} is of another configuration: {} is {} there, and {} here", checkpoint.string(), key,
            text_in(then, key), text_in(now, key));
   }
+}
+
+}  // namespace
+
+void save_checkpoint(GlobalModel& model, const std::filesystem::path& path, nlohmann::json run,
+                     const std::string& configuration) {
+  run["configuration"] = nlohmann::json::parse(configuration);
+  model.save(path, run.dump());
+}
+
+nlohmann::json load_checkpoint(GlobalModel& model, const std::filesystem::path& path,
+                               const std::string& configuration) {
+  return nlohmann::json::parse(model.load(path, [&](const std::string& run) {
+    check_configuration(nlohmann::json::parse(run), nlohmann::json::parse(configuration), path);
+  }));
 }
 
 }  // namespace gradwire

@@ -43,7 +43,7 @@ ServedModel::ServedModel(const FederationPlan& plan, const FederatedTensors& ini
 }
 
 std::int64_t ServedModel::resume() {
-  const Json run = Json::parse(model_.load(options_.folder / kCheckpoint));
+  const Json run = load_checkpoint(model_, options_.folder / kCheckpoint, plan_.configuration);
   proximal_ = proximal_of(run.at("proximal"));
   for (const Json& one : run.at("clients")) ledger_[one.at(0)] = client_record_of(one.at(1));
   const std::int64_t last = run.at("begun");
@@ -149,11 +149,11 @@ void ServedModel::on_ended(const federated::EndedRound& round) {
 void ServedModel::save() {
   Json clients = Json::array();
   for (const auto& [id, record] : ledger_) clients.push_back({id, to_json(record)});
-  const Json run = {{"begun", begun_},
-                    {"name", kept_.front().version},
-                    {"proximal", to_json(proximal_)},
-                    {"clients", std::move(clients)}};
-  model_.save(options_.folder / kCheckpoint, run.dump());
+  Json run = {{"begun", begun_},
+              {"name", kept_.front().version},
+              {"proximal", to_json(proximal_)},
+              {"clients", std::move(clients)}};
+  save_checkpoint(model_, options_.folder / kCheckpoint, std::move(run), plan_.configuration);
   unsaved_ = 0;
 }
 

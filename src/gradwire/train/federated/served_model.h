@@ -36,7 +36,7 @@ class ServedModel final : public federated::ServerModel {
   ServedModel(const FederationPlan& plan, const FederatedTensors& initial, Options options);
 
   /// Goes on from the folder's checkpoint. Returns the last round of which it knows; later ones are
-  /// lost, and their numbers are not used again. Throws as GlobalModel::load().
+  /// lost, and their numbers are not used again. Throws as load_checkpoint().
   std::int64_t resume();
 
   /// For Coordinator::Options: what an earlier run has used and counted.
