@@ -1,5 +1,7 @@
 #include "gradwire/train/federated/served_model.h"
 
+#include <algorithm>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -59,6 +61,26 @@ TEST_F(ServedModelFiles, OfAnEarlierVersionAreGoneOnWithAndAWarning) {
   set_log_sink({});
   EXPECT_EQ(model->first_round(), 6);
   EXPECT_THAT(log, HasSubstr("is of an earlier version, which wrote no configuration"));
+}
+
+TEST_F(ServedModelFiles, HaveACheckpointBeforeTheFirstRoundEnds) {
+  serve(false);  // It begins no round, as if its port were in use.
+  EXPECT_THAT(error_of([&] { serve(true); }), HasSubstr("leave out --resume"));
+  const auto first = serve(false);
+  EXPECT_EQ(first->begin(first->first_round()).version, 0);
+  // It is killed.
+  EXPECT_THAT(error_of([&] { serve(false); }), HasSubstr("go on with --resume"));
+  const auto again = serve(true);
+  EXPECT_EQ(again->first_round(), 2);
+  EXPECT_TRUE(std::ranges::equal(again->model().values(), first->model().values()));
+}
+
+TEST_F(ServedModelFiles, KeepTheNumbersOfRoundsWithoutACheckpoint) {
+  folder.write("begun_round", "7\n");
+  const auto model = serve(false);
+  EXPECT_EQ(model->first_round(), 8);
+  model->begin(8);
+  EXPECT_EQ(serve(true)->first_round(), 9);
 }
 
 }  // namespace

@@ -25,6 +25,13 @@ constexpr std::int64_t kBytesPerElement = 36;
 /// The number of the last round that has begun: it may not begin again, whatever happens.
 constexpr const char* kBegun = "begun_round";
 
+std::int64_t begun_in(const std::filesystem::path& folder) {
+  std::int64_t number = 0;
+  const auto text = read_file(folder / kBegun);
+  if (text) std::from_chars(text->data(), text->data() + text->size(), number);
+  return number;
+}
+
 double sum_over(const federated::ClientLedger& ledger, double federated::ClientRecord::*bytes) {
   double sum = 0;
   for (const auto& [id, record] : ledger) sum += record.*bytes;
@@ -38,7 +45,8 @@ ServedModel::ServedModel(const FederationPlan& plan, const FederatedTensors& ini
     : plan_(plan),
       options_(std::move(options)),
       model_(initial.parameters, initial.averaged, server_options(plan)),
-      proximal_{.mu = plan.proximal} {
+      proximal_{.mu = plan.proximal},
+      begun_(begun_in(options_.folder)) {
   keep(0);
 }
 
@@ -47,10 +55,7 @@ std::int64_t ServedModel::resume() {
   proximal_ = proximal_of(run.at("proximal"));
   for (const Json& one : run.at("clients")) ledger_[one.at(0)] = client_record_of(one.at(1));
   const std::int64_t last = run.at("begun");
-  const auto text = read_file(options_.folder / kBegun);
-  std::int64_t number = 0;
-  if (text) std::from_chars(text->data(), text->data() + text->size(), number);
-  begun_ = std::max(last, number);
+  begun_ = std::max(last, begun_);
   kept_.clear();
   keep(run.at("name"));
   return last;
@@ -110,8 +115,10 @@ federated::ServerModel::Work ServedModel::begin(std::int64_t round) {
           .update_bits = model_.update_bits()};
 }
 
-/// Clients that have begun a round refuse to take part in it again.
+/// Clients that have begun a round refuse to take part in it again. Once one has begun, there is a
+/// checkpoint to go on from.
 void ServedModel::note_begun(std::int64_t round) {
+  if (!std::filesystem::exists(options_.folder / kCheckpoint)) save();
   begun_ = round;
   write_file(options_.folder / kBegun, fmt::format("{}\n", round));
 }

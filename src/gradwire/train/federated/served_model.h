@@ -32,7 +32,8 @@ class ServedModel final : public federated::ServerModel {
   static constexpr const char* kCheckpoint = "checkpoint.safetensors";
   static constexpr const char* kModel = "model.safetensors";
 
-  /// The local optimizer of `plan` is not used.
+  /// The local optimizer of `plan` is not used. Numbers of rounds that have begun in the folder are
+  /// not used again. The first round that begins writes a checkpoint, if there is none.
   ServedModel(const FederationPlan& plan, const FederatedTensors& initial, Options options);
 
   /// Goes on from the folder's checkpoint. Returns the last round of which it knows; later ones are
