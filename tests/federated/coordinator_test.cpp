@@ -281,8 +281,23 @@ TEST(Coordinator, WhileARoundEndsClientsWaitForTheNext) {
   desk.next_round();
   EXPECT_THAT(desk.coordinator->take_answerable(), testing::Contains(1));
   EXPECT_EQ(desk.expect<Offer>(1, CheckIn{10, -1}).version, 1);
-  desk.coordinator->finish();
+  desk.coordinator->finish(desk.now);
   desk.expect<Over>(0, CheckIn{10, -1});
+}
+
+TEST(Coordinator, AfterTheLastRoundClientsAreExpectedForATimeAtMost) {
+  Desk desk(kTwo, {.expected_within = std::chrono::seconds(40)});
+  desk.ask_all(2);
+  desk.expect<ComeBack>(5, CheckIn{10, -1});  // After the window, at the latest.
+  EXPECT_TRUE(desk.waits(0, Ready{1}));
+  for (const ClientId id : {1, 0})
+    desk.expect<Done>(id, desk.update(id, desk.expect<UploadOrder>(id, Ready{1})));
+  EXPECT_GT(desk.coordinator->expected_until(), desk.now + std::chrono::seconds(90));
+  desk.coordinator->finish(desk.now);
+  EXPECT_EQ(desk.coordinator->expected_until(), desk.now + std::chrono::seconds(40));
+  EXPECT_EQ(desk.coordinator->expected_clients(desk.now), 3);
+  desk.expect<Over>(5, CheckIn{10, -1});
+  EXPECT_EQ(desk.coordinator->expected_clients(desk.now), 2);
 }
 
 TEST(Coordinator, AnUpdateThatIsNotOrderedIsNotKept) {

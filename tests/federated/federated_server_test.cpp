@@ -1,6 +1,7 @@
 #include "gradwire/federated/remote/federated_server.h"
 
 #include <csignal>
+#include <future>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -709,6 +710,31 @@ TEST(FederatedServer, OthersAreAnsweredWhileARoundEnds) {
   served.model().hold(false);
   ASSERT_TRUE(advance_until(*second, [&] { return second->is_deciding(); }));
   EXPECT_EQ(second->header()->round, 2);
+}
+
+TEST(FederatedServer, SaysForWhomItWaitsAfterTheLastRound) {
+  ServedFederation served(policy_of(1, 1, 1), 1);
+  const auto one = served.enrol("phone-1");
+  std::promise<std::pair<std::int64_t, Duration>> waiting;
+  served.options().rounds.expected_within = 20s;
+  served.options().on_waiting = [&](std::int64_t clients, Duration longest) {
+    EXPECT_EQ(served.model().ended().size(), 1u);
+    waiting.set_value({clients, longest});
+  };
+  served.start();
+  const auto channel = served.connect(one);
+  EXPECT_TRUE(ask(*channel, encode(CheckIn{10, -1}, 1, -1)));
+  const auto order = ask(*channel, encode(Ready{1}, 1, 1));
+  ASSERT_TRUE(order && std::holds_alternative<UploadOrder>(*order));
+  const Update update = to_update(contribution_of(one.id, std::get<UploadOrder>(*order).bits, 10));
+  EXPECT_TRUE(ask(*channel, encode(update, 1, 1)));
+  const auto [clients, longest] = waiting.get_future().get();
+  EXPECT_EQ(clients, 1);
+  EXPECT_GT(longest, 0s);
+  EXPECT_LE(longest, 20s);
+  const auto end = ask(*channel, encode(CheckIn{10, -1}, 1, -1));
+  EXPECT_TRUE(end && std::holds_alternative<Over>(*end));
+  served.join();
 }
 
 TEST(FederatedServer, ACancelledClientReturns) {

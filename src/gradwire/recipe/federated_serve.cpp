@@ -90,10 +90,12 @@ std::unique_ptr<ServedModel> make_served_model(const FederatedConfig& config,
                            .checkpoint_every = options.checkpoint_every,
                            .optimizer = optimizer_json(config.local.optimizer),
                            .configuration = config.for_clients,
-                           .on_round = [folder, told = options.on_round](const auto& round) {
-                             append_round(folder, round);
-                             if (told) told(round);
-                           }});
+                           .on_round =
+                               [folder, told = options.on_round](const auto& round) {
+                                 append_round(folder, round);
+                                 if (told) told(round);
+                               },
+                           .on_complete = options.on_complete});
   keep_rounds(folder, options.resumes ? model->resume() : -1);
   return model;
 }

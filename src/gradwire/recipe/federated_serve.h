@@ -19,6 +19,7 @@ struct ServeOptions {
   bool resumes = false;          ///< Goes on from the folder's checkpoint.
   std::int64_t checkpoint_every = 1;
   std::function<void(const FederationRound&)> on_round;
+  std::function<void()> on_complete;  ///< ServedModel::Options::on_complete.
 };
 
 /// The rounds in the folder of a server: a JSON object a line, as `gradwire federate simulate`

@@ -228,6 +228,32 @@ TEST_F(FederateCommand, ServesAnyModelFromAFile) {
     EXPECT_EQ(trained.at(name).sizes(), tensor.sizes()) << name;
 }
 
+TEST_F(FederateCommand, HasItsResultsBeforeAllClientsKnowTheEnd) {
+  const std::vector<std::string> alone{
+      "--listen", "127.0.0.1:0", "--json", folder / "served.json", "--set", "rounds=1",
+      "--set",    "round.ask=1", "--set",  "round.use=1",          "--set", "round.least=1",
+  };
+  Launched server(serve_command(alone));
+  ASSERT_TRUE(server.wait_for_output(": rounds", 1)) << server.err();
+  auto one = client(1, address_in(server.out()));
+  ASSERT_TRUE(server.wait_for_output("waiting for 1 clients to fetch the end, at most", 1))
+      << server.err();
+  one->send_signal(SIGKILL);
+  EXPECT_TRUE(std::filesystem::exists(folder / "run/model.safetensors"));
+  EXPECT_EQ(content("run/result.json")["rounds"].size(), 1u);
+  EXPECT_EQ(content("run/result.json"), content("served.json"));
+  server.send_signal(SIGTERM);
+  EXPECT_EQ(server.wait(), 0) << server.err();
+  EXPECT_THAT(server.out(), HasSubstr("1 rounds are complete; the model is"));
+  std::filesystem::remove(folder / "run/model.safetensors");  // As if it had been killed before.
+  auto again = alone;
+  again.emplace_back("--resume");
+  Launched resumed(serve_command(again));
+  EXPECT_EQ(resumed.wait(), 0) << resumed.err();
+  EXPECT_THAT(resumed.out(), HasSubstr("1 rounds are complete; the model is"));
+  EXPECT_TRUE(std::filesystem::exists(folder / "run/model.safetensors"));
+}
+
 TEST_F(FederateCommand, GoesOnAfterTheServerWasStopped) {
   const std::vector<std::string> four{"--set", "rounds=4", "--listen"};
   auto first = four;

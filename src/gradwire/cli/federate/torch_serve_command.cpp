@@ -2,6 +2,7 @@
 #include <cerrno>
 #include <csignal>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "gradwire/base/clock.h"
 #include "gradwire/base/file.h"
 #include "gradwire/base/refuse.h"
 #include "gradwire/cli/command_line.h"
@@ -115,6 +117,12 @@ int most_bits(const federated::QuantizerOptions& update) {
   return std::max(update.bits, federated::first_round(update).bits);
 }
 
+void print_waiting(std::int64_t clients, Duration longest) {
+  fmt::print("waiting for {} clients to fetch the end, at most {:.0f} s\n", clients,
+             seconds(longest));
+  std::fflush(stdout);
+}
+
 federated::FederatedServer::Options server_options_of(const recipe::FederatedConfig& config,
                                                       const ServedModel& model) {
   federated::FederatedServer::Options options;
@@ -123,6 +131,7 @@ federated::FederatedServer::Options server_options_of(const recipe::FederatedCon
   options.rounds.first_round = model.first_round();
   options.rounds.seed = config.seed;
   options.rounds.ledger = model.ledger();
+  options.on_waiting = print_waiting;
   // Sums have at most 64 bits.
   if (config.round.selection != federated::Selection::proportional) {
     while (options.rounds.max_samples > 1 &&
@@ -144,19 +153,43 @@ recipe::FederatedConfig load_served(const ServeArguments& given) {
   });
 }
 
+/// The files that a server leaves at its end.
+void write_results(const ServeArguments& given, const ServedModel& model,
+                   const federated::ClientLedger& ledger) {
+  model.write_model();
+  const std::filesystem::path folder = given.output;
+  const std::string result = recipe::served_json(folder, ledger).dump(1) + "\n";
+  write_file(folder / report::FederatedRecord::kFileName, result);
+  if (!given.json.empty()) write_file(given.json, result);
+}
+
+void print_end(const ServeArguments& given, const ServedModel& model, std::int64_t rounds) {
+  const std::filesystem::path file = std::filesystem::path(given.output) / ServedModel::kModel;
+  if (model.model().version() >= rounds)
+    fmt::print("{} rounds are complete; the model is {}\n", rounds, file.string());
+  else
+    fmt::print("stopped after {} of {} rounds; the model is {}; go on with --resume\n",
+               model.model().version(), rounds, file.string());
+}
+
 int serve(const ServeArguments& given) {
   const ReadableSignals signals;
   const recipe::FederatedConfig config = load_served(given);
   if (!given.json.empty()) check_writable(given.json);
   federated::Enrolment enrolment(given.key, federated::Enrolment::Missing::refused);
-  const auto model = read_arguments([&] {
-    return recipe::make_served_model(config, {.folder = given.output,
-                                              .resumes = given.resumes,
-                                              .checkpoint_every = given.checkpoint_every,
-                                              .on_round = print_round});
+  std::unique_ptr<ServedModel> model = read_arguments([&] {
+    return recipe::make_served_model(
+        config, {.folder = given.output,
+                 .resumes = given.resumes,
+                 .checkpoint_every = given.checkpoint_every,
+                 .on_round = print_round,
+                 .on_complete = [&] { write_results(given, *model, model->ledger()); }});
   });
-  if (model->is_complete())
-    refuse("{} has all {} rounds: there is nothing left to serve", given.output, config.rounds);
+  if (model->is_complete()) {  // Its last run may have ended before it had written them.
+    write_results(given, *model, model->ledger());
+    print_end(given, *model, config.rounds);
+    return 0;
+  }
   const net::KernelNetwork network;
   net::Socket listener = value_or_throw(
       read_arguments([&] { return network.listen_on(listen_address(given.listen)); }));
@@ -167,17 +200,8 @@ int serve(const ServeArguments& given) {
   federated::FederatedServer server(network, std::move(listener), enrolment, *model,
                                     server_options_of(config, *model));
   value_or_throw(server.run(signals.stop()));
-  model->write_model();
-  const std::filesystem::path folder = given.output;
-  const std::string result = recipe::served_json(folder, server.ledger()).dump(1) + "\n";
-  write_file(folder / report::FederatedRecord::kFileName, result);
-  if (!given.json.empty()) write_file(given.json, result);
-  const std::filesystem::path file = folder / ServedModel::kModel;
-  if (model->is_complete())
-    fmt::print("{} rounds are complete; the model is {}\n", config.rounds, file.string());
-  else
-    fmt::print("stopped after {} of {} rounds; the model is {}; go on with --resume\n",
-               model->model().version(), config.rounds, file.string());
+  if (!model->is_complete()) write_results(given, *model, server.ledger());
+  print_end(given, *model, config.rounds);
   return 0;
 }
 

@@ -453,10 +453,19 @@ EndedRound Coordinator::ended() {
   return round;
 }
 
+void Coordinator::finish(Time now) {
+  is_over_ = true;
+  over_until_ = after(now, options_.expected_within);
+}
+
 Time Coordinator::expected_until() const {
   Time latest{};
   for (const auto& [id, client] : clients_) latest = std::max(latest, client.until);
-  return latest;
+  return std::min(latest, over_until_);
+}
+
+std::int64_t Coordinator::expected_clients(Time now) const {
+  return std::ranges::count_if(clients_, [&](const auto& one) { return one.second.until > now; });
 }
 
 }  // namespace gradwire::federated

@@ -114,10 +114,12 @@ class Coordinator {
   /// begin_round() or finish().
   bool has_ended() const { return round_ && round_->ended(); }
   EndedRound ended();
-  /// There are no more rounds, and clients are told so.
-  void finish() { is_over_ = true; }
-  /// Until when clients are expected that do not know yet.
+  /// There are no more rounds, and clients are told so; later than after expected_within, none is
+  /// expected any more.
+  void finish(Time now);
+  /// Until when clients are expected that do not know yet, and how many these are.
   Time expected_until() const;
+  std::int64_t expected_clients(Time now) const;
 
   std::int64_t round_number() const { return number_; }
   const ClientLedger& ledger() const { return ledger_; }
@@ -184,6 +186,7 @@ class Coordinator {
   std::optional<Duration> last_duration_;
   std::vector<ClientId> answerable_;
   bool is_over_ = false;
+  Time over_until_ = Time::max();
   Random random_;
   std::set<std::pair<ClientId, ErrorKind>> noted_;
 };

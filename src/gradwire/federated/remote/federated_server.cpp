@@ -304,7 +304,10 @@ void FederatedServer::finish_ending() {
   ending_.reset();
   if ((options_.count > 0 && --rounds_left_ == 0) || model_.is_complete()) {
     is_over_ = true;
-    coordinator_.finish();
+    coordinator_.finish(now());
+    const std::int64_t awaited = coordinator_.expected_clients(now());
+    if (awaited > 0 && options_.on_waiting)
+      options_.on_waiting(awaited, coordinator_.expected_until() - now());
   } else {
     coordinator_.begin_round(now());
   }

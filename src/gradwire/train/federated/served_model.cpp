@@ -149,6 +149,7 @@ void ServedModel::on_ended(const federated::EndedRound& round) {
   ledger_ = round.ledger;
   if (options_.on_round) options_.on_round(done);
   if (++unsaved_ >= options_.checkpoint_every || is_complete()) save();
+  if (is_complete() && options_.on_complete) options_.on_complete();
 }
 
 // --- files ---

@@ -28,6 +28,8 @@ class ServedModel final : public federated::ServerModel {
     std::string configuration = "{}";   ///< ModelDescription::configuration.
     /// Called for each round, before it is in a checkpoint.
     std::function<void(const FederationRound&)> on_round;
+    /// Called after the last round is in a checkpoint, before clients hear that it was the last.
+    std::function<void()> on_complete;
   };
   static constexpr const char* kCheckpoint = "checkpoint.safetensors";
   static constexpr const char* kModel = "model.safetensors";
