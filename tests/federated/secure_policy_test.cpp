@@ -16,6 +16,8 @@
 namespace gradwire::federated {
 namespace {
 
+using testing::HasSubstr;
+
 Digest seed_of(std::uint64_t number) {
   Digest seed{};
   store_little_endian(seed.data(), number);
@@ -74,6 +76,21 @@ TEST(SecurePolicy, HasTheLeastThresholds) {
   EXPECT_FALSE(check({.neighbours = 30, .threshold = 20, .active = true}).has_value());
   EXPECT_FALSE(check({.neighbours = 30, .threshold = 31}).has_value());
   EXPECT_FALSE(check({.neighbours = 0, .threshold = 1}).has_value());
+}
+
+TEST(SecurePolicy, IsCheckedWithTheNeighboursThatEachClientHas) {
+  const auto error = [](int clients, const SecurePolicy& policy) {
+    const Status status = check_among(clients, policy);
+    return status ? "no error" : status.error().message;
+  };
+  EXPECT_EQ(error(4, {.neighbours = 3, .threshold = 2}), "no error") << "all others";
+  EXPECT_THAT(error(5, {.neighbours = 3, .threshold = 2}),
+              HasSubstr("3 neighbours is 4 among 5 clients: a threshold of 2 with 4 neighbours: it "
+                        "must be 3 to 4"));
+  EXPECT_THAT(error(10, {.neighbours = 64, .threshold = 33}),
+              HasSubstr("64 neighbours is 9 among 10 clients: a threshold of 33 with 9"));
+  EXPECT_EQ(error(65, {.neighbours = 64, .threshold = 33}), "no error");
+  EXPECT_THAT(error(1, {.neighbours = 1, .threshold = 1}), HasSubstr("must be 1 to 0"));
 }
 
 /// By counting: clients that vanish are drawn at random, and neighbours by the graph.

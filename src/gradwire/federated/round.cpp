@@ -57,7 +57,13 @@ void check(const RoundPolicy& policy) {
   if (policy.update_bits < 2 || policy.update_bits > 32)
     refuse("an update has 2 to 32 bits an element, not {}", policy.update_bits);
   if (!policy.secure) return;
-  value_or_throw(check(policy.secure->policy));
+  if (policy.selection == Selection::proportional) {
+    refuse(
+        "round.select \"proportional\" has no secure aggregation: a client that is drawn twice "
+        "counts as two of round.use, so that a sum may have too few clients; select \"uniform\" or "
+        "\"fair\"");
+  }
+  value_or_throw(check_among(policy.use, policy.secure->policy));
   if (policy.least < 2)
     refuse("a sum of one update shows it: with secure aggregation at least 2 clients must count");
 }

@@ -1,5 +1,6 @@
 #include "gradwire/federated/simulated_rounds.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -18,6 +19,8 @@ SimulatedRounds::SimulatedRounds(RoundPolicy policy, SimulatedClients clients, S
   policy_.gather = Duration{};
   if (policy_.secure) policy_.secure->signing_keys = simulated_enrolled_key;
   check(policy_);
+  if (policy_.secure)
+    value_or_throw(check_among(std::min(policy_.use, clients_.size()), policy_.secure->policy));
   for (ClientId client = 0; client < clients_.size(); ++client)
     records_[static_cast<std::size_t>(client)].samples = clients_.samples(client);
 }

@@ -76,6 +76,12 @@ federated::RoundPolicy read_round(JsonFields json, std::int64_t clients) {
   return round;
 }
 
+/// A server does not know how many clients there will be.
+int largest_cohort(const FederatedConfig& config, FederatedUse use) {
+  if (use != FederatedUse::simulate) return config.round.use;
+  return static_cast<int>(std::min<std::int64_t>(config.round.use, config.partition.clients));
+}
+
 /// Neighbours and threshold follow from what is assumed of the cohort, unless they are given.
 std::optional<federated::SecureRound> read_secure(JsonFields& root, const Json& json, int cohort) {
   if (!root.has("secure")) return std::nullopt;
@@ -276,8 +282,10 @@ FederatedConfig parse_federated_config(const Json& whole, FederatedUse use) {
   }
   config.rounds = root.integer_or("rounds", config.rounds, 1, 1'000'000);
   config.round = read_round(root.object_or_empty("round"), config.partition.clients);
-  config.round.secure = read_secure(root, json, config.round.use);
+  config.round.secure = read_secure(root, json, largest_cohort(config, use));
   check(config.round);
+  if (config.round.secure)
+    value_or_throw(check_among(largest_cohort(config, use), config.round.secure->policy));
   config.local = read_local(root.object_or_empty("local"), object_at(json, "local"));
   config.server = read_server(root.object_or_empty("server"));
   config.update = read_update(root.object_or_empty("update"));

@@ -8,6 +8,7 @@
 #include "gradwire/recipe/federated_run.h"
 #include "gradwire/recipe/federated_serve.h"
 #include "gradwire/train/checkpoint/safetensors.h"
+#include "tests/support/error_of.h"
 #include "tests/support/idx_files.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/train/federated/small_federation.h"
@@ -214,6 +215,24 @@ TEST(EveryFederatedOption, IsSuggestedForOneThatIsNotKnown) {
         error_of_configuration(with_settings(ordered_json::object(), {wrong}));
     EXPECT_THAT(message, testing::HasSubstr(right));
   }
+}
+
+TEST(EveryFederatedOption, RefusesSecureAggregationThatNoRoundCouldHave) {
+  const auto error = [](FederatedUse use, const Settings& settings) {
+    const auto config = with_settings({{"partition", {{"clients", 12}}}}, settings);
+    return error_of([&] { recipe::parse_federated_config(config, use); });
+  };
+  const Settings odd{"round.use=5", R"(secure={"neighbours": 3, "threshold": 2})"};
+  const Settings many{"round.use=10", R"(secure={"neighbours": 64, "threshold": 33})"};
+  const Settings more{"round.use=40", R"(secure={"neighbours": 30, "threshold": 16})"};
+  const Settings drawn{"round.use=10", "round.select=proportional", "secure=true"};
+  for (const FederatedUse use : {FederatedUse::simulate, FederatedUse::serve}) {
+    EXPECT_THAT(error(use, odd), testing::HasSubstr("a threshold of 2 with 4 neighbours"));
+    EXPECT_THAT(error(use, many), testing::HasSubstr("a threshold of 33 with 9 neighbours"));
+    EXPECT_THAT(error(use, drawn), testing::HasSubstr("round.select \"proportional\""));
+  }
+  EXPECT_THAT(error(FederatedUse::simulate, more), testing::HasSubstr("11 among 12 clients"));
+  EXPECT_EQ(error(FederatedUse::serve, more), "no error") << "any number may be enrolled";
 }
 
 // --- the outcomes ---

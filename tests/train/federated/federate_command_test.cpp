@@ -324,9 +324,10 @@ TEST_F(FederateCommand, RefusesWhatCannotBeServed) {
   EXPECT_THAT(error({"--listen", "127.0.0.1:0", "--resume"}), HasSubstr("leave out --resume"));
   EXPECT_THAT(error({"--listen", "127.0.0.1:0", "--set", "model.file=net.safetensors"}),
               HasSubstr("net.safetensors"));
-  EXPECT_THAT(error({"--listen", "127.0.0.1:0", "--set", "update.mask=0.5", "--set",
-                     R"(secure={"neighbours": 1, "threshold": 1})"}),
-              HasSubstr("update.mask is 0.5, and with a threshold of 1 an element may have 2"));
+  EXPECT_THAT(
+      error({"--listen", "127.0.0.1:0", "--set", "update.mask=0.5", "--set", "round.use=2", "--set",
+             "round.least=2", "--set", R"(secure={"neighbours": 1, "threshold": 1})"}),
+      HasSubstr("update.mask is 0.5, and with a threshold of 1 an element may have 2"));
   std::filesystem::remove(folder / "key");
   EXPECT_THAT(error({"--listen", "127.0.0.1:0"}), HasSubstr("key"));
   const Outcome part = run_gradwire(

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "gradwire/base/check.h"
+#include "gradwire/federated/secure/secure_policy.h"
 
 namespace gradwire::federated {
 namespace {
@@ -23,8 +24,7 @@ void shuffle(std::vector<ClientId>& clients, const Digest& seed) {
 
 NeighbourGraph::NeighbourGraph(std::vector<ClientId> members, int neighbours, const Digest& seed)
     : members_(std::move(members)), circle_(members_) {
-  const int others = std::max<int>(0, static_cast<int>(members_.size()) - 1);
-  degree_ = std::min(others, neighbours + neighbours % 2);
+  degree_ = degree_among(static_cast<int>(members_.size()), neighbours);
   shuffle(circle_, seed);
   for (std::size_t place = 0; place < circle_.size(); ++place) places_[circle_[place]] = place;
 }

@@ -19,8 +19,7 @@ namespace gradwire::federated {
 class NeighbourGraph {
  public:
   NeighbourGraph() = default;
-  /// `members` are distinct and ascending. Each has degree() neighbours, the next even number not
-  /// below `neighbours`; all others if they are no more.
+  /// `members` are distinct and ascending. Each has degree() neighbours: degree_among().
   NeighbourGraph(std::vector<ClientId> members, int neighbours, const Digest& seed);
 
   int degree() const { return degree_; }

@@ -135,6 +135,20 @@ Status check(const SecurePolicy& policy) {
                   policy.threshold, policy.neighbours, least, policy.neighbours));
 }
 
+int degree_among(int clients, int neighbours) {
+  return std::min(std::max(0, clients - 1), neighbours + neighbours % 2);
+}
+
+Status check_among(int clients, const SecurePolicy& policy) {
+  SecurePolicy seen = policy;
+  seen.neighbours = degree_among(clients, policy.neighbours);
+  const Status status = check(seen);
+  if (status || seen.neighbours == policy.neighbours) return status;
+  return failure(status.error().kind,
+                 fmt::format("secure aggregation with {} neighbours is {} among {} clients: {}",
+                             policy.neighbours, seen.neighbours, clients, status.error().message));
+}
+
 Status check_contributors(const SecurePolicy& policy, double keep) {
   if (keep == 1 || policy.threshold + 1 >= kLeastContributors) return {};
   return failure(

@@ -26,6 +26,14 @@ inline constexpr int kMostNeighbours = 4096;
 /// are more than kMostNeighbours.
 Status check(const SecurePolicy& policy);
 
+/// Neighbours of each of so many clients: the next even number not below `neighbours`; all others
+/// if they are no more.
+int degree_among(int clients, int neighbours);
+
+/// Fails as check() with the neighbours that each of so many clients has: no round could be
+/// committed.
+Status check_among(int clients, const SecurePolicy& policy);
+
 /// Fewer clients may not add to an element of a masked update: of two, each could read the other's.
 inline constexpr int kLeastContributors = 3;
 
