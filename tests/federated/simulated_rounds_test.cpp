@@ -129,6 +129,27 @@ TEST(SimulatedRounds, LoseThoseThatVanish) {
   EXPECT_EQ(rounds.next(none).phase(), Phase::abandoned);
 }
 
+TEST(SimulatedRounds, CountTheComputeOfAClientOnceAlsoIfItIsLostLater) {
+  Simulated job;
+  job.clients = 30;
+  job.devices = {.compute = {10, 0}, .drop = 0.3};
+  job.policy = {.ask = 24, .use = 20, .least = 5};
+  for (const bool is_secure : {false, true}) {
+    if (is_secure) job.policy.secure = SecureRound{.policy = {.neighbours = 19, .threshold = 10}};
+    SimulatedRounds rounds = job.rounds();
+    NoUpdates none;
+    for (int i = 0; i < 8; ++i) rounds.next(none);
+    std::int64_t lost = 0;
+    for (const ClientRecord& one : rounds.records()) {
+      const auto asked = static_cast<double>(one.asked), counted = static_cast<double>(one.counted);
+      EXPECT_LE(one.compute_seconds, 10 * asked + 1e-6);
+      EXPECT_GE(one.compute_seconds, 10 * counted - 1e-6);
+      lost += one.asked - one.counted;
+    }
+    EXPECT_GT(lost, 20);
+  }
+}
+
 TEST(SimulatedRounds, AskEligibleClientsOnly) {
   Simulated job;
   job.clients = 2000;

@@ -68,6 +68,7 @@ class RoundSimulation {
     Time begin{};        ///< When it has the model.
     Duration compute{};  ///< Its duration.
     double epochs = 0;
+    bool is_computed = false;  ///< Its compute is in the record.
     bool is_over = false;
     std::optional<MaskingClient> masking;
     std::optional<SecureAnswer> answer;  ///< On its way.
@@ -210,7 +211,7 @@ class RoundSimulation {
     if (event.kind == Kind::configured) {
       (void)round_.on_configured(event.client, event.at);
     } else if (event.kind == Kind::ready) {
-      record(event.client).compute_seconds += seconds(one.compute);
+      add_compute(event.client, one.compute);
       (void)round_.on_ready(event.client, event.at);
     } else if (event.kind == Kind::secure) {
       const SecureAnswer sent = *std::exchange(one.answer, std::nullopt);
@@ -218,7 +219,7 @@ class RoundSimulation {
     } else if (event.kind == Kind::update) {
       finish_upload(event.client, one, event.at);
     } else {
-      if (!uploading_) record(event.client).compute_seconds += seconds(one.compute);
+      add_compute(event.client, one.compute);
       one.is_over = true;
       round_.on_lost(event.client, event.at);
     }
@@ -226,10 +227,14 @@ class RoundSimulation {
 
   void stop(ClientId client, Time now) {
     Work& one = works_[client];
-    if (!one.is_over && !uploading_)
-      record(client).compute_seconds +=
-          seconds(std::clamp(now - one.begin, Duration{}, one.compute));
+    if (!one.is_over) add_compute(client, std::clamp(now - one.begin, Duration{}, one.compute));
     one.is_over = true;
+  }
+
+  /// Adds what a client has computed, once.
+  void add_compute(ClientId client, Duration compute) {
+    if (std::exchange(works_[client].is_computed, true)) return;
+    record(client).compute_seconds += seconds(compute);
   }
 
   void finish_upload(ClientId client, Work& one, Time now) {
@@ -254,7 +259,6 @@ class RoundSimulation {
   }
 
   void start_uploads(Time now) {
-    uploading_ = true;
     std::vector<std::pair<Time, ClientId>> arrivals;
     for (const ClientId client : uploads_) {
       Work& one = works_[client];
@@ -299,7 +303,6 @@ class RoundSimulation {
   std::map<ClientId, Work> works_;
   std::vector<ClientId> uploads_;  ///< Clients that may upload now.
   Duration sent_{};
-  bool uploading_ = false;
 };
 
 }  // namespace
