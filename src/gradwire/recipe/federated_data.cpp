@@ -10,6 +10,7 @@
 #include "gradwire/data/synthetic_clients.h"
 #include "gradwire/recipe/batch_stream.h"
 #include "gradwire/train/federated/federated_client.h"
+#include "gradwire/train/federated/federation_rounds.h"
 
 namespace gradwire::recipe {
 namespace {
@@ -78,6 +79,13 @@ DividedData divide(const FederatedConfig& config) {
                          .seed = mixed_seed({config.seed, kPartitionSeed})});
   HeldOut clients = hold_out(samples, how.held_out, mixed_seed({config.seed, kHeldOutSeed}));
   return {std::move(data), std::move(clients), load_data(config.data, Split::test)};
+}
+
+std::vector<std::int64_t> samples_of_clients(const FederatedConfig& config) {
+  const std::int64_t clients = config.partition.clients;
+  if (!config.synthetic.enabled && clients > load_data(config.data, Split::train).size)
+    return std::vector<std::int64_t>(static_cast<std::size_t>(clients), 1);
+  return training_samples(divide(config).clients);
 }
 
 ClientData part_of(const FederatedConfig& config, std::int64_t part) {

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <vector>
 
 #include "gradwire/data/data_set.h"
 #include "gradwire/data/partition.h"
@@ -18,6 +20,10 @@ struct DividedData {
 
 /// Divides the data as configured. Throws Exception(invalid_argument) if that is not possible.
 DividedData divide(const FederatedConfig& config);
+
+/// How many samples each client trains with, as divided. More clients than samples, which cannot be
+/// trained, have one each.
+std::vector<std::int64_t> samples_of_clients(const FederatedConfig& config);
 
 /// One client's data: part `part`, from 0, of those.
 struct ClientData {

@@ -16,13 +16,13 @@
 #include "gradwire/base/refuse.h"
 #include "gradwire/base/units.h"
 #include "gradwire/data/synthetic_clients.h"
-#include "gradwire/federated/simulated_rounds.h"
 #include "gradwire/federated/update_quantizer.h"
 #include "gradwire/recipe/federated_data.h"
 #include "gradwire/recipe/models.h"
 #include "gradwire/recipe/optimizers.h"
 #include "gradwire/train/checkpoint/safetensors.h"
 #include "gradwire/train/federated/dense_classifier.h"
+#include "gradwire/train/federated/federation_rounds.h"
 #include "gradwire/train/federated/global_model.h"
 
 namespace gradwire::recipe {
@@ -126,28 +126,12 @@ std::unique_ptr<Federation> make_federation(const FederatedConfig& config, int t
 
 FederationResult simulate_protocol(const FederatedConfig& config) {
   const TrainableModule module = make_module(config);
-  std::size_t elements = 0;
-  for (const torch::Tensor& parameter : module.module->parameters())
-    elements += static_cast<std::size_t>(parameter.numel());
-  federated::SimulatedWork work{.epochs = static_cast<int>(config.local.epochs),
-                                .partial = config.local.partial,
-                                .server_rate = config.server_rate};
-  work.model_bytes = static_cast<double>(elements * (config.sends_bf16 ? 2 : 4));
-  const federated::UpdateQuantizer quantizer(config.update, elements, 1, config.seed);
-  const federated::UpdateShape shape{quantizer.elements(), federated::Metrics::kElements};
-  work.update_bytes = [shape](int bits) { return static_cast<double>(packed_bytes(shape, bits)); };
-  const std::vector<std::int64_t> samples(static_cast<std::size_t>(config.partition.clients), 1);
-  federated::SimulatedRounds rounds(config.round, {config.devices, samples, config.seed}, work,
-                                    config.seed);
-  federated::NoUpdates none;
+  FederationRounds rounds(plan_of(config), federated_tensors(*module.module),
+                          samples_of_clients(config), {});
   FederationResult result;
-  for (std::int64_t i = 0; i < config.rounds; ++i) {
-    FederationRound round{.record = rounds.next(none, {}, config.update.bits).record()};
-    round.up_bytes = rounds.up_bytes();
-    round.down_bytes = rounds.down_bytes();
-    result.rounds.push_back(round);
-  }
+  while (!rounds.ended()) result.rounds.push_back(rounds.next());
   result.clients.assign(rounds.records().begin(), rounds.records().end());
+  result.classes = rounds.classes();
   return result;
 }
 

@@ -23,7 +23,8 @@ FederationPlan plan_of(const FederatedConfig& config, int threads = 0);
 /// as configured.
 std::unique_ptr<Federation> make_federation(const FederatedConfig& config, int threads);
 
-/// The same rounds without training: what clients and the server do, and how long it takes.
+/// The same rounds without training: what clients and the server do, and how long it takes. Throws
+/// as make_federation(), but clients may be more than samples: samples_of_clients().
 FederationResult simulate_protocol(const FederatedConfig& config);
 
 /// The bits of an element of an update, and of a sum, for users.

@@ -393,6 +393,50 @@ void expect_change(FederatedOptionRuns& runs, const FederatedKey& key, Federated
       << what << " has no effect on " << shows;
 }
 
+/// All but what follows from training.
+ordered_json protocol_of(const FederationResult& result) {
+  ordered_json json = recipe::result_json(result);
+  for (ordered_json& round : json["rounds"])
+    for (const char* key : {"accuracy", "loss", "steps", "clipped", "training_loss"})
+      round.erase(key);
+  for (const char* key : {"mean_accuracy", "worst_tenth_accuracy"}) json["fairness"].erase(key);
+  for (ordered_json& one : json["fairness"]["classes"]) one.erase("accuracy");
+  for (ordered_json& one : json["clients"]) one.erase("accuracy");
+  return json;
+}
+
+TEST(EveryFederatedOption, OfRoundsDoesTheSameWithoutTraining) {
+  const FederatedOptionRuns runs;
+  const Settings wide{"update.mask=0.5", "update.rotate=true", "server_rate=3KB/s"};
+  for (const Settings& settings : {Settings{},
+                                   wide,
+                                   {"round.select=proportional"},
+                                   {"round.select=fair"},
+                                   {"download=bf16", "partition.kind=power_law"},
+                                   {"secure={\"dropping\": 0}"},
+                                   {kResnet},
+                                   {"devices.drop=0.6", "round.least=3"},
+                                   kWords,
+                                   kSynthetic}) {
+    const FederatedConfig config = recipe::parse_federated_config(
+        runs.config(settings, FederatedUse::simulate), FederatedUse::simulate);
+    EXPECT_EQ(protocol_of(recipe::simulate_protocol(config)),
+              protocol_of(recipe::make_federation(config, 1)->run()))
+        << ordered_json(settings).dump();
+  }
+}
+
+TEST(EveryFederatedOption, OfRoundsIsForMoreClientsThanSamplesWithoutTraining) {
+  const FederatedOptionRuns runs;
+  const auto config = recipe::parse_federated_config(
+      runs.config({"partition.clients=500"}, FederatedUse::simulate), FederatedUse::simulate);
+  const FederationResult result = recipe::simulate_protocol(config);
+  ASSERT_EQ(result.clients.size(), 500u);
+  for (const auto& one : result.clients) EXPECT_EQ(one.samples, 1);
+  EXPECT_THAT(error_of([&] { recipe::make_federation(config, 1); }),
+              testing::HasSubstr("500 clients share 120 samples"));
+}
+
 TEST(EveryFederatedOption, DoesWhatItSaysOrIsRefused) {
   FederatedOptionRuns runs;
   for (const FederatedKey& key : all_federated_keys()) {

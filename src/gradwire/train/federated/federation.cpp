@@ -17,13 +17,6 @@ int threads_of(const FederationPlan& plan, bool draws_random_numbers) {
   return plan.threads > 0 ? plan.threads : usable_cores();
 }
 
-std::vector<std::int64_t> samples_of(const HeldOut& clients) {
-  std::vector<std::int64_t> samples;
-  for (std::int64_t client = 0; client < clients.train.clients(); ++client)
-    samples.push_back(std::ssize(clients.train[client]));
-  return samples;
-}
-
 }  // namespace
 
 /// FederationRounds whose clients are trained by ModuleTrainers.
@@ -76,7 +69,7 @@ Federation::Impl::Impl(const FederationPlan& plan, DataSet data, HeldOut clients
   const int threads = threads_of(plan, first.draws_random_numbers);
   std::vector<std::unique_ptr<federated::ClientTrainer>> trainers;
   for (int i = 0; i < threads; ++i) trainers.push_back(trainer(make()));
-  rounds_.emplace(plan, initial, samples_of(clients_), std::move(trainers));
+  rounds_.emplace(plan, initial, training_samples(clients_), std::move(trainers));
   evaluator_ = trainer(std::move(first));
 }
 

@@ -34,6 +34,13 @@ std::uint64_t local_seed(const FederationPlan& plan) {
   return federated::RunSeeds::of(plan.seed).training;
 }
 
+std::vector<std::int64_t> training_samples(const HeldOut& clients) {
+  std::vector<std::int64_t> samples;
+  for (std::int64_t client = 0; client < clients.train.clients(); ++client)
+    samples.push_back(std::ssize(clients.train[client]));
+  return samples;
+}
+
 std::vector<float> sent_values(const FederationPlan& plan, const GlobalModel& model) {
   const std::span<const float> values = model.values();
   std::vector<float> sent(values.begin(), values.end());
@@ -47,31 +54,43 @@ FederationRounds::FederationRounds(const FederationPlan& plan, const FederatedTe
                                    std::vector<std::unique_ptr<federated::ClientTrainer>> trainers)
     : plan_(plan),
       model_(initial.parameters, initial.averaged, server_options(plan)),
-      updates_(std::move(trainers)),
-      rounds_(make_rounds(std::move(samples))),
-      proximal_{.mu = plan.proximal} {}
+      rounds_(make_rounds(std::move(samples), !trainers.empty())),
+      proximal_{.mu = plan.proximal} {
+  if (!trainers.empty()) updates_.emplace(std::move(trainers));
+}
 
-federated::SimulatedRounds FederationRounds::make_rounds(std::vector<std::int64_t> samples) const {
+federated::SimulatedRounds FederationRounds::make_rounds(std::vector<std::int64_t> samples,
+                                                         bool trains) {
   if (const auto& secure = plan_.round.secure)
     value_or_throw(federated::check_contributors(secure->policy, plan_.server.update.keep));
   federated::SimulatedWork work{.epochs = static_cast<int>(plan_.local.epochs),
                                 .partial = plan_.partial,
                                 .server_rate = plan_.server_rate};
   work.model_bytes = static_cast<double>(model_.values().size() * (plan_.sends_bf16 ? 2 : 4));
+  if (!trains) {
+    work.update_bytes = [this](int bits) {
+      return static_cast<double>(packed_bytes(shape_, bits));
+    };
+  }
   const std::uint64_t seed = federated::RunSeeds::of(plan_.seed).devices;
   return {plan_.round, {plan_.devices, std::move(samples), seed}, work, plan_.seed};
 }
 
-FederationRound FederationRounds::next() {
-  const std::int64_t number = rounds_.number();
-  const federated::UpdateQuantizer quantizer = model_.quantizer(number);
+const federated::Round& FederationRounds::next_round(const federated::UpdateQuantizer& quantizer,
+                                                     double proximal) {
+  shape_ = {quantizer.elements(), federated::Metrics::kElements};
+  if (!updates_) return rounds_.next(none_, {}, model_.update_bits());
   const std::vector<float> sent = sent_values(plan_, model_);
   federated::UpdateRules rules = model_.rules(quantizer);
-  rules.proximal = proximal_.mu;
-  updates_.set_round(number, sent, rules);
-  const federated::Round& round = rounds_.next(
-      updates_, {quantizer.elements(), federated::Metrics::kElements}, model_.update_bits());
-  FederationRound result{.record = round.record(), .proximal = rules.proximal};
+  rules.proximal = proximal;
+  updates_->set_round(rounds_.number(), sent, rules);
+  return rounds_.next(*updates_, shape_, model_.update_bits());
+}
+
+FederationRound FederationRounds::next() {
+  const federated::UpdateQuantizer quantizer = model_.quantizer(rounds_.number());
+  const federated::Round& round = next_round(quantizer, proximal_.mu);
+  FederationRound result{.record = round.record(), .proximal = proximal_.mu};
   result.up_bytes = rounds_.up_bytes();
   result.down_bytes = rounds_.down_bytes();
   abandoned_ = result.record.is_abandoned ? abandoned_ + 1 : 0;
@@ -82,6 +101,10 @@ FederationRound FederationRounds::next() {
                                 kAbandonedInARow, result.record.reason));
   }
   if (result.record.is_abandoned) return result;
+  if (!updates_) {
+    model_.skip();
+    return result;
+  }
   result.metrics = model_.apply(round.sum(), round.weight(), quantizer);
   if (plan_.adapts_proximal)
     proximal_.observe(result.metrics.training_loss / static_cast<double>(result.metrics.clients));

@@ -3,9 +3,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "gradwire/data/partition.h"
 #include "gradwire/federated/computed_updates.h"
 #include "gradwire/federated/simulated_rounds.h"
 #include "gradwire/train/federated/federation_plan.h"
@@ -23,11 +25,15 @@ std::uint64_t local_seed(const FederationPlan& plan);
 /// The model as clients get it.
 std::vector<float> sent_values(const FederationPlan& plan, const GlobalModel& model);
 
+/// How many samples each client trains with.
+std::vector<std::int64_t> training_samples(const HeldOut& clients);
+
 /// The rounds of a plan in virtual time, whoever trains. Errors: throws Exception; aborted if 20
 /// rounds in a row were abandoned. Not thread-safe.
 class FederationRounds {
  public:
-  /// `samples`: of each client's training data. `trainers`: as for ComputedUpdates.
+  /// `samples`: of each client's training data. `trainers`: as for ComputedUpdates; none: what
+  /// clients and server do takes as long and as many bytes, but nobody trains.
   FederationRounds(const FederationPlan& plan, const FederatedTensors& initial,
                    std::vector<std::int64_t> samples,
                    std::vector<std::unique_ptr<federated::ClientTrainer>> trainers);
@@ -49,11 +55,14 @@ class FederationRounds {
   void load(const std::filesystem::path& path);
 
  private:
-  federated::SimulatedRounds make_rounds(std::vector<std::int64_t> samples) const;
+  federated::SimulatedRounds make_rounds(std::vector<std::int64_t> samples, bool trains);
+  const federated::Round& next_round(const federated::UpdateQuantizer& quantizer, double proximal);
 
   FederationPlan plan_;
   GlobalModel model_;
-  federated::ComputedUpdates updates_;
+  std::optional<federated::ComputedUpdates> updates_;
+  federated::NoUpdates none_;     ///< In place of these,
+  federated::UpdateShape shape_;  ///< which would have this shape.
   federated::SimulatedRounds rounds_;
   AdaptiveProximal proximal_;
   int abandoned_ = 0;  ///< In a row.

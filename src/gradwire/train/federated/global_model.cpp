@@ -74,6 +74,11 @@ federated::Metrics GlobalModel::apply(const federated::Contribution& sum, std::i
   return metrics;
 }
 
+void GlobalModel::skip() {
+  ++version_;
+  quantizers_->resume(1);  // Any range: the next round is not the first.
+}
+
 std::vector<NamedTensor> GlobalModel::states() {
   std::vector<NamedTensor> states;
   for (std::size_t i = 0; i < parameter_count_; ++i)

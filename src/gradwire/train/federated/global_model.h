@@ -52,8 +52,10 @@ class GlobalModel {
   /// metrics.
   federated::Metrics apply(const federated::Contribution& sum, std::int64_t weight,
                            const federated::UpdateQuantizer& quantizer);
+  /// A round is committed whose updates nobody computes: the values stay.
+  void skip();
 
-  /// Number of rounds that were applied.
+  /// Number of rounds that were applied, or skipped.
   std::int64_t version() const { return version_; }
 
   /// Writes model, optimizer and the numbers that the next round needs; `run` is any JSON text of
