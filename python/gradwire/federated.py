@@ -29,7 +29,7 @@ class Devices:
     up, down: bytes per second.
     eligible: share of the clients that check in to a round.
     drop: share of the asked clients that vanish during a round.
-    stragglers: share of the asked clients that do a part of the local epochs.
+    stragglers: share of the asked clients that do a part of the local epochs, of 2 or more.
     """
 
     compute_s: tuple[float, float] = (10, 0.5)

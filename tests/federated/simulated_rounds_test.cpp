@@ -187,6 +187,14 @@ TEST(SimulatedRounds, SumTheUpdatesOfThoseThatCount) {
   EXPECT_EQ(round.sum()[1][0], round.counted().size());
 }
 
+TEST(SimulatedRounds, RefuseStragglersOfOneEpoch) {
+  Simulated job;
+  job.devices.stragglers = 0.5;
+  EXPECT_THROW(job.rounds(), Exception);
+  job.work.epochs = 2;
+  EXPECT_NO_THROW(job.rounds());
+}
+
 TEST(SimulatedClients, DoNotDependOnEachOther) {
   const DeviceModel model{.eligible = 0.5, .drop = 0.5, .stragglers = 0.5};
   const SimulatedClients few(model, std::vector<std::int64_t>(10, 5), 3);

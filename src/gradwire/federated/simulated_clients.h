@@ -32,6 +32,7 @@ class SimulatedClients {
   SimulatedClients(const DeviceModel& model, std::vector<std::int64_t> samples, std::uint64_t seed);
 
   int size() const { return static_cast<int>(samples_.size()); }
+  bool has_stragglers() const { return model_.stragglers > 0; }
   std::int64_t samples(ClientId client) const { return samples_[index(client)]; }
 
   Duration compute_time(ClientId client) const;  ///< All local epochs'.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "gradwire/base/check.h"
+#include "gradwire/base/refuse.h"
 
 namespace gradwire::federated {
 
@@ -21,6 +22,11 @@ SimulatedRounds::SimulatedRounds(RoundPolicy policy, SimulatedClients clients, S
   check(policy_);
   if (policy_.secure)
     value_or_throw(check_among(std::min(policy_.use, clients_.size()), policy_.secure->policy));
+  if (clients_.has_stragglers() && work_.epochs < 2) {
+    refuse(
+        "devices.stragglers does nothing with local.epochs 1, of which no part is left out: leave "
+        "it out, or do more epochs");
+  }
   for (ClientId client = 0; client < clients_.size(); ++client)
     records_[static_cast<std::size_t>(client)].samples = clients_.samples(client);
 }

@@ -1,7 +1,9 @@
 #include "gradwire/recipe/federated_serve.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 #include <sstream>
 #include <utility>
@@ -63,8 +65,8 @@ void append_round(const std::filesystem::path& folder, const FederationRound& ro
   file << round_json(round).dump() << "\n" << std::flush;
   if (file) return;
   throw Exception(ErrorKind::system,
-                  fmt::format("cannot write {}: free some space, then go on with --resume",
-                              (folder / kRoundsFile).string()));
+                  fmt::format("{} cannot be written: {}", (folder / kRoundsFile).string(),
+                              std::strerror(errno)));
 }
 
 void check_folder(const ServeOptions& options) {

@@ -108,6 +108,7 @@ std::vector<FederatedKey> keys_of_rounds() {
           {"devices.eligible", "0.6", "clients", "refused"},
           {"devices.drop", "0.5", "dropped", "refused"},
           {"devices.stragglers", "1", "steps", "refused", {"local.epochs=4"}},
+          {"devices.stragglers", "0.1", "refused", "refused", {"local.epochs=1"}},
           {"server_rate", "\"3KB/s\"", "seconds", "refused"},
           {"evaluate_every", "2", "accuracy", "refused"}};
 }
@@ -135,7 +136,7 @@ std::vector<FederatedKey> keys_of_federated_optimizer(const std::string& section
 
 std::vector<FederatedKey> all_federated_keys() {
   std::vector<FederatedKey> all{
-      {"local.epochs", "2", "steps", "plan"},
+      {"local.epochs", "3", "steps", "plan"},
       {"local.batch_size", "3", "steps", "plan"},
       {"local.proximal", "10", "model", "plan"},
       {"local.partial", "\"drop\"", "clients", "plan", {"local.epochs=4"}}};
@@ -268,7 +269,7 @@ class FederatedOptionRuns {
       "model": {"name": "mlp", "hidden": 4}, "rounds": 3, "data": {"path": "FOLDER"},
       "partition": {"kind": "dirichlet", "clients": 12, "held_out": 0.2},
       "round": {"ask": 6, "use": 4, "least": 2, "window_s": 60, "exchange_s": 60},
-      "local": {"batch_size": 2, "learning_rate": 0.1}, "update": {"bits": 8},
+      "local": {"epochs": 2, "batch_size": 2, "learning_rate": 0.1}, "update": {"bits": 8},
       "devices": {"compute_s": [10, 0.5], "up": ["20KB/s", 0.5], "drop": 0.1, "stragglers": 0.3}
     })");
     json = with_settings(json, settings);

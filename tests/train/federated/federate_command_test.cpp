@@ -245,7 +245,8 @@ TEST_F(FederateCommand, HasItsResultsBeforeAllClientsKnowTheEnd) {
   server.send_signal(SIGTERM);
   EXPECT_EQ(server.wait(), 0) << server.err();
   EXPECT_THAT(server.out(), HasSubstr("1 rounds are complete; the model is"));
-  std::filesystem::remove(folder / "run/model.safetensors");  // As if it had been killed before.
+  std::filesystem::remove(folder /
+                          "run/model.safetensors");  // The server might have been killed before.
   auto again = alone;
   again.emplace_back("--resume");
   Launched resumed(serve_command(again));
@@ -310,6 +311,25 @@ TEST_F(FederateCommand, GoesOnWithTheSameConfigurationAlone) {
       simulate({"--resume", file, "--set", "rounds=4", "--set", "data.path=" + elsewhere});
   EXPECT_EQ(same.status, 0) << same.err;
   EXPECT_THAT(same.err, HasSubstr("round 4"));
+}
+
+TEST_F(FederateCommand, SaysThatItCannotWriteItsResultBeforeItSimulates) {
+  for (const std::vector<std::string>& how : {std::vector<std::string>{},
+                                              {"--protocol-only"},
+                                              {"--sweep", "rounds=1,2", "--target", "0"}}) {
+    std::vector<std::string> command{"federate",
+                                     "simulate",
+                                     folder / "federated.json",
+                                     "--set",
+                                     "data.path=" + folder.path().string(),
+                                     "--json",
+                                     folder.path().string()};
+    command.insert(command.end(), how.begin(), how.end());
+    const Outcome refused = run_gradwire(command);
+    EXPECT_NE(refused.status, 0);
+    EXPECT_THAT(refused.err, HasSubstr("cannot be written"));
+    EXPECT_EQ(refused.out, "");
+  }
 }
 
 TEST_F(FederateCommand, RefusesWhatCannotBeServed) {

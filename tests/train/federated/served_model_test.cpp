@@ -75,6 +75,16 @@ TEST_F(ServedModelFiles, HaveACheckpointBeforeTheFirstRoundEnds) {
   EXPECT_TRUE(std::ranges::equal(again->model().values(), first->model().values()));
 }
 
+TEST_F(ServedModelFiles, ThatCannotBeWrittenAreNamedWithWhatToDo) {
+  const auto model = serve(false);
+  model->begin(1);
+  std::filesystem::remove(folder / ServedModel::kCheckpoint);
+  std::filesystem::create_directory(folder / ServedModel::kCheckpoint);
+  EXPECT_THAT(error_of([&] { model->on_stop(); }),
+              testing::AllOf(HasSubstr("checkpoint.safetensors cannot be written: "),
+                             HasSubstr("; free some space, then go on with --resume")));
+}
+
 TEST_F(ServedModelFiles, KeepTheNumbersOfRoundsWithoutACheckpoint) {
   folder.write("begun_round", "7\n");
   const auto model = serve(false);

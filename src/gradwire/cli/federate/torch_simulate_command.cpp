@@ -120,6 +120,7 @@ recipe::FederatedConfig load(const FederateOptions& options,
 }
 
 int run_sweep(const FederateOptions& options) {
+  if (!options.json.empty()) check_writable(options.json);
   Json rows = Json::array();
   for (const auto& settings : combinations(options.sweeps)) {
     const recipe::FederatedConfig config = load(options, settings);
@@ -145,7 +146,9 @@ int run_sweep(const FederateOptions& options) {
 }
 
 int run_protocol(const FederateOptions& options) {
-  const FederationResult result = recipe::simulate_protocol(load(options));
+  const recipe::FederatedConfig config = load(options);
+  if (!options.json.empty()) check_writable(options.json);
+  const FederationResult result = recipe::simulate_protocol(config);
   std::cout << recipe::result_text(result) << std::flush;
   write_json(options, recipe::result_json(result));
   return 0;

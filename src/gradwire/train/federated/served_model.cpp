@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gradwire/base/check.h"
+#include "gradwire/base/error.h"
 #include "gradwire/base/file.h"
 #include "gradwire/base/refuse.h"
 #include "gradwire/train/checkpoint/safetensors.h"
@@ -30,6 +31,17 @@ std::int64_t begun_in(const std::filesystem::path& folder) {
   const auto text = read_file(folder / kBegun);
   if (text) std::from_chars(text->data(), text->data() + text->size(), number);
   return number;
+}
+
+/// Adds to an error of a file, such as that of a full disk, how to go on.
+void with_remedy(const std::function<void()>& write) {
+  try {
+    write();
+  } catch (const Exception& error) {
+    if (error.kind() != ErrorKind::system) throw;
+    throw Exception(error.kind(),
+                    fmt::format("{}; free some space, then go on with --resume", error.what()));
+  }
 }
 
 double sum_over(const federated::ClientLedger& ledger, double federated::ClientRecord::*bytes) {
@@ -118,9 +130,11 @@ federated::ServerModel::Work ServedModel::begin(std::int64_t round) {
 /// Clients that have begun a round refuse to take part in it again. Once one has begun, there is a
 /// checkpoint to go on from.
 void ServedModel::note_begun(std::int64_t round) {
-  if (!std::filesystem::exists(options_.folder / kCheckpoint)) save();
-  begun_ = round;
-  write_file(options_.folder / kBegun, fmt::format("{}\n", round));
+  with_remedy([&] {
+    if (!std::filesystem::exists(options_.folder / kCheckpoint)) save();
+    begun_ = round;
+    write_file(options_.folder / kBegun, fmt::format("{}\n", round));
+  });
 }
 
 federated::ServerModel::Demand ServedModel::demand(std::int64_t samples) {
@@ -147,9 +161,15 @@ void ServedModel::on_ended(const federated::EndedRound& round) {
     keep(round.record.number);
   }
   ledger_ = round.ledger;
-  if (options_.on_round) options_.on_round(done);
-  if (++unsaved_ >= options_.checkpoint_every || is_complete()) save();
-  if (is_complete() && options_.on_complete) options_.on_complete();
+  with_remedy([&] {
+    if (options_.on_round) options_.on_round(done);
+    if (++unsaved_ >= options_.checkpoint_every || is_complete()) save();
+    if (is_complete() && options_.on_complete) options_.on_complete();
+  });
+}
+
+void ServedModel::on_stop() {
+  with_remedy([&] { save(); });
 }
 
 // --- files ---

@@ -56,7 +56,7 @@ class ServedModel final : public federated::ServerModel {
   Bytes bytes_for(std::int64_t version) override;
   void on_ended(const federated::EndedRound& round) override;
   bool is_complete() override { return model_.version() >= plan_.rounds; }
-  void on_stop() override { save(); }
+  void on_stop() override;
 
  private:
   struct Kept {
