@@ -62,22 +62,40 @@ TEST(MpiRanks, EveryTypeAndReduction) {
                      .op = op});
 }
 
-TEST(MpiRanks, PartsOfDifferentSizes) {
+/// Elements that a rank sends to another one.
+using PartSizes = std::size_t (*)(std::size_t from, std::size_t to);
+
+void expect_parts(PartSizes size) {
   const auto ranks = static_cast<std::size_t>(world->size());
   const auto self = static_cast<std::size_t>(world->rank());
   std::vector<std::size_t> sent(ranks), received(ranks);
+  std::vector<float> input, expected;
   for (std::size_t other = 0; other < ranks; ++other) {
-    sent[other] = self + 2 * other;
-    received[other] = other + 2 * self;
-  }
-  std::vector<float> input, output(std::reduce(received.begin(), received.end()));
-  for (std::size_t other = 0; other < ranks; ++other)
+    sent[other] = size(self, other);
+    received[other] = size(other, self);
     input.insert(input.end(), sent[other], static_cast<float>(10 * self + other));
-  world->all_to_all(lend_all(input), lend_all(output), sent, received).wait();
-  std::vector<float> expected;
-  for (std::size_t other = 0; other < ranks; ++other)
     expected.insert(expected.end(), received[other], static_cast<float>(10 * other + self));
-  EXPECT_EQ(output, expected);
+  }
+  for (const bool waits_at_once : {false, true}) {
+    std::vector<float> output(expected.size(), -1);
+    world
+        ->all_to_all(lend_all(input), lend_all(output), sent, received,
+                     {.waits_at_once = waits_at_once})
+        .wait();
+    EXPECT_EQ(output, expected);
+  }
+}
+
+TEST(MpiRanks, PartsOfDifferentSizes) {
+  expect_parts([](std::size_t from, std::size_t to) { return from + 2 * to; });
+}
+
+/// Buffers without elements have no address.
+TEST(MpiRanks, PartsOfRanksThatSendOrReceiveNothing) {
+  expect_parts([](std::size_t from, std::size_t) { return from == 0 ? 0 : std::size_t{3}; });
+  expect_parts([](std::size_t, std::size_t to) { return to == 0 ? 0 : std::size_t{3}; });
+  expect_parts([](std::size_t from, std::size_t to) { return from * to; });
+  expect_parts([](std::size_t, std::size_t) { return std::size_t{0}; });
 }
 
 TEST(MpiRanks, InPlaceGathers) {
@@ -142,6 +160,14 @@ TEST(MpiRanks, MessagesAlsoToItself) {
   for (Rank other = 0; other < world->size(); ++other)
     EXPECT_EQ(received[static_cast<std::size_t>(other)],
               std::vector<float>(40'001, static_cast<float>(10 * other + world->rank())));
+}
+
+TEST(MpiRanks, AMessageWithoutElements) {
+  const Rank next = (world->rank() + 1) % world->size();
+  const Rank last = (world->rank() + world->size() - 1) % world->size();
+  const Work sent = world->send({nullptr, 0, DataType::float32}, next);
+  world->recv({nullptr, 0, DataType::float32, nullptr}, last).wait();
+  sent.wait();
 }
 
 TEST(MpiRanks, AMessageOfAnySender) {

@@ -123,8 +123,9 @@ gradwire_mpi_call call_for(const OperationRequest& request, gradwire_mpi_handle 
   call.root = request.tag >= 0 ? request.peer : request.fingerprint.root;
   call.tag = request.tag;
   const auto bytes = static_cast<std::size_t>(call.count) * size_of(request.fingerprint.type);
-  call.input = is_in_place(request, rank, bytes) ? nullptr : request.input;
+  call.input = request.input;
   call.output = request.output;
+  call.in_place = is_in_place(request, rank, bytes) ? 1 : 0;
   if (!request.splits) return call;
   append_parts(request, schedule::Buffer::input, ranks, parts);
   append_parts(request, schedule::Buffer::output, ranks, parts);

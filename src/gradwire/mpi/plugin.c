@@ -170,7 +170,7 @@ static int make_op(gradwire_mpi_combine combine, gradwire_mpi_handle* op) {
 static int run(const struct gradwire_mpi_call* c) {
   const MPI_Datatype type = type_of(c->type);
   const MPI_Comm comm = comm_of(c->comm);
-  const void* in = c->input ? c->input : MPI_IN_PLACE;
+  const void* in = c->in_place ? MPI_IN_PLACE : c->input;
   switch (c->what) {
     case GRADWIRE_MPI_ALL_REDUCE:
       return MPI_Allreduce(in, c->output, c->count, type, op_of(c->op), comm);
@@ -185,8 +185,7 @@ static int run(const struct gradwire_mpi_call* c) {
     case GRADWIRE_MPI_GATHER:
       return MPI_Gather(in, c->count, type, c->output, c->count, type, c->root, comm);
     case GRADWIRE_MPI_SCATTER:
-      return MPI_Scatter(c->input, c->count, type, c->output ? c->output : MPI_IN_PLACE, c->count,
-                         type, c->root, comm);
+      return MPI_Scatter(in, c->count, type, c->output, c->count, type, c->root, comm);
     case GRADWIRE_MPI_ALL_TO_ALL:
       return MPI_Alltoall(in, c->count, type, c->output, c->count, type, comm);
     case GRADWIRE_MPI_ALL_TO_ALL_V:
@@ -205,7 +204,7 @@ static int run(const struct gradwire_mpi_call* c) {
 static int start_request(const struct gradwire_mpi_call* c, MPI_Request* request) {
   const MPI_Datatype type = type_of(c->type);
   const MPI_Comm comm = comm_of(c->comm);
-  const void* in = c->input ? c->input : MPI_IN_PLACE;
+  const void* in = c->in_place ? MPI_IN_PLACE : c->input;
   switch (c->what) {
     case GRADWIRE_MPI_ALL_REDUCE:
       return MPI_Iallreduce(in, c->output, c->count, type, op_of(c->op), comm, request);
@@ -220,8 +219,7 @@ static int start_request(const struct gradwire_mpi_call* c, MPI_Request* request
     case GRADWIRE_MPI_GATHER:
       return MPI_Igather(in, c->count, type, c->output, c->count, type, c->root, comm, request);
     case GRADWIRE_MPI_SCATTER:
-      return MPI_Iscatter(c->input, c->count, type, c->output ? c->output : MPI_IN_PLACE, c->count,
-                          type, c->root, comm, request);
+      return MPI_Iscatter(in, c->count, type, c->output, c->count, type, c->root, comm, request);
     case GRADWIRE_MPI_ALL_TO_ALL:
       return MPI_Ialltoall(in, c->count, type, c->output, c->count, type, comm, request);
     case GRADWIRE_MPI_ALL_TO_ALL_V:

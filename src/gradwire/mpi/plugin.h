@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 /* A change of this file that a loaded library must know of. */
-#define GRADWIRE_MPI_PLUGIN_VERSION 1
+#define GRADWIRE_MPI_PLUGIN_VERSION 2
 #define GRADWIRE_MPI_PLUGIN_SYMBOL "gradwire_mpi_plugin"
 
 /* An MPI_Comm, MPI_Request or MPI_Op. */
@@ -59,7 +59,8 @@ enum gradwire_mpi_op {
 };
 
 /* A collective or a message. `count`: elements of each part where ranks have parts, else of all.
- * `input` NULL: in place. `root`: of the collective, or the other rank of a message, -1: any. */
+ * `input` and `output`: NULL where a rank has no elements. `in_place`: the input is this rank's part
+ * of the output. `root`: of the collective, or the other rank of a message, -1: any. */
 struct gradwire_mpi_call {
   enum gradwire_mpi_what what;
   enum gradwire_mpi_type type;
@@ -67,6 +68,7 @@ struct gradwire_mpi_call {
   gradwire_mpi_handle comm;
   const void* input;
   void* output;
+  int in_place;
   int count;
   int root;
   int tag;
