@@ -298,6 +298,18 @@ int die() {
   return EXIT_SUCCESS;
 }
 
+/// Rank 0 sends another number of elements than rank 1 expects. Rank 1 would go on after the error.
+int receive_another_size(std::size_t sent) {
+  std::vector<float> data(world->rank() == 0 ? sent : 10);
+  if (world->rank() == 0) {
+    world->send(lend_all(data), 1).wait();
+  } else {
+    error_of([&] { world->recv(lend_all(data), 0).wait(); });
+  }
+  world->barrier().wait();
+  return EXIT_SUCCESS;
+}
+
 }  // namespace
 }  // namespace gradwire::test
 
@@ -309,7 +321,7 @@ int main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "";
   if (mode == "late" || mode == "late-blocking") return test::wait_in_vain(mode != "late");
   if (mode == "die") return test::die();
-  const int failed = RUN_ALL_TESTS();
+  const int failed = mode == "more" ? test::receive_another_size(20) : RUN_ALL_TESTS();
   test::world.reset();
   return failed;
 }

@@ -69,6 +69,14 @@ class Communicator(Case):
                              "rank 0: all_reduce of 1000 float32.*took longer than its timeout")
 
 
+    @each_mpi
+    def test_an_error_ends_the_job(self, mpi):
+        done = over(mpi, 2, "--", RANKS, "more")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertRegex(done.stdout + done.stderr,
+                         "rank 1: .*: message of 10 float32 .*truncated.* ends the job")
+
+
 class Launcher(Case):
     @each_mpi
     def test_the_rank_that_fails_is_named(self, mpi):

@@ -205,10 +205,9 @@ bool Driver::test_running() {
 }
 
 void Driver::end(std::unique_ptr<Task> task, int error, Rank source) {
-  std::optional<Error> failed;
-  if (error != 0) failed = error_of(error, task->describe());
+  if (error != 0) fail_job(error_of(error, task->describe()).message);
   --in_flight_;
-  task->ended(failed, source);
+  task->ended(source);
   const std::lock_guard lock(mutex_);
   if (waiting_ > 0) waiters_.notify_all();
 }

@@ -6,7 +6,6 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -28,8 +27,8 @@ struct Task {
   Duration timeout{};
   Time deadline{};                        ///< Set by the driver.
   std::function<std::string()> describe;  ///< "all_reduce of 1000 float32 (sum)".
-  /// Called by the thread that drives, with the error, or the sender of a message.
-  std::function<void(const std::optional<Error>& error, Rank source)> ended;
+  /// Called by the thread that drives, with the sender of a message.
+  std::function<void(Rank source)> ended;
   gradwire_mpi_handle request = 0;  ///< The driver's.
 };
 
@@ -37,8 +36,8 @@ struct Task {
 /// a progress thread does, which looks for progress every 50 us: MPI moves data only while it is
 /// called. Operations start in the order in which they are posted.
 ///
-/// MPI cannot take back the memory of an operation. So an operation that takes longer than its
-/// timeout ends the job, as fail_job() does. Thread-safe.
+/// MPI cannot take back the memory of an operation. So an operation that fails, or that takes longer
+/// than its timeout, ends the job, as fail_job() does. Thread-safe.
 class Driver {
  public:
   Driver(const gradwire_mpi& mpi, Rank rank, std::shared_ptr<const Clock> clock);

@@ -190,27 +190,20 @@ std::unique_ptr<Task> MpiEngine::task_for(engine::OperationRequest request) {
     request.completion = nullptr;
   }
   task->describe = [what = request.fingerprint] { return what.describe(); };
-  task->ended = [self = shared_from_this(), request = std::move(request), rank, ranks, copy](
-                    const std::optional<Error>& error, Rank source) {
-    self->ended(request, rank, ranks, error, source);
-  };
+  task->ended = [self = shared_from_this(), request = std::move(request), rank, ranks,
+                 copy](Rank source) { self->ended(request, rank, ranks, source); };
   return task;
 }
 
-void MpiEngine::ended(const engine::OperationRequest& request, Rank rank, int ranks,
-                      const std::optional<Error>& error, Rank source) {
-  if (!error && request.fingerprint.op == ReduceOp::mean) {
+void MpiEngine::ended(const engine::OperationRequest& request, Rank rank, int ranks, Rank source) {
+  if (request.fingerprint.op == ReduceOp::mean) {
     engine::finish_reduction(request.output, reduced_elements(request.fingerprint, rank, ranks),
                              request.fingerprint.type, ReduceOp::mean, ranks);
   }
   if (request.completion) {
     const std::lock_guard lock(mutex_);
     if (request.program_from) request.completion->resolved(source);
-    if (error) {
-      request.completion->failed(*error);
-    } else {
-      request.completion->succeeded();
-    }
+    request.completion->succeeded();
   }
   --in_flight_;
   publish_ended();

@@ -18,7 +18,8 @@ namespace gradwire::mpi {
 
 /// Executes the operations of a communicator with MPI, whose own algorithms it uses: requests need
 /// no program. Each lane of each group is an MPI communicator. What ends operations elsewhere ends
-/// the job here, for MPI cannot give back their memory: abort(), a timeout, and a close at once.
+/// the job here, for MPI cannot give back their memory: abort(), a timeout, an error of MPI, and a
+/// close at once. What is refused before MPI is called ends nothing.
 class MpiEngine final : public engine::Engine, public std::enable_shared_from_this<MpiEngine> {
  public:
   /// `members`: the ranks in MPI_COMM_WORLD of the communicator's, in order; empty: all, as they
@@ -62,8 +63,7 @@ class MpiEngine final : public engine::Engine, public std::enable_shared_from_th
   void open_messages(Group& group) const;
   std::unique_ptr<Task> task_for(engine::OperationRequest request);
   Group group_of(std::uint16_t number) const;
-  void ended(const engine::OperationRequest& request, Rank rank, int ranks,
-             const std::optional<Error>& error, Rank source);
+  void ended(const engine::OperationRequest& request, Rank rank, int ranks, Rank source);
   void publish_ended();
 
   ForkGuard fork_;
