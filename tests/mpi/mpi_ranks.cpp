@@ -321,7 +321,9 @@ int main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "";
   if (mode == "late" || mode == "late-blocking") return test::wait_in_vain(mode != "late");
   if (mode == "die") return test::die();
-  const int failed = mode == "more" ? test::receive_another_size(20) : RUN_ALL_TESTS();
+  const int failed = mode == "more"    ? test::receive_another_size(20)
+                     : mode == "fewer" ? test::receive_another_size(5)
+                                       : RUN_ALL_TESTS();
   test::world.reset();
   return failed;
 }

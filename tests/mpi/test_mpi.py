@@ -71,10 +71,11 @@ class Communicator(Case):
 
     @each_mpi
     def test_an_error_ends_the_job(self, mpi):
-        done = over(mpi, 2, "--", RANKS, "more")
-        self.assertNotEqual(done.returncode, 0)
-        self.assertRegex(done.stdout + done.stderr,
-                         "rank 1: .*: message of 10 float32 .*truncated.* ends the job")
+        for mode, error in (("more", ".*truncated"), ("fewer", "the sender sent fewer elements")):
+            done = over(mpi, 2, "--", RANKS, mode)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertRegex(done.stdout + done.stderr,
+                             f"rank 1: .*: message of 10 float32 from rank 0: {error}.* ends the")
 
 
 class Launcher(Case):

@@ -191,14 +191,15 @@ bool Driver::test_running() {
   bool has_ended = false;
   for (std::size_t i = 0; i < running_.size();) {
     int is_done = 0, source = -1;
-    const int error = mpi_.test(&running_[i]->request, &is_done, &source);
+    Task& task = *running_[i];
+    const int error = mpi_.test(&task.call, &task.request, &is_done, &source);
     if (error == 0 && is_done == 0) {
       ++i;
       continue;
     }
-    auto task = std::move(running_[i]);
+    auto ended = std::move(running_[i]);
     running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
-    end(std::move(task), error, source);
+    end(std::move(ended), error, source);
     has_ended = true;
   }
   return has_ended;

@@ -64,7 +64,7 @@ static int init(int* rank, int* size) {
     initialized_here = !error;
   }
   if (error) return error;
-  if (provided < MPI_THREAD_SERIALIZED) return -1;
+  if (provided < MPI_THREAD_SERIALIZED) return GRADWIRE_MPI_ONE_THREAD;
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   MPI_Comm_rank(MPI_COMM_WORLD, rank);
   return MPI_Comm_size(MPI_COMM_WORLD, size);
@@ -93,9 +93,11 @@ static void version_text(char* text, int capacity) {
 }
 
 static void error_text(int error, char* text, int capacity) {
-  char message[MPI_MAX_ERROR_STRING] = "MPI was initialized for one thread";
+  char message[MPI_MAX_ERROR_STRING] = "";
   int length = 0;
   if (error > 0) MPI_Error_string(error, message, &length);
+  if (error == GRADWIRE_MPI_ONE_THREAD) strcpy(message, "MPI was initialized for one thread");
+  if (error == GRADWIRE_MPI_SHORT) strcpy(message, "the sender sent fewer elements");
   copy_text(message, text, capacity);
 }
 
@@ -191,11 +193,6 @@ static int run(const struct gradwire_mpi_call* c) {
     case GRADWIRE_MPI_ALL_TO_ALL_V:
       return MPI_Alltoallv(in, c->input_counts, c->input_begins, type, c->output, c->output_counts,
                            c->output_begins, type, comm);
-    case GRADWIRE_MPI_SEND:
-      return MPI_Send(c->input, c->count, type, c->root, c->tag, comm);
-    case GRADWIRE_MPI_RECV:
-      return MPI_Recv(c->output, c->count, type, c->root < 0 ? MPI_ANY_SOURCE : c->root, c->tag,
-                      comm, MPI_STATUS_IGNORE);
     default:
       return MPI_Barrier(comm);
   }
@@ -242,14 +239,19 @@ static int start(const struct gradwire_mpi_call* call, gradwire_mpi_handle* requ
   return error;
 }
 
-static int test(gradwire_mpi_handle* request, int* done, int* source) {
+static int test(const struct gradwire_mpi_call* call, gradwire_mpi_handle* request, int* done,
+                int* source) {
   MPI_Request tested;
   MPI_Status status;
   memcpy(&tested, request, sizeof tested);
-  const int error = MPI_Test(&tested, done, &status);
-  if (*done) *source = status.MPI_SOURCE;
+  int error = MPI_Test(&tested, done, &status);
   *request = handle_of(&tested, sizeof tested);
-  return error;
+  if (error || !*done) return error;
+  *source = status.MPI_SOURCE;
+  if (call->what != GRADWIRE_MPI_RECV) return 0;
+  int count = 0;
+  error = MPI_Get_count(&status, type_of(call->type), &count);
+  return !error && count != call->count ? GRADWIRE_MPI_SHORT : error;
 }
 
 const struct gradwire_mpi* gradwire_mpi_plugin(void) {

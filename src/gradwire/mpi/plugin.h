@@ -17,6 +17,10 @@ extern "C" {
 #define GRADWIRE_MPI_PLUGIN_VERSION 2
 #define GRADWIRE_MPI_PLUGIN_SYMBOL "gradwire_mpi_plugin"
 
+/* Errors of a library's own. */
+#define GRADWIRE_MPI_ONE_THREAD (-1)
+#define GRADWIRE_MPI_SHORT (-2)
+
 /* An MPI_Comm, MPI_Request or MPI_Op. */
 typedef uint64_t gradwire_mpi_handle;
 
@@ -87,7 +91,7 @@ struct gradwire_mpi {
   const char* name; /* Of the MPI that it was compiled for: "Open MPI", "MPICH", "MPI". */
 
   /* Initializes MPI for calls by one thread at a time, unless the process has done so. Fails with
-   * -1 if the process has initialized it for fewer threads. */
+   * GRADWIRE_MPI_ONE_THREAD if the process has initialized it for fewer threads. */
   int (*init)(int* rank, int* size);
   /* Ends MPI if init() has initialized it. */
   void (*finalize)(void);
@@ -106,11 +110,13 @@ struct gradwire_mpi {
   gradwire_mpi_handle (*named_op)(enum gradwire_mpi_op op);
   int (*make_op)(gradwire_mpi_combine combine, gradwire_mpi_handle* op);
 
-  /* The blocking function of MPI, which matches only blocking ones of other ranks. */
+  /* The blocking function of MPI, of collectives: it matches only blocking ones of other ranks. */
   int (*run)(const struct gradwire_mpi_call* call);
-  /* The non-blocking one, and its end. `source`: the sender of a received message. */
+  /* The non-blocking one, and its end. `source`: the sender of a received message, which fails with
+   * GRADWIRE_MPI_SHORT if it has fewer elements than the call. */
   int (*start)(const struct gradwire_mpi_call* call, gradwire_mpi_handle* request);
-  int (*test)(gradwire_mpi_handle* request, int* done, int* source);
+  int (*test)(const struct gradwire_mpi_call* call, gradwire_mpi_handle* request, int* done,
+              int* source);
 };
 
 /* The one function of a library. */
