@@ -1,7 +1,9 @@
 /// A rank of a job over MPI: every rank runs the same tests, started by MPI's own launcher
 /// (tests/mpi/test_mpi.py).
 #include <algorithm>
+#include <chrono>
 #include <csignal>
+#include <future>
 #include <memory>
 #include <numeric>
 #include <thread>
@@ -276,14 +278,16 @@ TEST(MpiRanks, WhatMpiLacksIsRefused) {
 }
 
 /// Rank 0 waits for an operation that the others never start: its timeout must end the job. They
-/// wait longer, for a message. Returns only if it does not.
-int wait_in_vain(bool waits_at_once) {
+/// wait longer, for a message. Returns only if it does not. `after`: of the post, rank 0 waits; long
+/// enough, the progress thread has begun the operation.
+int wait_in_vain(bool waits_at_once, Duration after = Duration::zero()) {
   std::vector<float> data(1000);
   if (world->rank() == 0) {
-    world
-        ->all_reduce(lend_all(data), ReduceOp::sum,
-                     {.waits_at_once = waits_at_once, .timeout = std::chrono::milliseconds(200)})
-        .wait();
+    const Work work = world->all_reduce(
+        lend_all(data), ReduceOp::sum,
+        {.waits_at_once = waits_at_once, .timeout = std::chrono::milliseconds(200)});
+    std::promise<void>().get_future().wait_for(after);
+    work.wait();
   } else {
     world->recv(lend_all(data), 0).wait();
   }
@@ -320,6 +324,7 @@ int main(int argc, char** argv) {
       gradwire::Communicator::connect(gradwire::Job::from_environment(), {.engine = "mpi"});
   const std::string mode = argc > 1 ? argv[1] : "";
   if (mode == "late" || mode == "late-blocking") return test::wait_in_vain(mode != "late");
+  if (mode == "late-left") return test::wait_in_vain(true, std::chrono::milliseconds(100));
   if (mode == "die") return test::die();
   const int failed = mode == "more"    ? test::receive_another_size(20)
                      : mode == "fewer" ? test::receive_another_size(5)

@@ -62,7 +62,7 @@ class Communicator(Case):
 
     @each_mpi
     def test_a_timeout_ends_the_job(self, mpi):
-        for mode in ("late", "late-blocking"):
+        for mode in ("late", "late-blocking", "late-left"):
             done = over(mpi, 2, "--", RANKS, mode)
             self.assertNotEqual(done.returncode, 0)
             self.assertRegex(done.stdout + done.stderr,

@@ -93,6 +93,7 @@ void Driver::wait(const std::function<bool()>& done, Time until) {
   ++waiting_;
   while (!done() && now() < until) {
     if (is_driven_ || claims_ > 0) {
+      check_blocking();
       waiters_.wait_until(lock, std::min(until, after(now(), std::chrono::seconds(1))));
       continue;
     }
@@ -222,6 +223,12 @@ void Driver::check_deadlines() {
   }
 }
 
+/// Called by a thread other than the one that drives.
+void Driver::check_blocking() {
+  if (now() >= blocking_until_.load())
+    fail_job(fmt::format("{} took longer than its timeout", blocking_what_));
+}
+
 // --- the progress thread ---
 
 /// Returns true if no other thread drives, and operations in flight need one that does.
@@ -245,8 +252,7 @@ void Driver::run() {
       is_sleeping_ = false;
       continue;
     }
-    if (now() >= blocking_until_.load())
-      fail_job(fmt::format("{} took longer than its timeout", blocking_what_));
+    check_blocking();
     if (!is_wanted()) {
       thread_wakes_.wait_for(lock, kStayAway);
       continue;

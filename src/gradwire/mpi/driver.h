@@ -77,6 +77,7 @@ class Driver {
   void run_blocking(std::unique_ptr<Task> task);
   void end(std::unique_ptr<Task> task, int error, Rank source);
   void check_deadlines();
+  void check_blocking();
 
   const gradwire_mpi& mpi_;
   Rank rank_;
