@@ -3,9 +3,14 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <functional>
 #include <future>
+#include <map>
 #include <memory>
 #include <numeric>
+#include <optional>
+#include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -275,6 +280,40 @@ TEST(MpiRanks, WhatMpiLacksIsRefused) {
               testing::HasSubstr("encryption"));
   EXPECT_THAT(error_of([&] { Communicator::connect(job, {.engine = "nccl"}); }),
               testing::HasSubstr("use own or mpi here"));
+}
+
+TEST(MpiRanks, OptionsThatMpiWouldIgnoreAreRefused) {
+  std::map<std::string, std::string, std::less<>> variables;
+  CommunicatorOptions options{.engine = "mpi"};
+  options.environment = [&](std::string_view name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    return found == variables.end() ? std::nullopt : std::optional(found->second);
+  };
+  const auto expect_refused = [&](const Job& job, const char* what) {
+    SCOPED_TRACE(what);
+    EXPECT_THAT(error_of([&] { Communicator::connect(job, options); }),
+                testing::HasSubstr(std::string("engine mpi has no ") + what));
+  };
+  const Job job = Job::from_environment();
+  const auto changed = [&](const std::function<void(Job&)>& change) {
+    Job other = job;
+    change(other);
+    return other;
+  };
+  expect_refused(changed([](Job& other) { other.port = 5123; }), "port");
+  expect_refused(changed([](Job& other) { other.shared_memory = false; }), "switch for shared");
+  variables = {{"GRADWIRE_INTERFACE", "eth0"}};
+  expect_refused(changed([](Job& other) { other.interface = "eth0"; }), "choice of network cards");
+  variables["UCX_NET_DEVICES"] = "eth0";
+  expect_refused(changed([](Job& other) { other.interface = "eth1"; }), "choice of network cards");
+  variables = {{"GRADWIRE_TOPOLOGY", "/a"}};
+  expect_refused(job, "use for a topology");
+  variables.clear();
+  options.topology = "/a";
+  expect_refused(job, "use for a topology");
+  options.topology.clear();
+  options.dead_peer_timeout = std::chrono::seconds(1);
+  expect_refused(job, "dead_peer_timeout");
 }
 
 /// Rank 0 waits for an operation that the others never start: its timeout must end the job. They

@@ -109,6 +109,14 @@ class Launcher(Case):
         done = over("mpich", 2, "--interface", "eth0,eth1", "--", "true")
         self.assertIn("MPICH uses one interface", done.stderr)
 
+    @each_mpi
+    def test_ranks_take_the_interface_that_mpi_got(self, mpi):
+        one = ("--", RANKS, "--gtest_brief=1", "--gtest_filter=*Subgroups")
+        self.assert_ok(over(mpi, 2, "--interface", "lo", *one))
+        done = over(mpi, 2, "--env", "GRADWIRE_PORT=5123", *one)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("engine mpi has no port of the job's", done.stdout + done.stderr)
+
     def test_an_mpirun_that_is_missing(self):
         done = run(GRADWIRE, "run", "--engine", "mpi", "--mpirun", "no-mpirun", "--", "true")
         self.assertRegex(done.stderr, "no-mpirun.*install openmpi-bin or mpich")

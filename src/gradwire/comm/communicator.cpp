@@ -62,6 +62,12 @@ std::shared_ptr<const net::HostNetwork> network_of(const CommunicatorOptions& op
   return options.network ? options.network : std::make_shared<net::KernelNetwork>();
 }
 
+/// Returns true if MPI has got the network cards: from gradwire's launcher, or from its own variables.
+bool has_cards_of(const Job& job, const bootstrap::Environment& environment) {
+  return environment("GRADWIRE_INTERFACE") == job.interface &&
+         (environment("UCX_NET_DEVICES") || environment("OMPI_MCA_btl_tcp_if_include"));
+}
+
 /// Throws Exception(unsupported), which names it, for what MPI cannot do.
 void check_options_for_mpi(const Job& job, const CommunicatorOptions& options,
                            const ForcedAlgorithms& forced) {
@@ -75,6 +81,19 @@ void check_options_for_mpi(const Job& job, const CommunicatorOptions& options,
     unsupported("encryption and no authentication",
                 "use gradwire's own engine, or MPI on a network that you trust");
   if (!forced.empty()) unsupported("algorithms of gradwire's", "force none");
+  if (!option_or(options.topology, options.environment, "GRADWIRE_TOPOLOGY").empty())
+    unsupported("use for a topology (the option topology, GRADWIRE_TOPOLOGY)", "give none");
+  if (job.port != 0)
+    unsupported("port of the job's (the option port, GRADWIRE_PORT)",
+                "give a range of ports in MPI's own settings");
+  if (!job.shared_memory)
+    unsupported("switch for shared memory (the option shared_memory, GRADWIRE_SHARED_MEMORY)",
+                "turn it off in MPI's own settings");
+  if (!job.interface.empty() && !has_cards_of(job, options.environment))
+    unsupported("choice of network cards in a rank (the option interface, GRADWIRE_INTERFACE)",
+                "give --interface to gradwire run --engine mpi, or a list in MPI's own settings");
+  if (options.dead_peer_timeout != CommunicatorOptions{}.dead_peer_timeout)
+    unsupported("dead_peer_timeout", "MPI decides how long a dead rank goes unnoticed");
 }
 
 std::shared_ptr<Communicator> connect_mpi(const Job& job, const CommunicatorOptions& options,
