@@ -417,6 +417,19 @@ TEST(DeviceCommunicator, RanksLeaveWhenWhatTheyPostedIsComplete) {
   EXPECT_THAT(error_of([&] { receive.wait(); }), HasSubstr("closed"));
 }
 
+TEST(DeviceCommunicator, TheTimeoutIsThatBetweenProcesses) {
+  LocalJob between(2, {.operation_timeout = std::chrono::milliseconds(50)});
+  std::vector<std::shared_ptr<Communicator>> all(4);
+  expect_no_errors(between.run([&](Rank process, Communicator& communicator) {
+    const std::shared_ptr<Communicator> unowned(&communicator, [](Communicator*) {});
+    std::ranges::move(device_communicators(unowned, 2), all.begin() + process * 2);
+  }));
+  const Work work = all[0]->barrier();
+  EXPECT_FALSE(work.wait_for(std::chrono::seconds(0)));
+  EXPECT_THAT(error_of([&] { work.wait_for(std::chrono::seconds(30)); }), HasSubstr("timeout"));
+  all[0]->abort("the test is over");  // Else its end would wait.
+}
+
 TEST(DeviceCommunicator, WhatItLacksIsRefusedByName) {
   EXPECT_THAT(error_of([] { device_communicators(nullptr, 0); }), HasSubstr("0 devices"));
   EXPECT_THAT(

@@ -44,6 +44,8 @@ class ScheduledCommunicator final : public Communicator {
   /// Plans later operations with `planner`. Not thread-safe.
   void set_planner(std::shared_ptr<Planner> planner) { planner_ = std::move(planner); }
 
+  Duration operation_timeout() const { return options_.operation_timeout; }
+
   Rank rank() const override { return rank_; }
   EngineTraits traits() const override { return engine().traits(); }
   int size() const override { return planner_->topology().ranks(); }

@@ -30,4 +30,12 @@ std::vector<std::shared_ptr<Communicator>> device_communicators(
   return made;
 }
 
+std::vector<std::shared_ptr<Communicator>> device_communicators(
+    std::shared_ptr<Communicator> between, int devices) {
+  CommunicatorOptions options;
+  if (const auto* own = dynamic_cast<const ScheduledCommunicator*>(between.get()))
+    options.operation_timeout = own->operation_timeout();
+  return device_communicators(std::move(between), devices, options);
+}
+
 }  // namespace gradwire

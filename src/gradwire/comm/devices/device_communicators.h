@@ -22,6 +22,10 @@ namespace gradwire {
 /// are used. `options`: the timeouts, and failure_domain, which must be `job`. Collective over the
 /// processes. Throws Exception(invalid_argument).
 std::vector<std::shared_ptr<Communicator>> device_communicators(
-    std::shared_ptr<Communicator> between, int devices, const CommunicatorOptions& options = {});
+    std::shared_ptr<Communicator> between, int devices, const CommunicatorOptions& options);
+
+/// The same, with the operation timeout of `between`, or the default one.
+std::vector<std::shared_ptr<Communicator>> device_communicators(
+    std::shared_ptr<Communicator> between, int devices);
 
 }  // namespace gradwire
