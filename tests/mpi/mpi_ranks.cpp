@@ -1,6 +1,7 @@
 /// A rank of a job over MPI: every rank runs the same tests, started by MPI's own launcher
 /// (tests/mpi/test_mpi.py).
 #include <algorithm>
+#include <barrier>
 #include <chrono>
 #include <csignal>
 #include <functional>
@@ -20,6 +21,7 @@
 #include "gradwire/base/random.h"
 #include "gradwire/base/tags.h"
 #include "gradwire/comm/communicator.h"
+#include "gradwire/comm/devices/device_communicators.h"
 #include "tests/support/error_of.h"
 #include "tests/support/run_case.h"
 
@@ -257,6 +259,27 @@ TEST(MpiRanks, SeveralThreadsWait) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+/// A device makes lanes, which waits for other processes, while an operation of all devices ends.
+TEST(MpiRanks, DevicesOpenLanesDuringOperations) {
+  auto devices = device_communicators(world, 2);
+  std::barrier both(2);
+  std::vector<std::jthread> threads;
+  for (std::size_t d = 0; d < devices.size(); ++d) {
+    threads.emplace_back([&both, d, device = std::move(devices[d])] {
+      for (int i = 0; i < 100; ++i) {
+        std::vector<std::vector<float>> data(20, std::vector<float>(100, 1));
+        std::vector<Work> works;
+        for (auto& each : data) works.push_back(device->all_reduce(lend_all(each), ReduceOp::sum));
+        both.arrive_and_wait();
+        if (d == 1) works.back().wait();
+        device->reserve_lanes(1);
+        for (const Work& work : works) work.wait();
+        EXPECT_EQ(data.back().back(), static_cast<float>(2 * world->size()));
+      }
+    });
+  }
 }
 
 TEST(MpiRanks, ForcedAlgorithmsAreRefused) {

@@ -78,11 +78,16 @@ std::size_t DeviceHub::place_of(const Group& group, int device) const {
 
 void DeviceHub::open_lanes(std::uint16_t group, int first, int count) {
   if (!between_ || group != 0) return;
-  const std::lock_guard lock(mutex_);
-  auto& lanes = groups_.front()->lanes;
-  if (lanes.contains(first)) return;  // Another device has opened them.
+  // Not under the hub's lock: other processes take part, and the thread that drives `between` may
+  // need that lock.
+  const std::lock_guard opening(opening_);
+  {
+    const std::lock_guard lock(mutex_);
+    if (groups_.front()->lanes.contains(first)) return;  // Another device has opened them.
+  }
   const int between = between_->reserve_lanes(count);
-  for (int i = 0; i < count; ++i) lanes[first + i].between = between + i;
+  const std::lock_guard lock(mutex_);
+  for (int i = 0; i < count; ++i) groups_.front()->lanes[first + i].between = between + i;
 }
 
 std::uint16_t DeviceHub::open_group(int device, std::uint16_t parent, std::span<const Rank> ranks) {

@@ -132,6 +132,7 @@ class DeviceHub : public std::enable_shared_from_this<DeviceHub> {
   DeviceShape shape_;
   std::shared_ptr<Communicator> between_;
   std::vector<std::shared_ptr<Communicator>> pairs_;  ///< For messages from a device to another.
+  std::mutex opening_;  ///< Held while a device opens lanes; taken before `mutex_`.
   mutable std::mutex mutex_;
   std::condition_variable waiters_;
   std::vector<DeviceEngine*> engines_;  ///< By device; null when it has left.
