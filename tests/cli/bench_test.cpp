@@ -158,8 +158,9 @@ TEST(Bench, MeasuresEveryAlgorithmInTurn) {
 }
 
 TEST(Bench, RefusesWhatDoesNotExistBeforeAnyRankStarts) {
-  const auto refuses = [](const std::vector<std::string>& arguments, const std::string& why) {
-    const Outcome outcome = bench(arguments);
+  const auto refuses = [](const std::vector<std::string>& arguments, const std::string& why,
+                          const std::map<std::string, std::string>& variables = {}) {
+    const Outcome outcome = bench(arguments, variables);
     EXPECT_NE(outcome.status, 0) << arguments[0];
     EXPECT_THAT(outcome.err, AllOf(HasSubstr(why), Not(HasSubstr("stopped"))));
     EXPECT_EQ(outcome.out, "");
@@ -183,6 +184,8 @@ TEST(Bench, RefusesWhatDoesNotExistBeforeAnyRankStarts) {
   refuses({"-n", "2", "--engine", "nccl", "--algorithm", "ring"},
           "--algorithm with --engine nccl: its backend chooses");
   refuses({"-n", "2", "--engine", "gloo", "--encrypt"}, "neither encrypts nor authenticates");
+  refuses({"-n", "2", "--engine", "gloo"}, "GRADWIRE_ENCRYPTION=on with --engine gloo",
+          {{"GRADWIRE_ENCRYPTION", "on"}});
   refuses({"-n", "2", "--engine", "gloo", "--python", "no-such-python"},
           "--engine gloo: cannot start no-such-python");
 }

@@ -104,7 +104,9 @@ void check_backend(const BenchOptions& options) {
   omit("--algorithm", !options.algorithms.empty(), "its backend chooses the algorithm");
   omit("--explain", options.explain, "its backend has no tuner of gradwire's");
   omit("--compare", !options.compare.empty(), "it measures that backend alone");
-  omit("--encrypt", launch.encrypt, "the backend neither encrypts nor authenticates");
+  const char* const in_the_clear = "the backend neither encrypts nor authenticates";
+  omit("--encrypt", launch.encrypt, in_the_clear);
+  omit("GRADWIRE_ENCRYPTION=on", own_variables()["GRADWIRE_ENCRYPTION"] == "on", in_the_clear);
   const bool is_here = launch.hosts.empty() && launch.hostfile.empty();
   const int gpus = launch.engine != "nccl" ? 0 : is_here ? ranks_to_start(launch) : 1;
   const std::string missing = why_missing(options.python, launch.engine, gpus);
