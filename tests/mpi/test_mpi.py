@@ -236,10 +236,19 @@ class Training(Case):
 SUITES = {"openmpi": (("operations",), ("training",), ("hooks",), ("buckets",)),
           "mpich": (("averages",), ("groups", "Groups.test_some_ranks_only",
                                     "Groups.test_one_rank_alone", "Groups.test_split"))}
+# Each rank prints its error, and waits for those of the others before it ends the job.
 OTHER_ENGINES = """
-import os, gradwire, torch.distributed as dist
-engine = "own" if os.environ["RANK"] == os.environ["OWN"] else "mpi"
-dist.init_process_group("gradwire", pg_options=gradwire.Options(engine=engine))
+import os, pathlib, sys, time, gradwire, torch.distributed as dist
+rank, folder = os.environ["RANK"], pathlib.Path(os.environ["FOLDER"])
+engine = "own" if rank == os.environ["OWN"] else "mpi"
+try:
+    dist.init_process_group("gradwire", pg_options=gradwire.Options(engine=engine))
+except Exception as error:
+    print(f"error of {rank}: {error}", flush=True)
+pathlib.Path(folder, rank).touch()
+while len(list(folder.iterdir())) < int(os.environ["WORLD_SIZE"]):
+    time.sleep(0.01)
+sys.exit(1)
 """
 
 
@@ -254,11 +263,14 @@ class Python(Case):
             self.assert_ok(done)  # A rank without a test that passed fails.
 
     def test_ranks_with_different_engines(self):
-        for own in (0, 1):  # MPICH's mpirun would wait for the other one.
-            done = over("openmpi", 2, "--", sys.executable, "-c", OTHER_ENGINES, OWN=str(own))
+        for own, ranks in ((0, 2), (1, 2), (2, 3)):
+            with tempfile.TemporaryDirectory() as folder:
+                done = over("openmpi", ranks, "--", sys.executable, "-c", OTHER_ENGINES,
+                            OWN=str(own), FOLDER=folder)
             self.assertNotEqual(done.returncode, 0)
-            self.assertRegex(done.stdout + done.stderr,
-                             f"rank {own} uses the engine own, others use mpi")
+            for rank in range(ranks):
+                self.assertRegex(done.stdout, f"error of {rank}: .*rank {own} uses the engine own, "
+                                              "others use mpi")
 
 
 if __name__ == "__main__":

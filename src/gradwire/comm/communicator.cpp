@@ -1,5 +1,6 @@
 #include "gradwire/comm/communicator.h"
 
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -166,11 +167,12 @@ std::shared_ptr<Communicator> Communicator::connect(const Job& job,
   const std::string& engine = options.engine.empty() ? job.engine : options.engine;
   if (const std::string why = bootstrap::engine_refusal(engine); !why.empty()) refuse("{}", why);
   if (engine == "mpi" && job.world_size > 1) return connect_mpi(job, options, forced, store.get());
-  if (store && job.world_size > 1) mpi::tell_engine(*store, options.scope, job.rank, engine);
+  std::optional<mpi::OwnEngineStore> own_store;
+  if (store && job.world_size > 1) own_store.emplace(*store, options.scope, job.rank);
   const auto planner = [&](topology::JobTopology by) {
     return std::make_shared<Planner>(job.rank, std::move(by), forced, options.segment_bytes);
   };
-  const Connected connected = open_engine(job, options, store.get());
+  const Connected connected = open_engine(job, options, own_store ? &*own_store : nullptr);
   auto communicator = std::make_shared<ScheduledCommunicator>(
       job.rank, options, planner({.topology = connected.topology, .choices = {}}),
       std::make_shared<SharedEngine>(connected.engine));

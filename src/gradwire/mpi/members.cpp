@@ -4,6 +4,7 @@
 #include <iterator>
 #include <sstream>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -15,6 +16,15 @@ namespace {
 
 constexpr const char* kMpi = "mpi";
 constexpr std::string_view kMismatch = "mismatch: ";
+
+/// A rank that waits on its own engine looks for a mismatch so often.
+constexpr Duration kVerdictLook = std::chrono::milliseconds(200);
+
+/// Waits shorter than this do not look.
+constexpr Duration kShortWait = std::chrono::milliseconds(50);
+
+/// Time for which rank 0, whose process may serve the store, lets the others read a mismatch.
+constexpr Duration kLinger = std::chrono::seconds(2);
 
 std::string key_of(const std::string& scope, const std::string& what) {
   return fmt::format("engine/{}/{}", scope, what);
@@ -51,31 +61,66 @@ std::vector<std::string> gather(bootstrap::Store& store, const std::string& scop
   throw Exception(bootstrap::missing_error(missing, {}, job.master_address, timeout));
 }
 
-}  // namespace
-
 void tell_engine(bootstrap::Store& store, const std::string& scope, Rank rank,
                  const std::string& engine) {
   write(store, key_of(scope, fmt::to_string(rank)), engine);
 }
 
+/// Tells rank 0 that this rank has read the mismatch, and returns it.
+Error read_mismatch(bootstrap::Store& store, const std::string& scope, Rank rank,
+                    const std::string& verdict) {
+  (void)store.set(key_of(scope, fmt::format("seen/{}", rank)), "yes");
+  return {ErrorKind::mismatch, verdict.substr(kMismatch.size())};
+}
+
+void await_readers(bootstrap::Store& store, const std::string& scope, const bootstrap::Job& job) {
+  Duration patience = kLinger;
+  for (Rank rank = 1; rank < job.world_size; ++rank) {
+    // A rank that does not come has taken the patience with those that do not come after it.
+    if (!store.get(key_of(scope, fmt::format("seen/{}", rank)), patience))
+      patience = std::chrono::milliseconds(1);
+  }
+}
+
+}  // namespace
+
+OwnEngineStore::OwnEngineStore(bootstrap::Store& store, std::string scope, Rank rank)
+    : store_(store), scope_(std::move(scope)), rank_(rank) {
+  tell_engine(store_, scope_, rank_, "own");
+}
+
+Result<std::string> OwnEngineStore::get(const std::string& key, Duration timeout) {
+  for (Duration left = timeout;; left -= kVerdictLook) {
+    auto value = store_.get(key, std::min(left, kVerdictLook));
+    if (value || value.error().kind != ErrorKind::timeout || timeout < kShortWait) return value;
+    const auto verdict = store_.get(key_of(scope_, "all"), std::chrono::milliseconds(1));
+    if (verdict && verdict->starts_with(kMismatch))
+      return tl::unexpected<Error>(read_mismatch(store_, scope_, rank_, *verdict));
+    if (left <= kVerdictLook) return value;
+  }
+}
+
 void agree_on_engine(bootstrap::Store& store, const std::string& scope, const bootstrap::Job& job,
                      Duration timeout) {
   tell_engine(store, scope, job.rank, kMpi);
+  const std::string all = key_of(scope, "all");
   std::string verdict = kMpi;
   if (job.rank == 0) {
     const std::vector<std::string> engines = gather(store, scope, job, timeout, "");
     const auto other = std::ranges::find_if(engines, [](const auto& one) { return one != kMpi; });
     if (other != engines.end())
       verdict = mismatch_of(static_cast<Rank>(other - engines.begin()), *other);
-    write(store, key_of(scope, "all"), verdict);
+    write(store, all, verdict);
+    if (verdict.starts_with(kMismatch)) await_readers(store, scope, job);
   } else if (const std::string first = value_or_throw(store.get(key_of(scope, "0"), timeout));
              first != kMpi) {
     verdict = mismatch_of(0, first);
+    write(store, all, verdict);
   } else {
-    verdict = value_or_throw(store.get(key_of(scope, "all"), timeout));
+    verdict = value_or_throw(store.get(all, timeout));
   }
   if (verdict.starts_with(kMismatch))
-    throw Exception(ErrorKind::mismatch, verdict.substr(kMismatch.size()));
+    throw Exception(read_mismatch(store, scope, job.rank, verdict));
 }
 
 std::vector<Rank> agree_on_members(bootstrap::Store& store, const std::string& scope,

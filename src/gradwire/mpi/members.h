@@ -9,13 +9,26 @@
 
 namespace gradwire::mpi {
 
-/// Tells the other members of a group, over its store, that this rank uses an engine. Does not
-/// wait. Ranks over MPI refuse others by it.
-void tell_engine(bootstrap::Store& store, const std::string& scope, Rank rank,
-                 const std::string& engine);
+/// The store of a group for a rank on gradwire's own engine, which tells the other ranks so. Ranks
+/// over MPI refuse this one by it; then its waits end with mismatch, too.
+class OwnEngineStore final : public bootstrap::Store {
+ public:
+  /// `store` must outlive it. Throws Exception(disconnected).
+  OwnEngineStore(bootstrap::Store& store, std::string scope, Rank rank);
+
+  Status set(const std::string& key, const std::string& value) override {
+    return store_.set(key, value);
+  }
+  Result<std::string> get(const std::string& key, Duration timeout) override;
+
+ private:
+  bootstrap::Store& store_;
+  std::string scope_;
+  Rank rank_;
+};
 
 /// Tells that this rank uses MPI. Throws Exception: mismatch, on every rank over MPI, if another
-/// rank does not; timeout, which names the missing ranks; disconnected. Must be called before MPI
+/// rank does not (on the others by OwnEngineStore); timeout, which names the missing ranks; disconnected. Must be called before MPI
 /// is initialized, which waits for all ranks of the job without a timeout.
 void agree_on_engine(bootstrap::Store& store, const std::string& scope, const bootstrap::Job& job,
                      Duration timeout);
