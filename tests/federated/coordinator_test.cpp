@@ -70,7 +70,7 @@ TEST(Coordinator, ARoundFromCheckInToSum) {
   EXPECT_EQ(offer.steps, 2);
   EXPECT_EQ(offer.memory_bytes, 1000);
   EXPECT_EQ(offer.down_bytes, 113);
-  EXPECT_EQ(offer.seconds, 57);  // Of 60, and the way of its answer.
+  EXPECT_EQ(offer.seconds, 57);  // The window is 60, with the way of its answer.
   EXPECT_THAT(desk.coordinator->take_answerable(), testing::Contains(0));
   for (const ClientId id : {0, 1}) {
     desk.expect<Offer>(id, CheckIn{10, -1});

@@ -340,8 +340,8 @@ TEST(MpiRanks, OptionsThatMpiWouldIgnoreAreRefused) {
 }
 
 /// Rank 0 waits for an operation that the others never start: its timeout must end the job. They
-/// wait longer, for a message. Returns only if it does not. `after`: of the post, rank 0 waits; long
-/// enough, the progress thread has begun the operation.
+/// wait longer, for a message. Returns only if it does not. `after`: the time from rank 0's post to
+/// its wait; long enough, the progress thread has begun the operation.
 int wait_in_vain(bool waits_at_once, Duration after = Duration::zero()) {
   std::vector<float> data(1000);
   if (world->rank() == 0) {

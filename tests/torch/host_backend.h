@@ -111,7 +111,7 @@ class StuckBackend final : public c10d::Backend {
  public:
   using c10d::Backend::Backend;
 
-  std::atomic<std::chrono::milliseconds> timeout{};  ///< Of the last reduction.
+  std::atomic<std::chrono::milliseconds> timeout{};  ///< The last reduction's.
 
   const std::string getBackendName() const override { return "stuck"; }
   c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(

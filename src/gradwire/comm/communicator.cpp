@@ -63,7 +63,7 @@ std::shared_ptr<const net::HostNetwork> network_of(const CommunicatorOptions& op
   return options.network ? options.network : std::make_shared<net::KernelNetwork>();
 }
 
-/// Returns true if MPI has got the network cards: from gradwire's launcher, or from its own variables.
+/// Returns true if MPI has got the network cards, from the launcher or from its own variables.
 bool has_cards_of(const Job& job, const bootstrap::Environment& environment) {
   return environment("GRADWIRE_INTERFACE") == job.interface &&
          (environment("UCX_NET_DEVICES") || environment("OMPI_MCA_btl_tcp_if_include"));

@@ -36,8 +36,8 @@ struct Task {
 /// a progress thread does, which looks for progress every 50 us: MPI moves data only while it is
 /// called. Operations start in the order in which they are posted.
 ///
-/// MPI cannot take back the memory of an operation. So an operation that fails, or that takes longer
-/// than its timeout, ends the job, as fail_job() does. Thread-safe.
+/// MPI cannot take back the memory of an operation. So an operation that fails, or that takes
+/// longer than its timeout, ends the job, as fail_job() does. Thread-safe.
 class Driver {
  public:
   Driver(const gradwire_mpi& mpi, Rank rank, std::shared_ptr<const Clock> clock);

@@ -28,8 +28,9 @@ class OwnEngineStore final : public bootstrap::Store {
 };
 
 /// Tells that this rank uses MPI. Throws Exception: mismatch, on every rank over MPI, if another
-/// rank does not (on the others by OwnEngineStore); timeout, which names the missing ranks; disconnected. Must be called before MPI
-/// is initialized, which waits for all ranks of the job without a timeout.
+/// rank does not (on the others by OwnEngineStore); timeout, which names the missing ranks;
+/// disconnected. Must be called before MPI is initialized, which waits for all ranks of the job
+/// without a timeout.
 void agree_on_engine(bootstrap::Store& store, const std::string& scope, const bootstrap::Job& job,
                      Duration timeout);
 

@@ -63,8 +63,8 @@ enum gradwire_mpi_op {
 };
 
 /* A collective or a message. `count`: elements of each part where ranks have parts, else of all.
- * `input` and `output`: NULL where a rank has no elements. `in_place`: the input is this rank's part
- * of the output. `root`: of the collective, or the other rank of a message, -1: any. */
+ * `input` and `output`: NULL where a rank has no elements. `in_place`: the input is this rank's
+ * part of the output. `root`: of the collective, or the other rank of a message, -1: any. */
 struct gradwire_mpi_call {
   enum gradwire_mpi_what what;
   enum gradwire_mpi_type type;

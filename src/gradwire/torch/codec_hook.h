@@ -31,9 +31,9 @@ class CodecHook : public std::enable_shared_from_this<CodecHook> {
   using FuturePointer = c10::intrusive_ptr<c10::ivalue::Future>;
   using SavedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
-  /// Made by std::make_shared(). `hybrid`: buckets are averaged in two levels, with the codec between hosts; `communicator` is
-  /// then that of the ranks at one place. Throws Exception(invalid_argument) for an unknown codec,
-  /// and for PowerSGD in two levels.
+  /// Made by std::make_shared(). `hybrid`: buckets are averaged in two levels, with the codec
+  /// between hosts; `communicator` is then that of the ranks at one place. Throws
+  /// Exception(invalid_argument) for an unknown codec, and for PowerSGD in two levels.
   CodecHook(std::shared_ptr<Communicator> communicator, exchange::ExchangeOptions options,
             std::shared_ptr<HybridCollectives> hybrid = nullptr);
   ~CodecHook() { close(); }

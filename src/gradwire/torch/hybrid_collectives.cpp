@@ -20,15 +20,6 @@ using Wait = HybridCollectives::Wait;
 using WorkPointer = HybridCollectives::WorkPointer;
 using HybridGuard = c10::impl::VirtualGuardImpl;
 
-/// Null if the backend has no futures.
-c10::intrusive_ptr<c10::ivalue::Future> future_of(c10d::Work& work) {
-  try {
-    return work.getFuture();
-  } catch (const std::exception&) {
-    return nullptr;
-  }
-}
-
 /// The bytes of a contiguous 1-D tensor.
 at::Tensor bytes_of(const at::Tensor& flat) {
   return flat.view(at::kByte);
@@ -105,25 +96,43 @@ std::int64_t HybridCollectives::part_of(std::int64_t count) const {
   return (count + grid_.places() - 1) / grid_.places();
 }
 
+/// A future that completes with the call. Not all of Gloo's calls have one.
+HybridCollectives::FuturePointer HybridCollectives::end_of(const WorkPointer& work) const {
+  try {
+    return work->getFuture();
+  } catch (const std::exception&) {
+    auto end = c10::make_intrusive<c10::ivalue::Future>(c10::NoneType::get());
+    waits_->run([work, end] {
+      try {
+        work->wait();
+        end->markCompleted();
+      } catch (...) {
+        end->setError(std::current_exception());
+      }
+    });
+    return end;
+  }
+}
+
 /// Waits for a call inside, which may never end once a rank of the host has failed.
 Wait HybridCollectives::wait_of(WorkPointer work) const {
-  const auto future = calls_ ? future_of(*work) : nullptr;
-  if (!future) return [work = std::move(work)] { with_our_errors([&] { work->wait(); }); };
+  if (!calls_) return [work = std::move(work)] { with_our_errors([&] { work->wait(); }); };
   {
     const std::lock_guard lock(calls_->mutex);
     ++calls_->count;
   }
-  future->addCallback([calls = calls_](c10::ivalue::Future&) {
+  const FuturePointer end = end_of(work);
+  end->addCallback([calls = calls_](c10::ivalue::Future&) {
     const std::lock_guard lock(calls->mutex);
     --calls->count;
     calls->changed.notify_all();
   });
-  return [work = std::move(work), future, calls = calls_] {
+  return [work = std::move(work), end, calls = calls_] {
     {
       std::unique_lock lock(calls->mutex);
-      calls->changed.wait(lock, [&] { return future->completed() || calls->is_aborted; });
+      calls->changed.wait(lock, [&] { return end->completed() || calls->is_aborted; });
     }
-    if (!future->completed())
+    if (!end->completed())
       throw Exception(ErrorKind::aborted, "the group ended while ranks of this host communicated");
     with_our_errors([&] { work->wait(); });
   };
@@ -378,6 +387,12 @@ bool HybridCollectives::has_calls() const {
 void HybridCollectives::close() {
   for (CompletionThreads& thread : threads_) thread.close();
   callbacks_->close();
+  if (!waits_) return;
+  if (has_calls())
+    ForkGuard::leak(waits_);  // Its threads may wait for ever.
+  else
+    waits_->close();
+  waits_.reset();
 }
 
 void refuse_codec_of_matrices(const std::string& codec) {

@@ -95,8 +95,10 @@ class HybridCollectives {
   };
   struct Operation;
   struct CallsInside;
+  using FuturePointer = c10::intrusive_ptr<c10::ivalue::Future>;
   using Streams = std::vector<c10::Stream>;  ///< One for each thread; none on the CPU.
 
+  FuturePointer end_of(const WorkPointer& work) const;
   Wait wait_of(WorkPointer work) const;
   Part reduced_part(const at::Tensor& whole, const at::Tensor& part, const at::Tensor& result,
                     const Reduction& reduction, const Between& between);
@@ -117,7 +119,9 @@ class HybridCollectives {
   const InsideBackends inside_;
   const std::function<void(const std::string&)> on_failure_;
   const ForkGuard fork_;
-  const std::shared_ptr<CallsInside> calls_;  ///< Null if the backend can abort.
+  const std::shared_ptr<CallsInside> calls_;  ///< Null if the backend is gradwire's, which aborts.
+  /// Wait for calls without futures; null after close().
+  std::shared_ptr<CompletionThreads> waits_ = std::make_shared<CompletionThreads>();
   std::atomic<std::uint64_t> number_ = 0;
   std::mutex mutex_;
   std::map<c10::DeviceIndex, Streams> streams_;

@@ -342,8 +342,8 @@ Task Coordinator::task(const Client& client, Time now) {
           .model = std::move(bytes.model)};
 }
 
-/// Until shortly before the end of the window: a client that trains for so long still has to connect
-/// and to say that it is ready.
+/// Until shortly before the end of the window: a client that trains for so long still has to
+/// connect and to say that it is ready.
 double Coordinator::training_seconds(Time now) const {
   constexpr Duration kLongestWay = std::chrono::seconds(5);
   const Duration way = std::min(kLongestWay, options_.policy.window / 20);
