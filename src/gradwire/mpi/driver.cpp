@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdlib>
+#include <future>
 #include <utility>
 
 #include <fmt/format.h>
@@ -24,6 +26,9 @@ constexpr Duration kStayAway = std::chrono::milliseconds(4);
 /// After this time without operations the progress thread sleeps until it is woken, which costs the
 /// waking thread some microseconds.
 constexpr Duration kIdle = std::chrono::milliseconds(50);
+
+/// Before the job ends: MPICH's mpirun drops the output of ranks that it has not read by then.
+constexpr Duration kReading = std::chrono::milliseconds(100);
 
 /// Tries between two reads of the clock.
 constexpr int kTriesPerClockRead = 64;
@@ -58,6 +63,7 @@ void Driver::check(int error, const std::string& what) const {
 
 void Driver::fail_job(const std::string& reason) {
   log_error("rank {}: {}; {} ends the job", rank_, reason, mpi_.name);
+  std::promise<void>().get_future().wait_for(kReading);
   mpi_.abort(EXIT_FAILURE);
   std::_Exit(EXIT_FAILURE);
 }
