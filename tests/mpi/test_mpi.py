@@ -121,6 +121,18 @@ class Launcher(Case):
         done = run(GRADWIRE, "run", "--engine", "mpi", "--mpirun", "no-mpirun", "--", "true")
         self.assertRegex(done.stderr, "no-mpirun.*install openmpi-bin or mpich")
 
+    def test_the_configuration_of_a_training_names_it(self):
+        with tempfile.TemporaryDirectory() as folder:
+            config = pathlib.Path(folder) / "train.json"
+            config.write_text('{"engine": "mpi", "epochs": 1, "data": {"name": "click_through", '
+                              '"samples": 100}}')
+            command = (GRADWIRE, "train", config, "-n", "2", "--mpirun", "no-mpirun", "--output",
+                       folder)
+            self.assertRegex(run(*command).stderr, "no-mpirun.*install openmpi-bin or mpich")
+            self.assert_ok(run(*command, "--engine", "own"))
+            done = run(*command, "--set", "engine=gloo")
+            self.assertRegex(done.stderr, 'engine "gloo": .* use own or mpi here')
+
 
 class Libraries(Case):
     def test_a_missing_one_is_said_on_every_rank(self):

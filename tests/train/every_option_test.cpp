@@ -148,6 +148,7 @@ const std::map<std::string, std::string> kElsewhere{
     {"data.prefetch", "Prefetch: batches are made ahead"},
     {"resume", "ResumeTest"},
     {"devices", "DevicesCommand"},
+    {"engine", "mpi.jobs"},
     {"inside", "InsideCommand"},
     {"trace", "TraceTrain"},
     {"activation_checkpointing.number_checkpoints", "ActivationConfig, TextModel: memory"},

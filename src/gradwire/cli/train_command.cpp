@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <optional>
@@ -350,6 +351,13 @@ recipe::TrainConfig checked(const TrainOptions& options, const bootstrap::Job& j
   return config;
 }
 
+/// The configuration's engine, unless --engine or GRADWIRE_ENGINE names one. Ranks inherit it.
+void use_engine(const recipe::TrainConfig& config, bootstrap::Job& job) {
+  if (config.engine.empty() || bootstrap::process_environment()("GRADWIRE_ENGINE")) return;
+  ::setenv("GRADWIRE_ENGINE", config.engine.c_str(), 1);
+  job.engine = config.engine;
+}
+
 /// Throws Exception(invalid_argument) for options that a replay takes from the run, or lacks.
 void check_replay(const TrainOptions& options, const bootstrap::Job& job) {
   if (!options.config.empty() || !options.settings.empty()) {
@@ -405,8 +413,9 @@ int train_command(int argc, char** argv) {
                "(docs/training.md describes CONFIG.json; examples/ has some)\n");
     return 2;
   }
-  const auto job = bootstrap::Job::from_environment();
+  auto job = bootstrap::Job::from_environment();
   const auto config = read_arguments([&] { return checked(options, job); });
+  use_engine(config, job);
   if (options.dry_run) {
     const int ranks = ranks_of(options, job, config);
     const auto text = read_arguments([&] { return recipe::dry_run(config, ranks); });

@@ -12,6 +12,7 @@
 #include "gradwire/base/json_document.h"
 #include "gradwire/base/json_fields.h"
 #include "gradwire/base/refuse.h"
+#include "gradwire/bootstrap/engine_name.h"
 #include "gradwire/codec/catalogue.h"
 #include "gradwire/recipe/devices_config.h"
 #include "gradwire/recipe/hogwild_config.h"
@@ -446,6 +447,13 @@ ParallelConfig read_parallel(JsonFields& root, const nlohmann::ordered_json& who
   return parallel;
 }
 
+std::string read_engine(JsonFields& root) {
+  std::string engine = root.text_or("engine", "");
+  const std::string why = engine.empty() ? "" : bootstrap::engine_refusal(engine);
+  if (!why.empty()) refuse("{}", why);
+  return engine;
+}
+
 /// `precision` is a string (of the computation), or an object that also sets the parameters'
 /// precision.
 void read_precision(JsonFields& root, const nlohmann::ordered_json& json, TrainConfig& config) {
@@ -625,6 +633,7 @@ TrainConfig parse_train_config(const nlohmann::ordered_json& json) {
   config.zero = read_zero(root.object_or_empty(name_used(json, {"zero", "zero_optimization"})));
   if (root.has("servers")) config.servers = read_servers(root.object_or_empty("servers"));
   config.devices = read_devices(root);
+  config.engine = read_engine(root);
   config.inside = read_inside(root);
   if (root.has("hogwild")) config.hogwild = read_hogwild(root.object_or_empty("hogwild"));
   config.gradient_clipping = root.number_or("gradient_clipping", 0, 0, 1e30);

@@ -209,6 +209,7 @@ struct TrainConfig {
   ZeroConfig zero;
   ServersConfig servers;
   HogwildConfig hogwild;
+  std::string engine;  ///< "own" or "mpi"; empty: that of the job.
   std::string inside;  ///< "own": reductions in two levels, inside hosts and between them.
   std::vector<std::string> devices;  ///< Those of each process, each a rank; empty: one, the CPU.
   MeshDegrees mesh;
