@@ -148,6 +148,8 @@ federated: build
 	@scripts/setup.sh demo test
 	@scripts/federated_peers.sh $(BUILD)/federated-peers
 	@.venv/bin/python bench/federated.py rounds $(BUILD)/bin/gradwire $(BUILD)/federated-rounds.json
+	@.venv/bin/python bench/federated.py stragglers $(BUILD)/bin/gradwire \
+	  $(BUILD)/federated-stragglers.json
 	@PYTHONPATH=$(BUILD)/python .venv/bin/python bench/federated.py simulators \
 	  $(BUILD)/bin/gradwire $(BUILD)/federated-simulators.json \
 	  --python $(BUILD)/federated-peers/bin/python

@@ -4,10 +4,13 @@
 rounds: rounds until a two-layer net has an accuracy, for FedSGD and for federated averaging with
 more local work, as in table 2 of McMahan et al. (AISTATS 2017): 100 clients, of which ten train
 in a round. Each row has its best learning rate of one grid, chosen with the first seed.
+stragglers: loss and accuracy on FedProx's synthetic(1,1) where 90 % of the clients have no time for
+all 20 epochs, as in figure 1 of Li et al. (MLSys 2020): they are dropped, count, or count with the
+proximal term. Means of the last 30 of 60 rounds, on held-out samples of all clients.
 simulators: seconds per round of `gradwire federate simulate`, and of the simulators in
 federated_peer.py, in turn, with two cores.
 
-usage: federated.py rounds|simulators GRADWIRE JSON [--python P] [--seeds K] [--turns K]
+usage: federated.py rounds|stragglers|simulators GRADWIRE JSON [--python P] [--seeds K] [--turns K]
 """
 
 import argparse
@@ -31,6 +34,10 @@ PARTITIONS = {"IID, to 83 %": ({"kind": "iid", "clients": 100}, 0.83),
                                                0.70)}
 # Local epochs, batch size, rounds that are simulated.
 ROWS = {"FedSGD": (1, 0, 400), "E 1, B 10": (1, 10, 100), "E 5, B 10": (5, 10, 40)}
+# Incomplete work, mu.
+STRAGGLERS = {"stragglers are dropped (FedAvg)": ("drop", 0),
+              "their work counts": ("count", 0),
+              "their work counts, mu = 1 (FedProx)": ("count", 1)}
 CLIENTS, COHORT, BATCH = 1000, 50, 10  # The same as in federated_peer.py.
 LIMIT_S = 1800
 
@@ -87,6 +94,32 @@ def print_rounds(results):
             mean = statistics.mean(row["rounds"])
             print(f"| {title}: {name} | {row['rate']} | {mean:.1f} ({min(row['rounds']):.1f}, "
                   f"{max(row['rounds']):.1f}) | {base / mean:.1f} |")
+
+
+def measure_stragglers(given):
+    results = {name: [] for name in STRAGGLERS}
+    for seed in range(1, given.seeds + 1):
+        for name, (partial, proximal) in STRAGGLERS.items():
+            rounds = simulate(given, {
+                "data": {"name": "synthetic_clients", "alpha": 1, "beta": 1, "clients": 30,
+                         "held_out": 0.2, "seed": seed},
+                "rounds": 60, "round": {"ask": 10, "use": 10, "least": 1}, "seed": seed,
+                "local": {"epochs": 20, "batch_size": 10, "learning_rate": 0.01,
+                          "partial": partial, "proximal": proximal},
+                "devices": {"stragglers": 0.9}})["rounds"]
+            last = [one for one in rounds if not one["abandoned"]][-30:]
+            results[name].append({key: statistics.mean(one[key] for one in last)
+                                  for key in ("loss", "accuracy")})
+            given.json.write_text(json.dumps(results, indent=1) + "\n")
+    return results
+
+
+def print_stragglers(results):
+    print("| | loss by seed | accuracy, mean of the seeds |\n| --- | --- | --- |")
+    for name, rows in results.items():
+        losses = ", ".join(f"{row['loss']:.2f}" for row in rows)
+        accuracy = 100 * statistics.mean(row["accuracy"] for row in rows)
+        print(f"| {name} | {losses} | {accuracy:.1f} % |")
 
 
 def ours(given, model, rounds, threads):
@@ -146,19 +179,22 @@ def print_simulators(results):
               f"| {statistics.median(times) / statistics.median(alone):.2f} |")
 
 
+MEASURED = {"rounds": (measure_rounds, print_rounds),
+            "stragglers": (measure_stragglers, print_stragglers),
+            "simulators": (measure_simulators, print_simulators)}
+
+
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
-    parser.add_argument("what", choices=["rounds", "simulators"])
+    parser.add_argument("what", choices=MEASURED)
     parser.add_argument("gradwire", type=lambda path: pathlib.Path(path).resolve())
     parser.add_argument("json", type=pathlib.Path)
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--turns", type=int, default=3)
     given = parser.parse_args()
-    if given.what == "rounds":
-        print_rounds(measure_rounds(given))
-    else:
-        print_simulators(measure_simulators(given))
+    measure, show = MEASURED[given.what]
+    show(measure(given))
 
 
 if __name__ == "__main__":
