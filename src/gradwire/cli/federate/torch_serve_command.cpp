@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "gradwire/base/clock.h"
+#include "gradwire/base/cpu.h"
 #include "gradwire/base/file.h"
 #include "gradwire/base/refuse.h"
 #include "gradwire/cli/command_line.h"
@@ -128,6 +129,7 @@ federated::FederatedServer::Options server_options_of(const recipe::FederatedCon
   federated::FederatedServer::Options options;
   options.rounds.policy = config.round;
   options.rounds.policy.update_bits = most_bits(config.update);
+  if (auto& secure = options.rounds.policy.secure) secure->threads = usable_cores();
   options.rounds.first_round = model.first_round();
   options.rounds.seed = config.seed;
   options.rounds.ledger = model.ledger();
