@@ -1,6 +1,7 @@
 #include "gradwire/torch/hybrid_process_group.h"
 
 #include <future>
+#include <latch>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -35,11 +36,14 @@ struct Cluster {
 using Hybrid = c10::intrusive_ptr<HybridProcessGroup>;
 using InsideOf = std::function<InsideBackends(const HostGrid&)>;
 
+/// No body starts before all ranks have their group: it may leave at once.
 void run_hybrid(const Cluster& cluster, const InsideOf& inside,
                 const std::function<void(const Hybrid&)>& body) {
+  std::latch made(cluster.ranks());
   run_on_loopback(cluster.ranks(), [&](const auto& plain) {
     const HostGrid grid = host_grid(*communicator_of(*plain), cluster.machine(plain->getRank()));
     const auto group = hybrid_group(*plain, grid, inside ? inside(grid) : InsideBackends{});
+    made.arrive_and_wait();
     body(hybrid_backend_of(*group));
   });
 }
