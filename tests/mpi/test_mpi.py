@@ -124,8 +124,8 @@ class Launcher(Case):
     def test_the_configuration_of_a_training_names_it(self):
         with tempfile.TemporaryDirectory() as folder:
             config = pathlib.Path(folder) / "train.json"
-            config.write_text('{"engine": "mpi", "epochs": 1, "data": {"name": "click_through", '
-                              '"samples": 100}}')
+            config.write_text('{"engine": "mpi", "epochs": 1, "batch_size": 16, '
+                              '"data": {"name": "click_through", "samples": 100}}')
             command = (GRADWIRE, "train", config, "-n", "2", "--mpirun", "no-mpirun", "--output",
                        folder)
             self.assertRegex(run(*command).stderr, "no-mpirun.*install openmpi-bin or mpich")
