@@ -111,6 +111,7 @@ class Inside(unittest.TestCase):
 
     def test_a_rank_that_fails_leaves_whatever_its_backend_waits_for(self):
         group = group_with("gloo")
+        dist.barrier()  # All ranks have made it.
         if dist.get_rank() == 0:
             dist.all_reduce(torch.ones(COUNT), group=group, async_op=True)
             try:
