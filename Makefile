@@ -147,6 +147,9 @@ servers: build
 federated: build
 	@scripts/setup.sh demo test
 	@scripts/federated_peers.sh $(BUILD)/federated-peers
+	@$(CONFIGURE) -DGRADWIRE_BENCH=ON
+	@$(COMPILE) --target secure_sum
+	@$(BUILD)/bin/secure_sum
 	@.venv/bin/python bench/federated.py rounds $(BUILD)/bin/gradwire $(BUILD)/federated-rounds.json
 	@.venv/bin/python bench/federated.py stragglers $(BUILD)/bin/gradwire \
 	  $(BUILD)/federated-stragglers.json

@@ -70,9 +70,9 @@ class FederatedClient:
         command exits with status 0, or this function returns True. Both are looked at before a
         round, and every 10 s while it trains. The function may be called on another thread.
     limits: rounds that cost more are declined, and a training ends at them.
-    secure: uploads only updates that the server cannot read. secure_active: the same, also if the
-        server lies; keys and lists must be signed. secure_threshold: the same, with at least this
-        threshold (None: 2): a sum has at least so many other clients.
+    secure: uploads only updates that the server cannot read. secure_active: implies secure, and
+        protects from a server that lies; keys and lists must be signed. secure_threshold: implies
+        secure; the least threshold t (None: 2). A sum contains the updates of at least t others.
     give_up_s: the longest absence of the server; meanwhile the client connects again and again.
 
     The module's trainable parameters and floating buffers must have the names and shapes of the

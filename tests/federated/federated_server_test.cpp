@@ -389,7 +389,7 @@ TEST(FederatedServer, AModelThatIsNotThePlansIsNotTrained) {
     served.model().set_model(description, to_json(ClientPlan{.model = model}),
                              Blob::of(model_bytes(values, ModelType::float32)));
     set_log_sink([&](std::string_view line) {
-      if (line.find("SHA-256 differs") == std::string_view::npos) return;
+      if (line.find("the SHA-256 of the model") == std::string_view::npos) return;
       said = line;
       waiting->stop();
     });
@@ -404,7 +404,7 @@ TEST(FederatedServer, AModelThatIsNotThePlansIsNotTrained) {
     return work ? "trains" : said;
   };
   EXPECT_EQ(outcome_of(digest_of_model(description, values)), "trains");
-  EXPECT_THAT(outcome_of(digest_of_model(description, others)), HasSubstr("round 1: the model"));
+  EXPECT_THAT(outcome_of(digest_of_model(description, others)), HasSubstr("round 1: the SHA-256"));
   EXPECT_THAT(outcome_of(digest_of_model(description + " ", values)), HasSubstr("round 1"));
 }
 

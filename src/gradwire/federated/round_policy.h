@@ -14,7 +14,7 @@ namespace gradwire::federated {
 struct SecureRound {
   SecurePolicy policy;
   SigningKeys signing_keys;  ///< With SecurePolicy::active; a simulation has its own.
-  Digest task{};             ///< digest_of_task() of what all clients of the round are told.
+  Digest task{};             ///< digest_of_task() of the round's plan.
   int threads = 1;           ///< They take off masks.
 };
 

@@ -13,8 +13,8 @@ namespace gradwire::federated {
 class SimulatedRounds {
  public:
   /// Clients check in at the begin of a round and are drawn at once, and their keys are enrolled,
-  /// whatever `policy` says of that. Throws as check(), and for stragglers without epochs to
-  /// leave out.
+  /// whatever `policy` says of that. Throws as check(), and for stragglers if there is only
+  /// one local epoch.
   SimulatedRounds(RoundPolicy policy, SimulatedClients clients, SimulatedWork work,
                   std::uint64_t seed);
 

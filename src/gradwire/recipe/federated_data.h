@@ -21,8 +21,8 @@ struct DividedData {
 /// Divides the data as configured. Throws Exception(invalid_argument) if that is not possible.
 DividedData divide(const FederatedConfig& config);
 
-/// How many samples each client trains with, as divided. More clients than samples, which cannot be
-/// trained, have one each.
+/// Returns the number of training samples of each client, as divided. If there are more clients
+/// than samples, which no training accepts, each client has one.
 std::vector<std::int64_t> samples_of_clients(const FederatedConfig& config);
 
 /// One client's data: part `part`, from 0, of those.

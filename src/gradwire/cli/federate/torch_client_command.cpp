@@ -61,10 +61,10 @@ void declare_client(CLI::App& app, ClientArguments& given) {
   app.add_flag("--secure", secure.required,
                "uploads under secure aggregation alone: nothing that the server could read");
   app.add_flag("--secure-active", secure.active,
-               "as --secure, also if the server lies; keys and lists must be signed");
+               "implies --secure, and protects from a server that lies; keys and lists are signed");
   app.add_option("--secure-threshold", secure.least_threshold,
-                 "as --secure, with at least this threshold (2): a sum has at least so many other "
-                 "clients")
+                 "implies --secure; the least threshold T, default 2: a sum contains the updates "
+                 "of at least T other clients")
       ->check(CLI::Range(2, 1'000'000));
   declare_limits(app, given);
 }

@@ -38,7 +38,7 @@ class ClientCosts {
   /// nullopt if the work is within the limits. The time of a step is that of the last round; until
   /// one is known, only what has been spent counts.
   std::optional<Declined> check(const Offer& offer);
-  /// nullopt if an upload of so many bytes is within the limits.
+  /// Returns nullopt if an upload of `bytes` is within the limits.
   std::optional<Declined> check_upload(double bytes);
 
   /// The round begins; kept in the file before anything is sent. Fails with refused if it is not

@@ -52,8 +52,8 @@ class ClientSession {
   ClientSession(const net::HostNetwork& network, Options options,
                 std::function<Duration()> time_of_day);
 
-  /// Returns the Description of the model and the data. Asks again while the server has it wait,
-  /// such as for another process with this identity, until `give_up`.
+  /// Returns the Description of the model and the data. If the server tells the client to wait, for
+  /// example because another process uses this identity, asks again until `give_up` has passed.
   Result<std::string> describe();
 
   using CheckedIn = std::variant<ClientTask, ComeBack, Over>;
@@ -68,10 +68,10 @@ class ClientSession {
     UpdateShape shape;       ///< The upload's; its bytes follow from the order's bits.
   };
   using AfterTraining = std::variant<UploadOrder, NotNeeded>;
-  /// The task is done, with so many steps in that time. Fails with refused, and leaves the round,
-  /// if the client requires secure aggregation, and the server does without; if the order is not by
-  /// the terms: a weight of the server's choice could set one update apart in the sum; and if the
-  /// upload is longer than was offered, and beyond the limits.
+  /// Tells the server that the client has trained `steps` steps in `compute_seconds`. Fails with
+  /// refused, and leaves the round, in three cases: the client requires secure aggregation and the
+  /// server does not use it; the order violates `terms`, because a weight that the server chooses
+  /// could set one update apart in the sum; the upload is longer than offered and exceeds a limit.
   Result<AfterTraining> ready(std::int64_t steps, double compute_seconds, const Terms& terms);
 
   struct Uploaded {

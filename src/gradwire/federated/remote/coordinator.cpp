@@ -27,7 +27,6 @@ struct SecureBytes {
   std::size_t up = 0, down = 0;
 };
 SecureBytes secure_bytes(const RoundPolicy& policy) {
-  constexpr std::size_t kFixed = 256;
   const std::size_t neighbours = most_neighbours(policy);
   const auto cohort = static_cast<std::size_t>(policy.use);
   const bool active = policy.secure->policy.active;
@@ -35,7 +34,7 @@ SecureBytes secure_bytes(const RoundPolicy& policy) {
   if (active) each += kCertificateBytes + sizeof(UnmaskRequest::Signed);
   return {.longest = longest_secure_message(neighbours),
           .up = secure_up_bytes(neighbours),
-          .down = 4 * kFixed + neighbours * each +
+          .down = 4 * longest_secure_message(0) + neighbours * each +
                   cohort * (sizeof(Roster::Member) + (active ? sizeof(ClientId) : 0))};
 }
 

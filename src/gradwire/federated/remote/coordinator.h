@@ -114,10 +114,9 @@ class Coordinator {
   /// begin_round() or finish().
   bool has_ended() const { return round_ && round_->ended(); }
   EndedRound ended();
-  /// There are no more rounds, and clients are told so; later than after expected_within, none is
-  /// expected any more.
+  /// Ends the rounds. Clients that ask are told so; none is expected after `expected_within`.
   void finish(Time now);
-  /// Until when clients are expected that do not know yet, and how many these are.
+  /// The time until which clients are expected that do not know of the end, and their number.
   Time expected_until() const;
   std::int64_t expected_clients(Time now) const;
 

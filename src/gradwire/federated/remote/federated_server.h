@@ -30,8 +30,8 @@ class FederatedServer {
     std::size_t max_connections = 1024;
     /// Size of all updates that arrive at the same time; one is received whatever its size.
     std::size_t max_update_bytes = std::size_t{1} << 30;
-    /// Called after the last round, if clients are expected that do not know yet: so many, and for
-    /// so long at most.
+    /// Called after the last round if the server still waits for clients that have not heard of the
+    /// end: their number, and the longest time that it waits.
     std::function<void(std::int64_t clients, Duration longest)> on_waiting;
   };
 
@@ -41,9 +41,9 @@ class FederatedServer {
                   ServerModel& model, Options options);
   ~FederatedServer();
 
-  /// Returns after the last round, once the clients that are expected know it (for
-  /// Coordinator::Options::expected_within at most), or when `stop`
-  /// becomes readable; before that it calls ServerModel::on_stop(). Fails with system. Throws what
+  /// Returns after the last round, once the expected clients know of it or
+  /// Coordinator::Options::expected_within has passed, or when `stop` becomes readable; before that
+  /// it calls ServerModel::on_stop(). Fails with system. Throws what
   /// the model throws.
   Status run(const net::Socket& stop);
 

@@ -61,8 +61,8 @@ struct Update {
   Blob packed;
   static constexpr auto fields = [](auto& m) { return std::tie(m.shape, m.packed); };
 };
-/// Why a client leaves a round: all that the server learns of it. Texts, such as those of errors,
-/// may have samples, commands and paths of the client.
+/// Why a client leaves a round. The server learns nothing more, because error texts may contain
+/// samples, commands and paths of the client.
 enum class LeaveReason : std::uint8_t {
   not_eligible,
   stopped,
@@ -134,7 +134,8 @@ struct UploadOrder {
 
   static UploadOrder of(const Order::Upload& order);
   std::optional<SecurePolicy> secure() const;
-  /// Returns false if the numbers cannot be those of an order: others would exhaust memory.
+  /// Returns false for numbers that no order has. Unchecked, they could exhaust the client's
+  /// memory.
   bool is_possible() const;
 };
 /// With secure aggregation: an encoded Roster, ForwardedShares, AliveList or UnmaskRequest.
@@ -228,9 +229,10 @@ std::vector<SegmentShape> segments_of(const UpdateShape& shape, int bits);
 /// The bytes of an update for such an order, without the header; and of a masked one.
 std::size_t update_bytes(const UpdateShape& shape, int bits);
 std::size_t masked_bytes(const UpdateShape& shape, int bits);
-/// Bytes that a client with so many neighbours sends beside its masked update, at most.
+/// Upper bound of the bytes that a client with `neighbours` neighbours sends beside its masked
+/// update.
 std::size_t secure_up_bytes(std::size_t neighbours);
-/// The longest of these messages.
+/// Upper bound of the length of one of these messages.
 std::size_t longest_secure_message(std::size_t neighbours);
 Update to_update(const Contribution& contribution);
 /// Inverse of to_update(). Allocates only if the update is as ordered; fails with corrupted.

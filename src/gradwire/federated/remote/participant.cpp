@@ -124,10 +124,11 @@ Status Participant::take(const ClientTask& task, const ClientPlan& plan) {
                                          ? model_in(task.model.bytes(), order_.elements(), type)
                                          : model_after(task.model.bytes(), values_, type));
   if (digest_of_model(description_text_, values_) != plan.model) {
-    return failure(ErrorKind::corrupted,
-                   "the model is not that of the plan, or its description is another: their "
-                   "SHA-256 differs; the next model is whole. If the server began anew with "
-                   "another configuration, start the client again");
+    return failure(
+        ErrorKind::corrupted,
+        "the SHA-256 of the model and its description is not the plan's; the server sends "
+        "the whole model next time. If the server was started anew with another "
+        "configuration, restart this client");
   }
   version_ = task.version;
   return {};

@@ -53,10 +53,10 @@ class Participant {
     ClientPlan plan;
     std::vector<float> model;  ///< In the order of set_tensors().
   };
-  /// Waits until this client is eligible and the server offers it a round, and logs why it waits,
-  /// once for each reason in a row. `samples`: the number of
-  /// its samples. Returns nullopt if the server has no more rounds, and after stop(). Throws
-  /// Exception: refused if the server does not know the identity.
+  /// Waits until this client is eligible and the server offers it a round. Logs why it waits,
+  /// unless the last wait had the same reason. `samples`: the number of its samples. Returns
+  /// nullopt if the server has no more rounds, and after stop(). Throws Exception: refused if the
+  /// server does not know the identity.
   std::optional<Work> begin(std::int64_t samples);
 
   /// Returns false when the training has to end, before the next step: the time of the round, the
@@ -71,8 +71,8 @@ class Participant {
   /// After the training, with the update in the order of set_tensors(). `all_steps`: of the plan.
   Outcome end(const LocalResult& result, std::int64_t all_steps);
 
-  /// Leaves the round in place of end(). The server hears that, so that it does not wait, and of
-  /// the reason its kind alone; `details` stay here, in the outcome.
+  /// Leaves the round in place of end(). The server is told `reason`, so that it does not wait;
+  /// `details` stay here, in the outcome.
   Outcome leave(LeaveReason reason, std::string details);
   Outcome leave(LeaveReason reason) { return leave(reason, std::string(text_of(reason))); }
 

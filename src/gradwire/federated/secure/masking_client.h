@@ -27,7 +27,7 @@ struct MaskingClientOptions {
   SecurePolicy policy;               ///< The server's for this round.
   SecurePolicy least;                ///< Less than that the client does not accept.
   std::vector<SegmentShape> shapes;  ///< The segments of its contribution.
-  Digest task{};                     ///< digest_of_task() of what it was told.
+  Digest task{};                     ///< digest_of_task() of the server's plan.
   Secret signing_key;                ///< With SecurePolicy::active, as the next.
   SigningKeys signing_keys;
   RandomBytes random = system_random_bytes;

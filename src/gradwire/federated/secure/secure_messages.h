@@ -161,11 +161,12 @@ KeyDigest digest_of_keys(ClientId client, const PublicKey& channel, const Public
 /// The seed of NeighbourGraph.
 Digest graph_seed(std::int64_t round, std::span<const Roster::Member> members);
 
-/// A digest of the work that a server gives: its plan, which has a digest of the model.
+/// Digest of the task of a round: the model's version and the plan, which contains a digest of the
+/// model.
 Digest digest_of_task(std::int64_t version, std::string_view plan);
-/// A digest of all that must be the same for the clients of a round, so that a server cannot have
-/// one of them upload something else than the others. Masks and signatures depend on it: masks of
-/// clients that were told different things do not cancel.
+/// Digest of everything that the clients of a round must have in common. Masks and signatures
+/// depend on it: the masks of clients with different plans or models do not cancel, so that a
+/// server learns nothing by giving one client another task than the others.
 Digest digest_of_round(std::int64_t round, const SecurePolicy& policy,
                        std::span<const SegmentShape> shapes, const Digest& task);
 

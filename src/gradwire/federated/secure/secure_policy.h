@@ -19,19 +19,19 @@ struct SecurePolicy {
 /// "Practical Secure Aggregation for Privacy-Preserving Machine Learning", CCS 2017, section 6).
 int least_threshold(int neighbours, bool active);
 
-/// More neighbours are refused, so that a peer's number cannot exhaust memory.
+/// Largest number of neighbours: a number that a peer sends must not exhaust memory.
 inline constexpr int kMostNeighbours = 4096;
 
-/// Fails with invalid_argument if the threshold is below the least, or above `neighbours`, or these
-/// are more than kMostNeighbours.
+/// Fails with invalid_argument if the threshold is below least_threshold() or above `neighbours`,
+/// or if `neighbours` is above kMostNeighbours.
 Status check(const SecurePolicy& policy);
 
-/// Neighbours of each of so many clients: the next even number not below `neighbours`; all others
-/// if they are no more.
+/// Returns the number of neighbours of each client in a cohort of `clients`: `neighbours`, rounded
+/// up to an even number, but at most all other clients.
 int degree_among(int clients, int neighbours);
 
-/// Fails as check() with the neighbours that each of so many clients has: no round could be
-/// committed.
+/// Fails as check() does for the policy with degree_among() neighbours. If that fails, no round of
+/// such a cohort can be committed.
 Status check_among(int clients, const SecurePolicy& policy);
 
 /// Fewer clients may not add to an element of a masked update: of two, each could read the other's.

@@ -32,7 +32,7 @@ struct UnmaskingServerOptions {
   SecurePolicy policy;
   std::vector<ClientId> cohort;
   std::vector<SegmentShape> shapes;  ///< The segments of contributions.
-  Digest task{};                     ///< digest_of_task() of what all clients are told.
+  Digest task{};                     ///< digest_of_task() of the plan.
   int least = 2;                     ///< With fewer contributions the round is abandoned.
   SigningKeys signing_keys;          ///< With SecurePolicy::active.
   int threads = 1;                   ///< For taking off masks; the sum does not depend on them.

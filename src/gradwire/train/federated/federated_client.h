@@ -23,11 +23,11 @@ struct FederatedLimits {
   std::int64_t memory_bytes = 0;
 };
 
-/// Secure aggregation that a client demands. Each of the three makes it upload nothing that the
-/// server could read.
+/// Secure aggregation that a client requires. With any of the three set, the client uploads nothing
+/// that the server could read.
 struct SecureUploads {
   bool required = false;
-  /// A sum has at least so many clients, and one more; none: 2.
+  /// Least threshold t, default 2: a sum contains the updates of at least t + 1 clients.
   std::optional<int> least_threshold;
   bool active = false;  ///< The server may lie: keys and lists are signed by enrolled clients.
 };

@@ -32,8 +32,8 @@ std::vector<std::int64_t> training_samples(const HeldOut& clients);
 /// rounds in a row were abandoned. Not thread-safe.
 class FederationRounds {
  public:
-  /// `samples`: of each client's training data. `trainers`: as for ComputedUpdates; none: what
-  /// clients and server do takes as long and as many bytes, but nobody trains.
+  /// `samples`: of each client's training data. `trainers`: as for ComputedUpdates. Without
+  /// trainers the rounds have the same durations and bytes, but no client trains.
   FederationRounds(const FederationPlan& plan, const FederatedTensors& initial,
                    std::vector<std::int64_t> samples,
                    std::vector<std::unique_ptr<federated::ClientTrainer>> trainers);

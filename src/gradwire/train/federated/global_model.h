@@ -52,7 +52,7 @@ class GlobalModel {
   /// metrics.
   federated::Metrics apply(const federated::Contribution& sum, std::int64_t weight,
                            const federated::UpdateQuantizer& quantizer);
-  /// A round is committed whose updates nobody computes: the values stay.
+  /// Counts a committed round of a simulation without training. The values do not change.
   void skip();
 
   /// Number of rounds that were applied, or skipped.
