@@ -130,6 +130,11 @@ class Launcher(Case):
                        folder)
             self.assertRegex(run(*command).stderr, "no-mpirun.*install openmpi-bin or mpich")
             self.assert_ok(run(*command, "--engine", "own"))
+            self.assertIn("engine: MPI\n", run(*command, "--dry-run").stdout)
+            self.assertNotIn("MPI", run(*command, "--dry-run", "--engine", "own").stdout)
+            for servers in ("servers.count=1", "servers.place=workers"):
+                self.assertIn("servers need gradwire's own engine",
+                              run(*command, "--dry-run", "--set", servers).stderr)
             done = run(*command, "--set", "engine=gloo")
             self.assertRegex(done.stderr, 'engine "gloo": .* use own or mpi here')
 

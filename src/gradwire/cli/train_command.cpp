@@ -351,11 +351,19 @@ recipe::TrainConfig checked(const TrainOptions& options, const bootstrap::Job& j
   return config;
 }
 
-/// The configuration's engine, unless --engine or GRADWIRE_ENGINE names one. Ranks inherit it.
+std::string engine_in_environment() {
+  return bootstrap::process_environment()("GRADWIRE_ENGINE").value_or("");
+}
+
+/// Takes the configuration's engine, unless --engine or GRADWIRE_ENGINE names one. Ranks inherit
+/// it. Throws Exception(invalid_argument) for settings that MPI does not have.
 void use_engine(const recipe::TrainConfig& config, bootstrap::Job& job) {
-  if (config.engine.empty() || bootstrap::process_environment()("GRADWIRE_ENGINE")) return;
-  ::setenv("GRADWIRE_ENGINE", config.engine.c_str(), 1);
-  job.engine = config.engine;
+  if (!config.engine.empty() && engine_in_environment().empty()) {
+    ::setenv("GRADWIRE_ENGINE", config.engine.c_str(), 1);
+    job.engine = config.engine;
+  }
+  if (engine_in_environment() == "mpi" && config.servers.enabled)
+    refuse("servers need gradwire's own engine, and the engine is mpi; leave one of them out");
 }
 
 /// Throws Exception(invalid_argument) for options that a replay takes from the run, or lacks.
@@ -414,12 +422,17 @@ int train_command(int argc, char** argv) {
     return 2;
   }
   auto job = bootstrap::Job::from_environment();
-  const auto config = read_arguments([&] { return checked(options, job); });
-  use_engine(config, job);
+  const auto config = read_arguments([&] {
+    recipe::TrainConfig read = checked(options, job);
+    use_engine(read, job);
+    return read;
+  });
   if (options.dry_run) {
     const int ranks = ranks_of(options, job, config);
     const auto text = read_arguments([&] { return recipe::dry_run(config, ranks); });
-    if (job.rank == 0) std::cout << text << std::flush;
+    if (job.rank == 0) {
+      std::cout << text << (engine_in_environment() == "mpi" ? "engine: MPI\n" : "") << std::flush;
+    }
     return 0;
   }
   if (!options.launch.starts_ranks(job)) return train_as_process(config, options, job);

@@ -17,10 +17,11 @@ namespace {
 constexpr const char* kMpi = "mpi";
 constexpr std::string_view kMismatch = "mismatch: ";
 
-/// A rank that waits on its own engine looks for a mismatch so often.
+/// Time between two looks for a mismatch by a rank that waits on its own engine. Longer waits of a
+/// TCPStore that time out are logged (torch/store.cpp).
 constexpr Duration kVerdictLook = std::chrono::milliseconds(200);
 
-/// Waits shorter than this do not look.
+/// Shorter waits do not look for a mismatch.
 constexpr Duration kShortWait = std::chrono::milliseconds(50);
 
 /// Time for which rank 0, whose process may serve the store, lets the others read a mismatch.

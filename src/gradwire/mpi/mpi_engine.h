@@ -19,7 +19,7 @@ namespace gradwire::mpi {
 /// Executes the operations of a communicator with MPI, whose own algorithms it uses: requests need
 /// no program. Each lane of each group is an MPI communicator. What ends operations elsewhere ends
 /// the job here, for MPI cannot give back their memory: abort(), a timeout, an error of MPI, and a
-/// close at once. What is refused before MPI is called ends nothing.
+/// close at once. An operation that is refused before MPI is called does not.
 class MpiEngine final : public engine::Engine, public std::enable_shared_from_this<MpiEngine> {
  public:
   /// `members`: the ranks in MPI_COMM_WORLD of the communicator's, in order; empty: all, as they

@@ -295,7 +295,10 @@ WorkPointer HybridCollectives::run(c10d::OpType type, std::vector<Part> parts,
     for (const c10::Stream& stream : operation->streams)
       follow(stream, HybridGuard(device.type()).getStream(device));
   }
-  if (parts.empty()) operation->work->complete(nullptr);  // There are no elements.
+  if (parts.empty()) {  // There are no elements.
+    operation->work->complete(nullptr);
+    return operation->work;
+  }
   keep_until_done(operation->streams, {result, dense});
   for (Part& part : parts) {
     keep_until_done(operation->streams, part.tensors);
@@ -351,7 +354,13 @@ void HybridCollectives::end_part(Operation& operation, Part& part) {
   }
   const bool is_copied = operation.result.numel() > 0 && !operation.error &&
                          operation.result.data_ptr() != operation.dense.data_ptr();
-  if (is_copied) operation.result.copy_(operation.dense.view(operation.result.sizes()));
+  if (is_copied) {
+    try {
+      operation.result.copy_(operation.dense.view(operation.result.sizes()));
+    } catch (const std::exception&) {
+      operation.fail(std::current_exception());
+    }
+  }
   operation.work->complete(operation.error);
   operation.token.reset();
 }

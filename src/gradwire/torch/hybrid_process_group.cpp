@@ -33,6 +33,11 @@ bool is_common(const c10d::ReduceOp& op, at::ScalarType type) {
   return is_common(op) && (floats || (integers && op != c10d::ReduceOp::AVG));
 }
 
+/// Returns false if several elements share memory, as after expand(); the base class refuses these.
+bool is_written_once(const at::Tensor& tensor) {
+  return at::has_internal_overlap(tensor) != at::MemOverlap::Yes;
+}
+
 /// Never destroys a backend, whose destructor would wait for its calls.
 void keep(c10::intrusive_ptr<c10d::Backend>& backend) {
   [[maybe_unused]] const auto* kept = backend.release();
@@ -69,10 +74,6 @@ bool HybridProcessGroup::is_hybrid(const at::Tensor& whole, const at::Tensor& pa
   return whole.layout() == at::kStrided && part.layout() == at::kStrided &&
          whole.nbytes() >= kLeastBytes && whole.device() == part.device() &&
          whole.scalar_type() == part.scalar_type();
-}
-
-bool is_written_once(const at::Tensor& tensor) {
-  return at::has_internal_overlap(tensor) != at::MemOverlap::Yes;
 }
 
 WorkPointer HybridProcessGroup::reported(WorkPointer work) {
